@@ -13,17 +13,28 @@ from pydantic_core import PydanticCustomError
 from harness.core.errors import DataError
 from harness.core.settings import Count, Flag, Settings
 from harness.datasets._images.image_files import pool
-from harness.datasets._images.selection import SEED, divide, fill, first_of, hold_out, seeded_order
-from harness.datasets._store.store import Store, Writer, prepare
-from harness.datasets._values.encoding import Encoding, choose_encoding, identity, lattice_facts
-from harness.datasets._values.file_options import SHARES, SPLITS, STEP, Shares, Step, share_out
+from harness.datasets._store.selection import (
+    HELD_OUT_PART,
+    SEED,
+    SHARES,
+    SPLITS,
+    Shares,
+    divide,
+    fill,
+    first_of,
+    hold_out,
+    seeded_order,
+    share_out,
+)
+from harness.datasets._store.store import Store, Writer
+from harness.datasets._values.encoding import Encoding, Survey, choose_encoding, identity
 from harness.datasets._values.lattice import MOST_LEVELS
 from harness.datasets._values.npz_stream import Npz, StoredArray, open_npz
-from harness.datasets._values.value_survey import Survey
+from harness.datasets._values.own_files import STEP, Step, file_splits
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
-VERSION = 3  # version of the prepared arrays
-HELD_OUT_PART = 10  # one in this many train events is validation, unless the options or the file decide otherwise
+Layout = Callable[[np.ndarray], np.ndarray]
+"""Convert stored events to (n, C, *spatial)."""
 
 
 class ArrayOptions(Settings):
@@ -139,19 +150,7 @@ class Arrays(Dataset, name="npz"):
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """Return the splits, mapped from the cache."""
         chosen = cast(ArrayOptions, self.parse(options))
-        path = store.find(
-            self.name, chosen.file, "it is the option `file`: beside the suite, below the data root or absolute"
-        )
-        key = {"version": VERSION, **chosen.model_dump(mode="json")}
-        prepared = prepare(store, self.name, key, [path], lambda writer: _build(path, chosen, writer))
-        notes = prepared.notes
-        return Splits.of(
-            prepared,
-            levels=notes["levels"],
-            description=notes["description"],
-            left_out=tuple(notes["left_out"]),
-            **lattice_facts(notes["lattices"], chosen.kind),
-        )
+        return file_splits(store, self.name, chosen, chosen.kind, lambda path, writer: _build(path, chosen, writer))
 
 
 def _build(path: Path, chosen: ArrayOptions, writer: Writer) -> None:
@@ -174,14 +173,16 @@ def _build(path: Path, chosen: ArrayOptions, writer: Writer) -> None:
 
         for key in arrays:
             fill(writer, masks[key], chosen.shape, encoding.dtype, events(key))
-    writer.notes["levels"] = encoding.levels
-    writer.notes["left_out"] = [
-        f"dropped: {(~mask).sum():,} of {len(mask):,} events of {key} with a missing value"
-        for key, mask in kept.items()
-        if not mask.all()
-    ]
-    writer.notes["lattices"] = encoding.noted()
-    writer.notes["description"] = f"{path.name}: {_described(chosen, encoding)}; {held_out}"
+    writer.notes = {
+        "levels": encoding.levels,
+        "lattices": encoding.noted(),
+        "description": f"{path.name}: {_described(chosen, encoding)}; {held_out}",
+        "left_out": [
+            f"dropped: {(~mask).sum():,} of {len(mask):,} events of {key} with a missing value"
+            for key, mask in kept.items()
+            if not mask.all()
+        ],
+    }
 
 
 def _keys(npz: Npz, chosen: ArrayOptions) -> list[str]:
@@ -200,7 +201,7 @@ def _keys(npz: Npz, chosen: ArrayOptions) -> list[str]:
     return ["x"] if "x" in npz.keys else npz.keys
 
 
-def _layout(array: StoredArray, chosen: ArrayOptions) -> Callable[[np.ndarray], np.ndarray]:
+def _layout(array: StoredArray, chosen: ArrayOptions) -> Layout:
     """Return the function that converts stored events to (n, C, *spatial)."""
     accepted = chosen.stored()
     if array.event not in accepted:
@@ -223,7 +224,7 @@ def _layout(array: StoredArray, chosen: ArrayOptions) -> Callable[[np.ndarray], 
 def _encoding(
     npz: Npz,
     arrays: Mapping[str, StoredArray],
-    to_events: Mapping[str, Callable[[np.ndarray], np.ndarray]],
+    to_events: Mapping[str, Layout],
     chosen: ArrayOptions,
 ) -> tuple[Encoding, dict[str, np.ndarray]]:
     """Return the encoding of the values of all arrays as whole numbers, and a mask of the events that are used.
@@ -246,14 +247,13 @@ def _encoding(
         kept[key] = np.ones(len(array), bool)
         wrong, seen, at = 0, 0, ""
         for block in array.blocks():
-            there = np.isfinite(block)
-            whole = there.reshape(len(block), -1).all(axis=1)
-            if chosen.missing == "drop":
-                there |= np.isnan(block)
-            if not there.all():
-                index = np.argwhere(~there)[0]
+            finite = np.isfinite(block)
+            whole = finite.reshape(len(block), -1).all(axis=1)
+            faulty = ~finite & ~np.isnan(block) if chosen.missing == "drop" else ~finite
+            if faulty.any():
+                index = np.argwhere(faulty)[0]
                 at = at or f"{block[tuple(index)]} at {[seen + int(index[0]), *map(int, index[1:])]}"
-                wrong += int((~there).sum())
+                wrong += int(faulty.sum())
             elif whole.any() and not wrong:
                 survey.add(to_events[key](block[whole]))
             kept[key][seen : seen + len(block)] = whole
@@ -274,20 +274,21 @@ def _choice(npz: Npz, counts: Mapping[str, int], chosen: ArrayOptions) -> tuple[
     `counts` are the events of the arrays that are used, by their names.
     """
     name, shuffled = npz.name, chosen.shuffled
-    forward = {key: seeded_order(count) if shuffled else np.arange(count) for key, count in counts.items()}
+    orders = {key: seeded_order(count) if shuffled else np.arange(count) for key, count in counts.items()}
     if len(counts) == 1:
-        [(key, order)] = forward.items()
+        [(key, order)] = orders.items()
         shares = chosen.shares or SHARES
         parts = divide(order, *share_out(f"{name}: {key}", counts[key], shares))
-        masks = {key: dict(zip(SPLITS, parts, strict=True))}
         how = f"by seed {SEED}" if shuffled else "in order"
-        return masks, f"train, validation and test are the shares {', '.join(map(str, shares))} of {key}, {how}"
-    masks = {"x_test": {"test": first_of(f"{name}: x_test", forward["x_test"], chosen.test)}}
+        sentence = f"train, validation and test are the shares {', '.join(map(str, shares))} of {key}, {how}"
+        return {key: dict(zip(SPLITS, parts, strict=True))}, sentence
     if "x_val" in counts:
-        masks["x_train"] = {"train": first_of(f"{name}: x_train", forward["x_train"], chosen.train)}
-        masks["x_val"] = {"validation": first_of(f"{name}: x_val", forward["x_val"], chosen.validation)}
+        asked = {"x_train": ("train", chosen.train), "x_val": ("validation", chosen.validation)}
+        asked["x_test"] = ("test", chosen.test)
+        masks = {key: {split: first_of(f"{name}: {key}", orders[key], n)} for key, (split, n) in asked.items()}
         return masks, "validation from x_val"
-    order = forward["x_train"] if shuffled else forward["x_train"][::-1]
+    masks = {"x_test": {"test": first_of(f"{name}: x_test", orders["x_test"], chosen.test)}}
+    order = orders["x_train"] if shuffled else orders["x_train"][::-1]
     size = chosen.validation or max(1, counts["x_train"] // HELD_OUT_PART)
     train, validation = hold_out(f"{name}: x_train", order, chosen.train, size)
     masks["x_train"] = {"train": train, "validation": validation}

@@ -12,21 +12,18 @@ import tarfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Any, cast
 
 import numpy as np
-from pydantic import Field
 
 from harness.core.errors import DataError, DataMissing
 from harness.core.files import DATA_IN_MEMORY, read_file
-from harness.core.settings import Count, Settings
-from harness.datasets._images.selection import count_errors, cut, prepare_images
+from harness.datasets._images.image_sets import SplitSizes, Test, Validation, read_at_once
 from harness.datasets._store.download import expect, fetch
 from harness.datasets._store.store import Store
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
 SHAPE = (3, 32, 32)
-TRAIN, TEST = 50_000, 10_000
 ARCHIVE, FOLDER = "cifar-10-python.tar.gz", "cifar-10-batches-py"
 URL = "https://www.cs.toronto.edu/~kriz/"
 SUMS = {
@@ -40,14 +37,13 @@ SUMS = {
 }
 
 
-class Cifar10Options(Settings):
+class Cifar10Options(SplitSizes):
     """The number of images in each split."""
 
-    validation: Count = Field(5_000, description="the number of training images that are set apart for validation")
-    train: Count | None = Field(None, description="the number of the other training images that are used; null: all")
-    test: Annotated[int, Field(ge=1, le=TEST, strict=True)] = Field(
-        TEST, description="the number of test images that are used"
-    )
+    counts = (50_000, 10_000)
+
+    validation: Validation = 5_000
+    test: Test = 10_000
 
 
 class Cifar10(Dataset, name="cifar10"):
@@ -74,16 +70,7 @@ class Cifar10(Dataset, name="cifar10"):
     options_model = Cifar10Options
 
     def __init__(self, sums: Mapping[str, str] = SUMS, url: str = URL) -> None:
-        self._sums = sums
-        self._url = url
-
-    def option_errors(self, options: Mapping[str, Any]) -> list[tuple[str, str]]:
-        """Return every fault of the options; validation and train share the training images."""
-        faults = super().option_errors(options)
-        if faults:
-            return faults
-        chosen = Cifar10Options.model_validate(dict(options))
-        return count_errors(self.name, chosen.validation, chosen.train, TRAIN)
+        self._sums, self._url = sums, url
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
         """Return (3, 32, 32)."""
@@ -96,17 +83,19 @@ class Cifar10(Dataset, name="cifar10"):
         sources = self._sources(store, names)
 
         def read() -> tuple[np.ndarray, np.ndarray]:
-            batches = [(str(file), read_file(file, DATA_IN_MEMORY)) for file in sources]
+            contents = {str(file): read_file(file, DATA_IN_MEMORY) for file in sources}
             if sources[0].name == ARCHIVE:
-                expect(self.name, *batches[0], self._sums[ARCHIVE])
-                batches = _unpacked(*batches[0], names)
-            for name, (place, content) in zip(names, batches, strict=True):
-                expect(self.name, place, content, self._sums[name])
-            *train, test = (_images(place, content) for place, content in batches)
+                contents = _unpacked(
+                    sources[0], expect(self.name, sources[0], contents[str(sources[0])], self._sums), names
+                )
+            *train, test = (
+                _images(place, expect(self.name, place, content, self._sums, name))
+                for name, (place, content) in zip(names, contents.items(), strict=True)
+            )
             return np.concatenate(train), test
 
-        prepared = prepare_images(store, self.name, {"sums": dict(self._sums)}, sources, SHAPE, read)
-        return cut(prepared, "CIFAR-10, 32x32", chosen.validation, chosen.train, chosen.test)
+        key = {"sums": dict(self._sums)}
+        return read_at_once(store, self.name, "CIFAR-10, 32x32", key, sources, SHAPE, read, chosen)
 
     def _sources(self, store: Store, names: list[str]) -> list[Path]:
         """Return the batches or the archive of the data root, else the archive of the cache, fetched if necessary."""
@@ -119,23 +108,20 @@ class Cifar10(Dataset, name="cifar10"):
                     if not (folder / name).is_file():
                         raise DataMissing(f"cifar10: {folder / name}: no such file; unpack {ARCHIVE} again")
                 return [folder / name for name in names]
-        way = "or into a data root (--data ROOT)"
-        return [fetch(store, f"{self.name}/{ARCHIVE}", self._url + ARCHIVE, self._sums[ARCHIVE], way)]
+        by_hand = "or into a data root (--data ROOT)"
+        return [fetch(store, f"{self.name}/{ARCHIVE}", self._url + ARCHIVE, self._sums[ARCHIVE], by_hand)]
 
 
-def _unpacked(archive: str, packed: bytes, names: list[str]) -> list[tuple[str, bytes]]:
-    """Return place and content of each of the named files in the archive."""
-    found = []
+def _unpacked(archive: Path, packed: bytes, names: list[str]) -> dict[str, bytes]:
+    """Return the content of each of the named files in the archive, by its place in messages."""
     try:
         with tarfile.open(fileobj=io.BytesIO(packed), mode="r:gz") as tar:
-            for name in names:
-                file = tar.extractfile(f"{FOLDER}/{name}")
-                if file is None:
-                    raise KeyError(f"{FOLDER}/{name} is not a file")
-                found.append((f"{archive}, {name} in it", file.read()))
+            members = {name: tar.extractfile(f"{FOLDER}/{name}") for name in names}
+            if None in members.values():
+                raise KeyError("a batch is not a file")
+            return {f"{archive}, {name} in it": file.read() for name, file in members.items() if file is not None}
     except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError, KeyError) as error:
         raise DataError(f"cifar10: {archive}: not the whole archive ({error}); get it anew") from error
-    return found
 
 
 def _images(place: str, content: bytes) -> np.ndarray:

@@ -16,18 +16,16 @@ from pydantic_core import PydanticCustomError
 
 from harness.core.errors import DataError
 from harness.core.settings import Count, Flag, Settings
-from harness.datasets._images.selection import SEED, seeded_order
 from harness.datasets._signals.windows import fill_windows
-from harness.datasets._store.store import Store, Writer, prepare
-from harness.datasets._values.encoding import choose_encoding, lattice_facts
+from harness.datasets._store.selection import SEED, SHARES, SPLITS, Shares, seeded_order, share_out
+from harness.datasets._store.store import Store, Writer
+from harness.datasets._values.encoding import Survey, choose_encoding
 from harness.datasets._values.faults import Faults
-from harness.datasets._values.file_options import SHARES, SPLITS, STEP, Shares, Step, share_out
 from harness.datasets._values.lattice import EXACT
+from harness.datasets._values.own_files import STEP, Step, file_splits
 from harness.datasets._values.text_tables import TextTable, open_table
-from harness.datasets._values.value_survey import Survey
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
-VERSION = 3  # of the prepared arrays
 MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "?", "-")  # texts of a missing cell
 _DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
 
@@ -126,18 +124,7 @@ class CsvColumns(Dataset, name="csv"):
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """Return the splits, mapped from the cache."""
         chosen = cast(CsvOptions, self.parse(options))
-        way_out = "it is the option `file`: beside the suite, below the data root or absolute"
-        path = store.find(self.name, chosen.file, way_out)
-        key = {"version": VERSION, **chosen.model_dump(mode="json")}
-        prepared = prepare(store, self.name, key, [path], lambda writer: _build(path, chosen, writer))
-        notes = prepared.notes
-        return Splits.of(
-            prepared,
-            levels=None,
-            description=notes["description"],
-            left_out=tuple(notes["left_out"]),
-            **lattice_facts(notes["lattices"], "sequence"),
-        )
+        return file_splits(store, self.name, chosen, "sequence", lambda path, writer: _build(path, chosen, writer))
 
 
 def _count(columns: tuple[str, ...] | int) -> int:
@@ -176,16 +163,16 @@ def _build(path: Path, chosen: CsvOptions, writer: Writer) -> None:
         fill_windows(writer.create(split, (len(kept), rows.shape[1], chosen.length), rows.dtype), part.T, kept)
     events = "vectors" if chosen.length == 1 else f"windows of {chosen.length} rows"
     order = f"by seed {SEED}" if chosen.shuffle else "in order"
-    writer.notes["lattices"] = encoding.noted()
-    writer.notes["left_out"] = []
-    if dropped:
-        of_windows = f", and with them {windows:,} windows" * (chosen.length > 1)
-        writer.notes["left_out"] = [f"dropped: {dropped:,} of {len(values):,} rows with a missing cell{of_windows}"]
-    facts = [path.name, *filter(None, [table.described])]
-    writer.notes["description"] = (
-        f"{', '.join(facts)}: {events} of {rows.shape[1]} columns; train, validation and test are the shares "
-        f"{', '.join(map(str, chosen.shares))} of {len(rows)} rows, {order}"
-    )
+    of_windows = f", and with them {windows:,} windows" * (chosen.length > 1)
+    writer.notes = {
+        "levels": None,
+        "lattices": encoding.noted(),
+        "left_out": [f"dropped: {dropped:,} of {len(values):,} rows with a missing cell{of_windows}"] * (dropped > 0),
+        "description": (
+            f"{', '.join(filter(None, [path.name, table.described]))}: {events} of {rows.shape[1]} columns; train, "
+            f"validation and test are the shares {', '.join(map(str, chosen.shares))} of {len(rows)} rows, {order}"
+        ),
+    }
 
 
 def _read(table: TextTable, chosen: CsvOptions) -> np.ndarray:
@@ -231,10 +218,8 @@ def _places(table: TextTable, chosen: CsvOptions) -> list[int]:
     if isinstance(chosen.columns, int):
         return list(range(chosen.columns))
     for column in chosen.columns:
-        if table.names.count(column) > 1:
-            raise DataError(
-                f"{table.name}: line {table.line} has {table.names.count(column)} columns {column!r}; rename them"
-            )
+        if (count := table.names.count(column)) > 1:
+            raise DataError(f"{table.name}: line {table.line} has {count} columns {column!r}; rename them")
     return [table.names.index(column) for column in chosen.columns]
 
 

@@ -6,29 +6,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
-from pydantic import Field
-
 from harness.core.errors import DataError, DataMissing
-from harness.core.settings import Count, Settings
 from harness.datasets._images.image_files import ImageFile, find_images, read_image, stamp
-from harness.datasets._images.selection import SEED, fill, masks_of
-from harness.datasets._store.store import Prepared, Store, Writer, prepare
+from harness.datasets._images.image_sets import SplitSizes, Stream, Validation, made_of, streamed
+from harness.datasets._store.selection import SEED
+from harness.datasets._store.store import Store
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
-VERSION = 1  # of the prepared arrays
 PLACES = ("galaxy_mergers/noninteracting", "noninteracting")  # in the data root; the first that exists is used
 FOLDERS = {"train": ("training",), "test": ("validation", "test")}  # the published 5,000 test images are both
 PUBLISHED = (5_000, 5_000)  # images of train and test
 SHAPE = (3, 64, 64)
 
 
-class GalaxyOptions(Settings):
+class GalaxyOptions(SplitSizes):
     """The number of images in each split."""
 
-    validation: Count = Field(500, description="the number of training images that are set apart for validation")
-    train: Count | None = Field(None, description="the number of the other training images that are used; null: all")
-    test: Count | None = Field(None, description="the number of test images that are used; null: all")
+    validation: Validation = 500
 
 
 class Galaxy(Dataset, name="galaxy"):
@@ -62,34 +56,36 @@ class Galaxy(Dataset, name="galaxy"):
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """Return the splits, uint8, mapped from the cache."""
         chosen = cast(GalaxyOptions, self.parse(options))
-        prepared = self._prepared(store, chosen)
-        counts = tuple(prepared.notes["counts"])
-        part = "" if counts == PUBLISHED else f", made of {counts[0]:,} and {counts[1]:,} images"
-        return Splits.of(
-            prepared,
-            levels=256,
-            description=(
-                f"non-interacting galaxies, 64x64{part}, 256 levels; validation is part "
-                f"of the folder training, by seed {SEED}; test is the folders validation and test"
-            ),
-        )
-
-    def _prepared(self, store: Store, chosen: GalaxyOptions) -> Prepared:
-        name = self.name
         place = self._place(store)
-        files: dict[str, list[ImageFile]] = {}
-        for part, folders in FOLDERS.items():
-            files[part] = []
-            for folder in folders:
-                if not (place / folder).is_dir():
-                    raise DataMissing(f"{name}: {place / folder}: no such folder; {self.info.how_to_get}")
-                images = find_images(name, place / folder, (".jpeg", ".jpg"))
-                if not images:
-                    raise DataError(f"{name}: {place / folder}: has no images (.jpeg); {self.info.how_to_get}")
-                files[part] += images
-        stamps = {part: stamp(images) for part, images in files.items()}
-        key = {"version": VERSION, **chosen.model_dump(mode="json"), "place": str(place), "files": stamps}
-        return prepare(store, name, key, [], lambda writer: _build(name, place, files, chosen, writer))
+        files = {part: self._files(place, folders) for part, folders in FOLDERS.items()}
+        key = {"place": str(place), "files": {part: stamp(images) for part, images in files.items()}}
+
+        def describe(counts: tuple[int, ...]) -> str:
+            return (
+                f"non-interacting galaxies, 64x64{made_of(counts, PUBLISHED)}, 256 levels; validation is part "
+                f"of the folder training, by seed {SEED}; test is the folders validation and test"
+            )
+
+        parts = {part: self._stream(place, FOLDERS[part], images) for part, images in files.items()}
+        return streamed(store, self.name, key, [], parts, SHAPE, chosen, describe)
+
+    def _files(self, place: Path, folders: tuple[str, ...]) -> list[ImageFile]:
+        files: list[ImageFile] = []
+        for folder in folders:
+            if not (place / folder).is_dir():
+                raise DataMissing(f"{self.name}: {place / folder}: no such folder; {self.info.how_to_get}")
+            images = find_images(self.name, place / folder, (".jpeg", ".jpg"))
+            if not images:
+                raise DataError(f"{self.name}: {place / folder}: has no images (.jpeg); {self.info.how_to_get}")
+            files += images
+        return files
+
+    def _stream(self, place: Path, folders: tuple[str, ...], files: list[ImageFile]) -> Stream:
+        return Stream(
+            name=f"{self.name}: {' with '.join(str(place / folder) for folder in folders)}",
+            count=lambda: len(files),
+            blocks=lambda: (read_image(self.name, file.path, SHAPE, "bilinear")[None] for file in files),
+        )
 
     def _place(self, store: Store) -> Path:
         """Return the folder with training, validation and test."""
@@ -98,17 +94,3 @@ class Galaxy(Dataset, name="galaxy"):
                 if (store.root / place).is_dir():
                     return store.root / place
         return store.find(self.name, PLACES[0], self.info.how_to_get)
-
-
-def _build(name: str, place: Path, files: Mapping[str, list[ImageFile]], chosen: GalaxyOptions, writer: Writer) -> None:
-    names = {
-        "train": f"{name}: {place / 'training'}",
-        "test": f"{name}: {place / 'validation'} with {place / 'test'}",
-    }
-    counts = {part: len(images) for part, images in files.items()}
-    writer.notes["counts"] = list(counts.values())
-    masks = masks_of(names, counts, chosen.train, chosen.validation, chosen.test)
-
-    for part, images in files.items():
-        pixels = (read_image(name, file.path, SHAPE, "bilinear")[None] for file in images)
-        fill(writer, masks[part], SHAPE, np.uint8, pixels)

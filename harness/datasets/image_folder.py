@@ -23,10 +23,9 @@ from harness.datasets._images.image_files import (
     read_image,
     stamp,
 )
-from harness.datasets._images.selection import divide, fill, seeded_order
+from harness.datasets._store.selection import Share, divide, fill, seeded_order
 from harness.datasets._store.store import Store, Writer, prepare
 from harness.datasets._values.faults import Faults
-from harness.datasets._values.file_options import Share
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
 VERSION = 2  # of the prepared arrays
@@ -132,18 +131,18 @@ def _images(name: str, folder: Path, files: Sequence[ImageFile], chosen: ImageFo
     """Yield each image, (1, C, H, W); raise a DataError with all faulty files after the last one."""
     resize: Resize | None = {True: "lanczos", "crop": "crop"}.get(chosen.resize)  # type: ignore[assignment]
     faults = Faults(f"{name}: {folder}", ": ")
-    only = None
+    errors: list[DataError] = []
     for file in files:
         try:
             image = read_image(name, file.path, chosen.shape, resize)
         except DataError as error:
-            only = error if not faults else None
+            errors = [*errors[:1], error]
             faults.add(file.relative, str(error).removeprefix(f"{name}: {file.path}: "))
         else:
-            if not faults:
+            if not errors:
                 yield image[None]
-    if only is not None:
-        raise only
+    if len(errors) == 1:
+        raise errors[0]
     faults.raise_any()
 
 

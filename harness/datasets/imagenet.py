@@ -7,7 +7,7 @@ Glow and its successors use; Chrabaszcz et al. (2017) publish .npz batches made 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import cached_property
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -15,14 +15,13 @@ import numpy as np
 from pydantic import Field
 
 from harness.core.errors import DataError, DataMissing
-from harness.core.settings import Count, Settings
 from harness.datasets._images.image_files import read_image
-from harness.datasets._images.selection import SEED, fill, masks_of
-from harness.datasets._store.store import Prepared, Store, Writer, prepare
+from harness.datasets._images.image_sets import SplitSizes, Stream, Validation, made_of, streamed
+from harness.datasets._store.selection import SEED
+from harness.datasets._store.store import Store
 from harness.datasets._values.npz_stream import StoredArray, open_npz
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
-VERSION = 1  # of the prepared arrays
 SHAPE = (3, 32, 32)
 DIM = 3 * 32 * 32
 FOLDER = "imagenet32"  # in the data root
@@ -43,16 +42,12 @@ MADE_BY = {
 }
 
 
-class Imagenet32Options(Settings):
-    """The form of down-sampling, and the number of images in each split."""
+class Imagenet32Options(SplitSizes):
+    """The number of images in each split, and the form of down-sampling."""
 
+    validation: Validation = 10_000
     form: Literal["oord", "npz"] = Field(
         "oord", description="oord (PNG folders, of the published tables) or npz (batches of Chrabaszcz et al.)"
-    )
-    validation: Count = Field(10_000, description="the number of training images that are set apart for validation")
-    train: Count | None = Field(None, description="the number of the other training images that are used; null: all")
-    test: Count | None = Field(
-        None, description="the number of images of the official validation part that are used; null: all"
     )
 
 
@@ -87,109 +82,66 @@ class Imagenet32(Dataset, name="imagenet32"):
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """Return the splits, uint8, mapped from the cache."""
         chosen = cast(Imagenet32Options, self.parse(options))
-        prepared = self._prepared(store, chosen)
-        counts = tuple(prepared.notes["counts"])
-        part = "" if counts == PUBLISHED[chosen.form] else f", made of {counts[0]:,} and {counts[1]:,} images only"
-        return Splits.of(
-            prepared,
-            levels=256,
-            description=(
-                f"ImageNet 32x32{part}, {MADE_BY[chosen.form]}, 256 levels; validation is part of the training images, "
-                f"by seed {SEED}; test is the official validation part"
-            ),
-        )
+        find, root = partial(store.find, self.name), store.root
+        files: list[Path] = []
+        parts: dict[str, Stream] = {}
+        stamps: dict[str, dict[str, Any]] = {"train": {}, "test": {}}
+        for part in ("train", "test"):
+            if chosen.form == "oord":
+                folder = find(f"{FOLDER}/{PNG_FOLDERS[part]}", WAYS["oord"])
+                # Files that are added, removed or renamed are noticed: to look at each of a million takes too long.
+                stamps[part] = {"place": str(folder), "changed": folder.stat().st_mtime_ns}
+                parts[part] = _png_stream(self.name, folder)
+            else:
+                packed = root is None or not (root / FOLDER / BATCHES[part][0]).exists()
+                folder = find(f"{FOLDER}/{NPZ_FOLDERS[part]}" if packed else FOLDER, WAYS["npz"])
+                batches = [folder / batch for batch in BATCHES[part]]
+                for path in batches:
+                    if not path.is_file():
+                        raise DataMissing(f"{self.name}: {folder}: has no {path.name}; unpack the whole archive")
+                files += batches
+                parts[part] = _npz_stream(f"{self.name}: {folder}", batches)
 
-    def _prepared(self, store: Store, chosen: Imagenet32Options) -> Prepared:
-        sources = {part: self._source(store, chosen.form, part) for part in ("train", "test")}
-        stamps = {part: source.stamp for part, source in sources.items()}
-        key = {"version": VERSION, **chosen.model_dump(mode="json"), "places": stamps}
-        files = [file for source in sources.values() for file in source.files]
+        def describe(counts: tuple[int, ...]) -> str:
+            return (
+                f"ImageNet 32x32{made_of(counts, PUBLISHED[chosen.form])}, {MADE_BY[chosen.form]}, 256 levels; "
+                f"validation is part of the training images, by seed {SEED}; test is the official validation part"
+            )
 
-        def build(writer: Writer) -> None:
-            counts = {part: source.count() for part, source in sources.items()}
-            names = {part: source.name for part, source in sources.items()}
-            masks = masks_of(names, counts, chosen.train, chosen.validation, chosen.test)
-            for part, source in sources.items():
-                fill(writer, masks[part], SHAPE, np.uint8, source.blocks())
-            writer.notes["counts"] = list(counts.values())
-
-        return prepare(store, self.name, key, files, build)
-
-    def _source(self, store: Store, form: str, part: str) -> PngFolder | NpzFolder:
-        """Return the images of a part of the data root."""
-        if form == "oord":
-            return PngFolder(self.name, store.find(self.name, f"{FOLDER}/{PNG_FOLDERS[part]}", WAYS[form]))
-        if store.root is not None and (store.root / FOLDER / BATCHES[part][0]).exists():
-            return NpzFolder(self.name, store.root / FOLDER, BATCHES[part])
-        place = store.find(self.name, f"{FOLDER}/{NPZ_FOLDERS[part]}", WAYS[form])
-        return NpzFolder(self.name, place, BATCHES[part])
+        return streamed(store, self.name, {"places": stamps}, files, parts, SHAPE, chosen, describe)
 
 
-class PngFolder:
-    """A folder of PNG files of 32x32, in the order of their names.
+def _png_stream(dataset: str, folder: Path) -> Stream:
+    """Return the PNG files of a folder, in the order of their names, one at a time."""
+    name = f"{dataset}: {folder}"
 
-    A change is detected if files were added, removed or renamed: checking each of a million files takes
-    too long for every trial.
+    @cache
+    def images() -> list[Path]:
+        paths = sorted(folder.glob("[!.]*.png"))
+        if not paths:
+            raise DataError(f"{name}: has no PNG files; unpack the archive of this name into it")
+        return paths
 
-    Attributes:
-        name: name of the source, for messages.
-        files: the files whose content determines the result, for `prepare`.
-        stamp: other signs of a change of the source, as JSON values, for the key of the prepared arrays.
-    """
+    def blocks() -> Iterator[np.ndarray]:
+        return (read_image(dataset, path, SHAPE)[None] for path in images())
 
-    def __init__(self, name: str, folder: Path) -> None:
-        self.name = f"{name}: {folder}"
-        self.files: list[Path] = []
-        self._dataset, self._folder = name, folder
-        try:
-            self.stamp = {"place": str(folder), "changed": folder.stat().st_mtime_ns}
-        except OSError as error:
-            raise DataError(f"{self.name}: cannot be read ({error.strerror or error})") from error
-
-    @cached_property
-    def _images(self) -> list[Path]:
-        try:
-            found = sorted(self._folder.glob("[!.]*.png"))
-        except OSError as error:
-            raise DataError(f"{self.name}: cannot be read ({error.strerror or error})") from error
-        if not found:
-            raise DataError(f"{self.name}: has no PNG files; unpack the archive of this name into it")
-        return found
-
-    def count(self) -> int:
-        """Return the number of images."""
-        return len(self._images)
-
-    def blocks(self) -> Iterator[np.ndarray]:
-        """Yield all images in order, one at a time, uint8 (1, 3, 32, 32)."""
-        return (read_image(self._dataset, path, SHAPE)[None] for path in self._images)
+    return Stream(name, lambda: len(images()), blocks)
 
 
-class NpzFolder:
-    """Batches `data` (N, 3072) in .npz files of a folder, in order; the attributes are those of `PngFolder`."""
+def _npz_stream(name: str, files: list[Path]) -> Stream:
+    """Return the batches `data` (N, 3072) of .npz files, in order, some megabytes at a time."""
 
-    def __init__(self, name: str, folder: Path, batches: list[str]) -> None:
-        self.name = f"{name}: {folder}"
-        self.files = [folder / batch for batch in batches]
-        self.stamp: dict[str, Any] = {}
-        for path in self.files:
-            if not path.is_file():
-                raise DataMissing(f"{self.name}: has no {path.name}; unpack the whole archive")
-
-    def count(self) -> int:
-        """Return the number of images, from the headers of the batches."""
-        return sum(len(batch) for batch in self._batches())
-
-    def blocks(self) -> Iterator[np.ndarray]:
-        """Yield all images in order, some megabytes at a time, uint8 (n, 3, 32, 32)."""
-        return (block.reshape(-1, *SHAPE) for batch in self._batches() for block in batch.blocks())
-
-    def _batches(self) -> Iterator[StoredArray]:
-        for path in self.files:
-            with open_npz(path, f"{self.name}: {path.name}") as npz:
+    def batches() -> Iterator[StoredArray]:
+        for path in files:
+            with open_npz(path, f"{name}: {path.name}") as npz:
                 batch = npz.array("data")
                 if batch.event != (DIM,) or batch.dtype != np.uint8:
                     raise DataError(
                         f"{batch.name} holds rows {batch.event} of {batch.dtype}; they should be {DIM} values of uint8"
                     )
                 yield batch
+
+    def blocks() -> Iterator[np.ndarray]:
+        return (block.reshape(-1, *SHAPE) for batch in batches() for block in batch.blocks())
+
+    return Stream(name, lambda: sum(map(len, batches())), blocks)

@@ -58,8 +58,7 @@ class Mimic(Dataset, name="mimic"):
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
         """Return (2, 1024), or (channels, length) by the options."""
-        chosen = cast(MimicOptions, self.parse(options))
-        return (len(chosen.channels), chosen.length)
+        return cast(MimicOptions, self.parse(options)).shape
 
     def channels(self, options: Mapping[str, Any]) -> Sequence[str]:
         """Return the names of the signals."""

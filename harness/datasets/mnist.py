@@ -7,22 +7,19 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 from pydantic import Field
 
 from harness.core.errors import DataError
 from harness.core.files import DATA_IN_MEMORY, read_file
-from harness.core.settings import Count, Settings
 from harness.datasets._images.image_files import pool
-from harness.datasets._images.selection import count_errors, cut, prepare_images
+from harness.datasets._images.image_sets import SplitSizes, Test, Validation, read_at_once
 from harness.datasets._store.download import expect, fetch
 from harness.datasets._store.store import Store
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
-SHAPE = (1, 28, 28)
-TRAIN, TEST = 60_000, 10_000
 FOLDER = Path("MNIST", "raw")  # as torchvision has it
 IMAGES = 0x0803  # the first four bytes of a file of images: 8-bit values, three axes
 URL = "https://ossci-datasets.s3.amazonaws.com/mnist/"
@@ -34,14 +31,13 @@ SUMS = {
 }
 
 
-class MnistOptions(Settings):
+class MnistOptions(SplitSizes):
     """The number of images in each split, and their size."""
 
-    validation: Count = Field(10_000, description="the number of training images that are set apart for validation")
-    train: Count | None = Field(None, description="the number of the other training images that are used; null: all")
-    test: Annotated[int, Field(ge=1, le=TEST, strict=True)] = Field(
-        TEST, description="the number of test images that are used"
-    )
+    counts = (60_000, 10_000)
+
+    validation: Validation = 10_000
+    test: Test = 10_000
     pool: Literal[1, 2, 4] = Field(1, description="the side of the squares of pixels that are averaged and rounded")
 
 
@@ -69,20 +65,11 @@ class Mnist(Dataset, name="mnist"):
     options_model = MnistOptions
 
     def __init__(self, sums: Mapping[str, str] = SUMS, url: str = URL) -> None:
-        self._sums = sums
-        self._url = url
-
-    def option_errors(self, options: Mapping[str, Any]) -> list[tuple[str, str]]:
-        """Return every fault of the options; validation and train share the training images."""
-        faults = super().option_errors(options)
-        if faults:
-            return faults
-        chosen = MnistOptions.model_validate(dict(options))
-        return count_errors(self.name, chosen.validation, chosen.train, TRAIN)
+        self._sums, self._url = sums, url
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
         """Return (1, 28, 28), or the shape after pooling."""
-        side = SHAPE[1] // cast(MnistOptions, self.parse(options)).pool
+        side = 28 // cast(MnistOptions, self.parse(options)).pool
         return (1, side, side)
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
@@ -91,15 +78,12 @@ class Mnist(Dataset, name="mnist"):
         files = [self._file(store, name) for name in self._sums if not name.endswith(".gz")]
 
         def read() -> tuple[np.ndarray, np.ndarray]:
-            contents = [read_file(file, DATA_IN_MEMORY) for file in files]
-            for file, content in zip(files, contents, strict=True):
-                expect(self.name, file, content, self._sums[file.name])
+            contents = [expect(self.name, file, read_file(file, DATA_IN_MEMORY), self._sums) for file in files]
             train, test = map(_images, files, contents)
             return train, test
 
         key = {"sums": dict(self._sums)}
-        prepared = prepare_images(store, self.name, key, files, SHAPE, read)
-        splits = cut(prepared, "MNIST, 28x28", chosen.validation, chosen.train, chosen.test)
+        splits = read_at_once(store, self.name, "MNIST, 28x28", key, files, (1, 28, 28), read, chosen)
         if chosen.pool == 1:
             return splits
         train, validation, test = (pool(values, chosen.pool) for values in splits.parts().values())
@@ -113,8 +97,8 @@ class Mnist(Dataset, name="mnist"):
             for path in (store.root / FOLDER / packed, store.root / FOLDER / name):
                 if path.is_file():
                     return path
-        way = "or both files *-images-idx3-ubyte.gz into MNIST/raw/ of a data root (--data ROOT)"
-        return fetch(store, f"{self.name}/{packed}", self._url + packed, self._sums[packed], way)
+        by_hand = "or both files *-images-idx3-ubyte.gz into MNIST/raw/ of a data root (--data ROOT)"
+        return fetch(store, f"{self.name}/{packed}", self._url + packed, self._sums[packed], by_hand)
 
 
 def _images(file: Path, content: bytes) -> np.ndarray:

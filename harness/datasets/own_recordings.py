@@ -48,8 +48,7 @@ class OwnRecordings(Dataset, name="wfdb"):
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
         """Return (channels, length)."""
-        chosen = cast(OwnRecordingsOptions, self.parse(options))
-        return (len(chosen.channels), chosen.length)
+        return cast(OwnRecordingsOptions, self.parse(options)).shape
 
     def channels(self, options: Mapping[str, Any]) -> Sequence[str]:
         """Return the names of the signals."""

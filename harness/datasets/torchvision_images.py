@@ -11,8 +11,8 @@ import numpy as np
 from pydantic import Field
 
 from harness.core.errors import DataError, DataMissing, UserError, nearest
-from harness.core.settings import Count, Settings
-from harness.datasets._images.selection import cut, first_of, hold_out, prepare_images
+from harness.core.settings import Count
+from harness.datasets._images.image_sets import SplitSizes, read_at_once
 from harness.datasets._store.store import Store
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
@@ -30,17 +30,13 @@ KNOWN: dict[str, tuple[tuple[int, ...], str]] = {
 }
 """Class -> event shape, and where torchvision keeps the files below its root."""
 
-HELD_OUT_PART = 10  # one in this many training images is validation, unless the options decide otherwise
 
-
-class TorchvisionOptions(Settings):
+class TorchvisionOptions(SplitSizes):
     """The number of images in each split."""
 
-    validation: Count | None = Field(
+    validation: Count | None = Field(  # type: ignore[assignment]
         None, description="the number of training images that are set apart for validation; null: a tenth"
     )
-    train: Count | None = Field(None, description="the number of the other training images that are used; null: all")
-    test: Count | None = Field(None, description="the number of test images that are used; null: all")
 
 
 class TorchvisionImages(Dataset, name="torchvision"):
@@ -91,29 +87,22 @@ class TorchvisionImages(Dataset, name="torchvision"):
         """Return the splits, uint8, mapped from the cache; torchvision is imported to fill it."""
         chosen, name = cast(TorchvisionOptions, self.parse(options)), self.name
         shape, pattern = KNOWN[self.member]
-        way_out = (
-            f"torchvision.datasets.{self.member}(ROOT, download=True) puts the files into a data root (--data ROOT)"
-        )
-        sources = [] if store.root is None else sorted(path for path in store.root.glob(pattern) if path.is_file())
-        if store.root is None or not sources:
-            where = "no data root is named" if store.root is None else f"{store.root / pattern}: no such files"
-            raise DataMissing(f"{name}: {where}; {way_out}")
+        hint = f"torchvision.datasets.{self.member}(ROOT, download=True) puts the files into a data root (--data ROOT)"
         root = store.root
+        sources = [] if root is None else sorted(path for path in root.glob(pattern) if path.is_file())
+        if root is None or not sources:
+            where = "no data root is named" if root is None else f"{root / pattern}: no such files"
+            raise DataMissing(f"{name}: {where}; {hint}")
 
         def read() -> tuple[np.ndarray, np.ndarray]:
             try:
                 return _images(self.member, root, "train"), _images(self.member, root, "test")
             except Exception as error:  # torchvision, its decoders and missing libraries raise many kinds
                 reason = " ".join(str(error).split())
-                raise DataError(f"{name}: {root}: torchvision cannot read it ({reason}); {way_out}") from error
+                raise DataError(f"{name}: {root}: torchvision cannot read it ({reason}); {hint}") from error
 
-        prepared = prepare_images(store, name, {"torchvision": self.member}, sources, shape, read)
-        counts = {part: len(prepared.array(part)) for part in ("train", "test")}
-        validation = chosen.validation or max(1, counts["train"] // HELD_OUT_PART)
-        hold_out(f"{name}: train", np.arange(counts["train"]), chosen.train, validation)
-        first_of(f"{name}: test", np.arange(counts["test"]), chosen.test)
         title = f"{self.member} of torchvision, {'x'.join(map(str, shape[1:]))}"
-        return cut(prepared, title, validation, chosen.train, chosen.test or counts["test"])
+        return read_at_once(store, name, title, {"torchvision": self.member}, sources, shape, read, chosen)
 
 
 def _images(member: str, root: Path, split: str) -> np.ndarray:

@@ -63,10 +63,10 @@ def remarks_on(store: Store, data: DataRef, splits: Splits) -> list[DataRemark]:
     path = store.cache / "remarks" / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
     with contextlib.suppress(OSError, ValueError, TypeError):
         return [DataRemark(**each) for each in json.loads(path.read_text(encoding="utf-8"))]
-    found = examine(splits, names)
+    remarks = examine(splits, names)
     with contextlib.suppress(OSError):  # a trial does without
-        write_atomically(path, json.dumps([asdict(remark) for remark in found]).encode())
-    return found
+        write_atomically(path, json.dumps([asdict(remark) for remark in remarks]).encode())
+    return remarks
 
 
 def remark_lines(store: Store, data: DataRef, splits: Splits) -> list[str]:
@@ -75,19 +75,18 @@ def remark_lines(store: Store, data: DataRef, splits: Splits) -> list[str]:
     Raises:
         DataError: a density on them can grow without bound, and the suite does not allow it.
     """
-    found = remarks_on(store, data, splits)
-    for remark in found:
+    remarks = remarks_on(store, data, splits)
+    for remark in remarks:
         if remark.unbounded and not data.allow_unbounded:
             raise DataError(f"{data.label}: {remark.text}; leave it out, or say allow_unbounded: true")
-    return [f"{'warning' if remark.warning else 'note'}: {data.label}: {remark.text}" for remark in found]
+    return [f"{'warning' if remark.warning else 'note'}: {data.label}: {remark.text}" for remark in remarks]
 
 
 def notes_of(remarks: Sequence[DataRemark]) -> dict[str, str]:
     """Return the notes of a record: "data warning" and "data remark", where there are any."""
-    texts: dict[str, list[str]] = {"data warning": [], "data remark": []}
-    for remark in remarks:
-        texts["data warning" if remark.warning else "data remark"].append(remark.text)
-    return {name: "; ".join(own) for name, own in texts.items() if own}
+    names = {"data warning": True, "data remark": False}
+    texts = {name: [remark.text for remark in remarks if remark.warning == warning] for name, warning in names.items()}
+    return {name: "; ".join(clauses) for name, clauses in texts.items() if clauses}
 
 
 def examine(splits: Splits, names: Sequence[str] = ()) -> list[DataRemark]:
@@ -97,16 +96,15 @@ def examine(splits: Splits, names: Sequence[str] = ()) -> list[DataRemark]:
 
 def _seen(splits: Splits) -> list[DataRemark]:
     """Return how many held-out events were seen, in training or when a model was chosen."""
-    parts, found = splits.parts(), []
+    parts, remarks = splits.parts(), []
     for held_out, others in (("test", "train"), ("validation", "train"), ("test", "validation")):
         overlap = find_overlap(parts[held_out], parts[others])
         seen = "training" if others == "train" else others
-        clauses = [f"equal {seen} events"] * (overlap.equal > 0) + [f"overlap {seen} windows"] * (overlap.sharing > 0)
-        counts = [count for count in (overlap.equal, overlap.sharing) if count]
-        for count, clause in zip(counts, clauses, strict=True):
-            text = f"{count:,} of {overlap.total:,} {held_out} events ({count / overlap.total:.1%}) {clause}"
-            found.append(DataRemark(text, overlap.share >= LEAST_SHARE))
-    return found
+        for count, clause in ((overlap.equal, f"equal {seen} events"), (overlap.sharing, f"overlap {seen} windows")):
+            if count:
+                text = f"{count:,} of {overlap.total:,} {held_out} events ({count / overlap.total:.1%}) {clause}"
+                remarks.append(DataRemark(text, overlap.share >= LEAST_SHARE))
+    return remarks
 
 
 def _degenerate(splits: Splits, names: Sequence[str]) -> list[DataRemark]:
@@ -124,7 +122,7 @@ def _degenerate(splits: Splits, names: Sequence[str]) -> list[DataRemark]:
     error = DEPENDENT * deviation + 4 * rounding * np.abs(sample).max(axis=0)
     constant = deviation <= error
     varying = np.flatnonzero(~constant)
-    found = {
+    clauses = {
         int(channel): f"{labels[channel]} has one value in training"
         for channel in np.flatnonzero(constant)
         if np.ptp(train[:, channel]) <= 16 * error[channel]
@@ -135,17 +133,16 @@ def _degenerate(splits: Splits, names: Sequence[str]) -> list[DataRemark]:
         dependent = left <= error[varying] / deviation[varying]
         base = varying[~dependent]
         factors, *_ = np.linalg.lstsq(standard[:, ~dependent], standard[:, dependent], rcond=None)
-        for channel, own in zip(varying[dependent], factors.T, strict=True):
-            others = base[np.abs(own) > math.sqrt(DEPENDENT)]
+        for channel, weights in zip(varying[dependent], factors.T, strict=True):
+            others = base[np.abs(weights) > math.sqrt(DEPENDENT)]
             same = len(others) == 1 and np.abs(sample[:, channel] - sample[:, others[0]]).max() <= 16 * error[channel]
-            named = [labels[other] for other in others[:NAMED]] + [f"{len(others) - NAMED} more"] * (
-                len(others) > NAMED
-            )
+            named = [labels[other] for other in others[:NAMED]]
+            named += [f"{len(others) - NAMED} more"] * (len(others) > NAMED)
             listed = " and ".join(filter(None, (", ".join(named[:-1]), named[-1])))
-            found[int(channel)] = f"{labels[channel]} {'equals' if same else 'is a linear function of'} {listed}"
-    if not found:
+            clauses[int(channel)] = f"{labels[channel]} {'equals' if same else 'is a linear function of'} {listed}"
+    if not clauses:
         return []
-    text = ", ".join(text for _, text in sorted(found.items()))
+    text = ", ".join(clause for _, clause in sorted(clauses.items()))
     if splits.lattice:
         return [DataRemark(f"{text}: the noise of the dequantisation bounds what a density gains by it")]
     return [DataRemark(f"{text}: a density can grow without bound", warning=True, unbounded=True)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 
 import torch
 
@@ -27,9 +28,7 @@ def make_layer(layer: LayerRef, shape: tuple[int, ...], seed: int | None = None)
         UserError: the layer does not exist.
     """
     cls = resolve_layer(layer.layer)
-    if seed is None:
-        return cls(shape, **dict(layer.options))
-    with seeded(seed, layer.row):
+    with nullcontext() if seed is None else seeded(seed, layer.row):
         return cls(shape, **dict(layer.options))
 
 

@@ -60,23 +60,25 @@ def find_images(
     def refuse(error: OSError) -> None:
         raise DataError(f"{name}: {error.filename}: cannot be read ({error.strerror or error})") from error
 
-    found: list[ImageFile] = []
+    images: list[ImageFile] = []
     entered: set[str] = set()
     for place, folders, files in os.walk(folder, onerror=refuse, followlinks=True):
-        known = os.path.realpath(place) in entered
-        folders[:] = [] if known else sorted(inner for inner in folders if not inner.startswith("."))
-        entered.add(os.path.realpath(place))
-        for file in () if known else files:
-            path = Path(place, file)
+        if (real := os.path.realpath(place)) in entered:
+            folders.clear()
+            continue
+        entered.add(real)
+        folders[:] = sorted(inner for inner in folders if not inner.startswith("."))
+        for file in files:
             if file.startswith("."):
                 continue
+            path = Path(place, file)
             relative = path.relative_to(folder).as_posix()
             if file.lower().endswith(tuple(suffixes)) and path.is_file():
                 facts = path.stat()
-                found.append(ImageFile(path, relative, facts.st_size, facts.st_mtime_ns))
+                images.append(ImageFile(path, relative, facts.st_size, facts.st_mtime_ns))
             elif others is not None:
                 others.append(relative)
-    return sorted(found, key=lambda image: image.relative)
+    return sorted(images, key=lambda image: image.relative)
 
 
 def stamp(files: Sequence[ImageFile]) -> str:
@@ -125,13 +127,13 @@ def read_image(name: str, path: Path, shape: tuple[int, ...], resize: Resize | N
     with _decoding(name, path):
         with open_file(path, IMAGE) as file, Image.open(file, formats=FORMATS) as image:
             _check_kind(name, path, image)
-            sizes = image.size, image.size[::-1]  # a tag of a rotation may be behind the pixels
-            if all(_wrong_size(size, (width, height), resize) for size in sizes):  # before it takes memory
-                raise _refused(name, path, image.size, (width, height), resize)
+            fault = _size_fault(image.size, (width, height), resize)  # before it takes memory
+            if fault and _size_fault(image.size[::-1], (width, height), resize):  # the tag may be behind the pixels
+                raise DataError(f"{name}: {path}: {fault}")
             ImageOps.exif_transpose(image, in_place=True)
             image.load()
-        if _wrong_size(image.size, (width, height), resize):
-            raise _refused(name, path, image.size, (width, height), resize)
+        if fault := _size_fault(image.size, (width, height), resize):
+            raise DataError(f"{name}: {path}: {fault}")
         plain = _in_mode(_without_alpha(name, path, image), "L" if channels == 1 else "RGB")
         if resize == "crop":
             left, top = (plain.width - width) // 2, (plain.height - height) // 2
@@ -158,18 +160,13 @@ def _decoding(name: str, path: Path) -> Iterator[None]:
         raise DataError(f"{name}: {path}: does not decode as an image ({what}); get it again or remove it") from error
 
 
-def _wrong_size(size: tuple[int, int], wanted: tuple[int, int], resize: Resize | None) -> bool:
-    return _too_small(size, wanted) if resize is not None else size != wanted
-
-
-def _too_small(size: tuple[int, int], wanted: tuple[int, int]) -> bool:
-    return size[0] < wanted[0] or size[1] < wanted[1]
-
-
-def _refused(name: str, path: Path, size: tuple[int, int], wanted: tuple[int, int], resize: Resize | None) -> DataError:
-    larger = resize is None and not _too_small(size, wanted)
-    hint = "say resize: true to scale down, crop or leave_out" if larger else "leave it out, or say resize: leave_out"
-    return DataError(f"{name}: {path}: is {size[0]} x {size[1]} pixels; asked for {wanted[0]} x {wanted[1]}. {hint}")
+def _size_fault(size: tuple[int, int], wanted: tuple[int, int], resize: Resize | None) -> str:
+    small = size[0] < wanted[0] or size[1] < wanted[1]
+    if size == wanted or (resize is not None and not small):
+        return ""
+    scale = "say resize: true to scale down, crop or leave_out"
+    hint = "leave it out, or say resize: leave_out" if small else scale
+    return f"is {size[0]} x {size[1]} pixels; asked for {wanted[0]} x {wanted[1]}. {hint}"
 
 
 def _in_mode(image: Image, mode: str) -> Image:
@@ -178,14 +175,12 @@ def _in_mode(image: Image, mode: str) -> Image:
 
 
 def _check_kind(name: str, path: Path, image: Image) -> None:
-    tiles = getattr(image, "tile", [])  # present in a file, not in an image in memory
-    # The values of a PPM file are scaled to 8 bits by Pillow, if the largest one stated is another than 255.
-    scaled = [
-        tile[3] for tile in tiles if image.format == "PPM" and isinstance(tile[3], tuple) and tile[3][1:] != (255,)
-    ]
-    if any(isinstance(largest, int) for arguments in scaled for largest in arguments[1:2]):
+    # The tiles of a file have the decoder's arguments: the raw mode and, of PPM, the largest value, of which Pillow
+    # scales any other than 255 to 8 bits.
+    tiles = [tile[3] if isinstance(tile[3], tuple) else (tile[3],) for tile in getattr(image, "tile", [])]
+    if image.format == "PPM" and any(isinstance(most, int) and most != 255 for _, *rest in tiles for most in rest[:1]):
         raise DataError(f"{name}: {path}: its largest pixel is another than 255, not 8 bits per channel; convert it")
-    depths = {str(tile[3][0] if isinstance(tile[3], tuple) else tile[3]) for tile in tiles}
+    depths = {str(arguments[0]) for arguments in tiles}
     if image.mode not in MODES or any(";16" in depth for depth in depths):
         depth = next(iter(sorted(depths)), image.mode)
         raise DataError(f"{name}: {path}: its pixels are {depth}, not 8 bits per channel; convert it")

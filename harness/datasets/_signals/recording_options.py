@@ -108,6 +108,11 @@ class RecordingOptions(Settings):
         return names
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """The event shape, (channels, length)."""
+        return (len(self.channels), self.length)
+
+    @property
     def train_stride(self) -> int:
         """Samples from one training window to the next."""
         return self.stride or self.length

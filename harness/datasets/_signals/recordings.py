@@ -67,7 +67,11 @@ def recording_splits(
         writer.notes = {
             "description": _description(title, recording, dropped, options),
             "steps": [list(step) for step in recording.steps],
-            "lattices": [astuple(lattice) for lattice in _of_values(recording.lattices, options)],
+            "lattices": [
+                # A band-pass removes the offset of a channel.
+                astuple(replace(lattice, offset=0.0) if channel in options.filtered else lattice)
+                for channel, lattice in zip(options.channels, recording.lattices, strict=True)
+            ],
         }
 
     prepared = prepare(store, name, key, files, build)
@@ -96,15 +100,15 @@ def _write(writer: Writer, recording: Recording, options: RecordingOptions, wher
         stride = options.train_stride if part == "train" else options.length
         cut = [(stretch, starts(stretch, options.length, stride)) for stretch in stretches]
         cuts[part] = [(stretch, _kept(stretch, begins, options, dropped)) for stretch, begins in cut if len(begins)]
-    counts = {part: sum(len(begins) for _, begins in found) for part, found in cuts.items()}
+    counts = {part: sum(len(begins) for _, begins in cut) for part, cut in cuts.items()}
     if not all(counts.values()):
-        found = ", ".join(
+        windows = ", ".join(
             f"{counts[part]} {part} windows from {samples(stretches) / rate:.1f} s" for part, stretches in parts.items()
         )
         cleaned = "".join(f"; dropped {number} {reason}" for reason, number in dropped.items())
         raise DataError(
             f"{where}: too little for windows of {options.length} samples ({options.length / rate:.1f} s): "
-            f"{found}{cleaned}. Take a shorter length or gap_seconds, other fractions, or a longer recording"
+            f"{windows}{cleaned}. Take a shorter length or gap_seconds, other fractions, or a longer recording"
         )
     kind = np.result_type(*(stretch.values for stretch in recording.stretches)) if band is None else np.float32
     for part, found_cuts in cuts.items():
@@ -118,23 +122,19 @@ def _write(writer: Writer, recording: Recording, options: RecordingOptions, wher
 
 def _kept(stretch: Stretch, begins: np.ndarray, options: RecordingOptions, dropped: Counter[str]) -> np.ndarray:
     """Return the windows that pass cleaning, and count the dropped ones."""
-    keep = np.ones(len(begins), dtype=bool)
     if options.flat_lines is not None:
-        shares = flat_line_shares(stretch.values, begins, options.length, options.flat_line_samples)
-        keep = shares <= options.flat_lines
-        dropped[
-            f"windows with more than {options.flat_lines:g} of a channel in flat lines of {options.flat_line_samples} "
-            "samples or more"
-        ] += int((~keep).sum())
+        run = options.flat_line_samples
+        flat = flat_line_shares(stretch.values, begins, options.length, run) > options.flat_lines
+        reason = f"windows with more than {options.flat_lines:g} of a channel in flat lines of {run} samples or more"
+        dropped[reason] += int(flat.sum())
+        begins = begins[~flat]
     if options.flat_peaks is not None:
-        shares = flat_peak_shares(stretch.values, begins, options.length, options.flat_peak_samples)
-        flat = keep & (shares >= options.flat_peaks)
-        dropped[
-            f"windows with {options.flat_peaks:g} or more of a channel's peaks or valleys flat for "
-            f"{options.flat_peak_samples} samples or more"
-        ] += int(flat.sum())
-        keep &= ~flat
-    return begins[keep]
+        share, run = options.flat_peaks, options.flat_peak_samples
+        flat = flat_peak_shares(stretch.values, begins, options.length, run) >= share
+        reason = f"windows with {share:g} or more of a channel's peaks or valleys flat for {run} samples or more"
+        dropped[reason] += int(flat.sum())
+        begins = begins[~flat]
+    return begins
 
 
 def _filtered(stretch: Stretch, rate: float, options: RecordingOptions) -> np.ndarray:
@@ -148,15 +148,6 @@ def _filtered(stretch: Stretch, rate: float, options: RecordingOptions) -> np.nd
     chosen = [options.channels.index(channel) for channel in options.filtered]
     values[chosen] = band_pass(values[chosen], rate, options.band_pass, options.band_pass_order)
     return values
-
-
-def _of_values(lattices: Sequence[Lattice], options: RecordingOptions) -> list[Lattice]:
-    """Return the lattices of the prepared values: a band-pass removes the offset of a channel."""
-    filtered = () if options.band_pass is None else options.filtered
-    return [
-        replace(lattice, offset=0.0) if channel in filtered else lattice
-        for channel, lattice in zip(options.channels, lattices, strict=True)
-    ]
 
 
 def _no_floor(options: RecordingOptions) -> str | None:

@@ -4,12 +4,16 @@ A record in several segments (as in MIMIC-III) is a master header, a layout that
 each hold the signals recorded at the time, and gaps. Only segments with all the wanted channels are read. Where
 a sample of **any** channel is invalid (the lowest value of its format), the row of all channels is dropped and
 the recording splits there: channels stay aligned, and no window bridges a hole.
+
+The library wfdb reads the lines of signals and segments. The first line, with the sampling rate and the length, is read
+here, as the library takes only the beginning of a number.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
+import re
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -20,8 +24,13 @@ import numpy as np
 
 from harness.core.errors import DataError
 from harness.core.files import read_text
-from harness.datasets._signals.wfdb_headers import NO_DATA, Header, read_header
 from harness.datasets._values.lattice import STATED_ERROR, Lattice
+
+NO_DATA = "~"  # in place of a file or a segment
+DEFAULT_RATE, DEFAULT_GAIN = 250.0, 200.0  # of a header that states none, by the rules of WFDB
+_GAIN = re.compile(r"[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?")
+_NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
+_RATE = re.compile(rf"({_NUMBER})(?:/{_NUMBER}(?:\({_NUMBER}\))?)?")  # RATE[/COUNTER[(BASE)]]
 
 Locate = Callable[[str], Path]
 """Function from the name of a record's file to its path; raises DataMissing if it is missing."""
@@ -33,6 +42,34 @@ Scale = tuple[tuple[float, int, str], ...]
 # differences and has no such value; wfdb does not read format 61.
 BITS = {"16": 16, "24": 24, "32": 32, "80": 8, "160": 16, "212": 12, "310": 10, "311": 10}
 BITS |= {"508": 8, "516": 16, "524": 24}
+
+
+@dataclass(frozen=True)
+class Header:
+    """A header: of signals or, for a record in several segments, of segments.
+
+    Attributes:
+        path: the file.
+        rate: frames per second.
+        length: frames; None if the size of the files determines it.
+        names: of the signals, such as "PLETH"; None where the header gives none.
+        files: of the signals' samples, in the header's folder, or "~" for none.
+        per_frame: samples per frame of the signals.
+        gains: of the signals, in converter units per physical unit.
+        segments: (name, frames) in the order of time; "~" is a gap. A first segment of no frames is the layout,
+            which lists every signal of the record.
+        formats: of the signals' samples, by WFDB's numbers.
+    """
+
+    path: Path
+    rate: float
+    length: int | None
+    names: tuple[str | None, ...] = ()
+    files: tuple[str, ...] = ()
+    per_frame: tuple[int, ...] = ()
+    gains: tuple[float, ...] = ()
+    segments: tuple[tuple[str, int], ...] = ()
+    formats: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -79,6 +116,72 @@ class Recording:
     length: int  # of the whole in samples, holes included
     invalid: int  # samples that were dropped because a channel had none
     rescaled: int  # samples that were dropped because their segment has other gains than most
+
+
+def read_header(name: str, path: Path) -> Header:
+    """Read a header file of the data set `name`.
+
+    Raises:
+        DataError: it cannot be read, or is not a WFDB header.
+    """
+    from wfdb import MultiRecord, rdheader
+
+    where = f"{name}: {path}"
+    try:
+        lines = [line.split() for line in read_text(path).splitlines()]  # first: wfdb would read a file without end
+        header = rdheader(str(path.with_suffix("")))
+    except OSError as error:
+        raise DataError(f"{where}: cannot be read ({error.strerror or error})") from error
+    except Exception as error:  # the parser may raise anything on another file
+        raise DataError(f"{where}: not a WFDB header ({type(error).__name__}: {error})") from error
+    first, *lines = [fields for fields in lines if fields and not fields[0].startswith("#")]
+    several = isinstance(header, MultiRecord)
+    kind, announced, parts = (
+        ("segments", header.n_seg, header.seg_name) if several else ("signals", header.n_sig, header.file_name or [])
+    )
+    if announced != len(parts):
+        raise DataError(f"{where}: announces {announced} {kind} and describes {len(parts)}; get the file anew")
+    rate, length = _rate_and_length(where, first)
+    if several:
+        [(segment, count)] = Counter(part for part in parts if part != NO_DATA).most_common(1) or [("", 0)]
+        if count > 1:
+            raise DataError(f"{where}: names the segment {segment} {count} times; get the file anew")
+        return Header(path, rate, length, segments=tuple(zip(parts, header.seg_len, strict=True)))
+    if not parts:
+        return Header(path, rate, length)
+    if len(lines) != len(parts):
+        raise DataError(f"{where}: describes {len(parts)} signals on {len(lines)} lines; get the file anew")
+    gains = tuple(_gain(where, fields) for fields in lines)
+    names, frames, formats = map(tuple, (header.sig_name, header.samps_per_frame, header.fmt))
+    return Header(path, rate, length, names, tuple(parts), frames, gains, formats=formats)
+
+
+def _rate_and_length(where: str, fields: list[str]) -> tuple[float, int | None]:
+    """Return frames per second and frames of the first line; wfdb reads `1.25e2` as 1.25."""
+    rate = fields[2] if len(fields) > 2 else str(DEFAULT_RATE)
+    length = fields[3] if len(fields) > 3 else "0"
+    number = _RATE.fullmatch(rate)
+    if number is None or not 0 < float(number[1]) < math.inf:
+        raise DataError(
+            f"{where}: a sampling rate of {rate[:40]}; it must be a number above 0, such as 125, 1.25e2 or "
+            "125/500(0) with the frequency of a counter"
+        )
+    if not (length.isascii() and length.isdigit()):
+        raise DataError(
+            f"{where}: a length of {length[:40]}; it must be a whole number of samples, or 0 if it is unknown"
+        )
+    return float(number[1]), int(length) or None
+
+
+def _gain(where: str, fields: list[str]) -> float:
+    """Return the gain that a line of a signal states; wfdb reads 0, uncalibrated, as `DEFAULT_GAIN`."""
+    if len(fields) < 3:
+        return DEFAULT_GAIN
+    try:
+        return float(_GAIN.match(fields[2])[0])  # type: ignore[index]
+    except (TypeError, ValueError) as error:
+        rule = "is no gain; it begins with a number, such as 200/mV: correct the header"
+        raise DataError(f"{where}: {fields[2][:40]!r} {rule}") from error
 
 
 def record_files(name: str, record: str, locate: Locate, channels: Sequence[str]) -> RecordFiles:
@@ -159,7 +262,7 @@ def read_recording(
     Raises:
         DataError: samples are damaged or all invalid, or sampling rates differ.
     """
-    found: list[tuple[Scale, list[Stretch]]] = []
+    scaled: list[tuple[Scale, list[Stretch]]] = []
     rates: dict[float, Path] = {}
     offset = invalid = 0
     for record in records:
@@ -174,19 +277,19 @@ def read_recording(
             values, valid, scale = _read_segment(name, segment, channels, average)
             start = offset + segment.start * per_frame
             invalid += int((~valid).sum())
-            found.append((scale, list(_stretches(values, valid, start))))
+            scaled.append((scale, list(_stretches(values, valid, start))))
             end = start + values.shape[1]
         length = record.header.length
         offset = end if length is None else offset + length * per_frame
     durations: Counter[Scale] = Counter()
-    for scale, stretches in found:
+    for scale, stretches in scaled:
         durations[scale] += sum(stretch.values.shape[1] for stretch in stretches)
     usual, kept = durations.most_common(1)[0]
     if kept == 0:
         paths = ", ".join(str(record.header.path) for record in records)
         raise DataError(f"{name}: {paths}: every sample of {' or '.join(channels)} is invalid; nothing is left")
     return Recording(
-        stretches=tuple(stretch for scale, stretches in found if scale == usual for stretch in stretches),
+        stretches=tuple(stretch for scale, stretches in scaled if scale == usual for stretch in stretches),
         rate=next(iter(rates)),
         steps=tuple((1 / abs(gain), unit) for gain, _, unit in usual),
         lattices=tuple(Lattice(-zero / gain, 1 / gain, STATED_ERROR / abs(gain)) for gain, zero, _ in usual),
@@ -214,46 +317,46 @@ def _read_segment(
     """Return values (C, n), a mask of the valid rows among the n, and the scale."""
     from wfdb import rdrecord
 
-    header = segment.header
-    formats = [header.formats[place] for place in segment.signals]
-    bits = [_bits(name, header.path, channel, kind) for channel, kind in zip(channels, formats, strict=True)]
-    files = ", ".join(map(str, segment.files))
+    header, where = segment.header, f"{name}: {segment.header.path}"
+    bits = []
+    for channel, place in zip(channels, segment.signals, strict=True):
+        if (kind := header.formats[place]) not in BITS:
+            why = "marks no invalid samples" if kind == "8" else "cannot be read"
+            raise DataError(
+                f"{where}: {channel} is in format {kind}, which {why}; formats that can be read: {', '.join(BITS)}"
+            )
+        bits.append(BITS[kind])
+        gain = header.gains[place]
+        if not (math.isfinite(gain) and gain and math.isfinite(1 / gain)):
+            raise DataError(
+                f"{where}: {channel} has the gain {gain:g}, so its values have no unit; a gain is a finite number of "
+                "converter units per physical unit, not 0: correct the header"
+            )
+    files = f"{name}: {', '.join(map(str, segment.files))}"
     try:
         # Not smoothed: an average over a frame is not a value of the converter.
+        options = {"physical": False, "smooth_frames": False, "return_res": 32}
         with _plain_header(segment) as path:
-            record = rdrecord(
-                str(path.with_suffix("")),
-                channels=list(segment.signals),
-                physical=False,
-                smooth_frames=False,
-                return_res=32,
-            )
+            record = rdrecord(str(path.with_suffix("")), channels=list(segment.signals), **options)
         samples = list(record.e_d_signal)
     except Exception as error:  # a decoder may raise anything on a damaged file
         size = sum(path.stat().st_size for path in segment.files if path.exists())
         raise DataError(
-            f"{name}: {files}: {size:,} bytes that cannot be read as the samples that {header.path} describes "
+            f"{files}: {size:,} bytes that cannot be read as the samples that {header.path} describes "
             f"({type(error).__name__}: {error}); a file may be cut short"
         ) from error
     counts = [header.per_frame[place] for place in segment.signals]
     frames = len(samples[0]) // counts[0]
     if record.sig_name != list(channels) or segment.frames not in (None, frames):
         raise DataError(
-            f"{name}: {files}: {frames} frames of {record.sig_name}; {header.path} announces "
-            f"{segment.frames} of {list(channels)}"
+            f"{files}: {frames} frames of {record.sig_name}; {header.path} announces {segment.frames} of "
+            f"{list(channels)}"
         )
     for channel, row, stated, skew in zip(channels, samples, record.checksum, record.skew, strict=True):
         if stated is not None and not skew and (int(row.sum(dtype=np.int64)) - stated) % 65536:
             raise DataError(
-                f"{name}: {files}: the samples of {channel} do not add up to the checksum {stated} of {header.path}: "
-                "a file is damaged; get it anew"
-            )
-    for channel, place in zip(channels, segment.signals, strict=True):
-        gain = header.gains[place]
-        if not (math.isfinite(gain) and gain and math.isfinite(1 / gain)):
-            raise DataError(
-                f"{name}: {header.path}: {channel} has the gain {gain:g}, so its values have no unit; a gain is a "
-                "finite number of converter units per physical unit, not 0: correct the header"
+                f"{files}: the samples of {channel} do not add up to the checksum {stated} of {header.path}: a file is "
+                "damaged; get it anew"
             )
     if not average:
         counts = [1] * len(counts)
@@ -274,13 +377,12 @@ def _plain_header(segment: Segment) -> Iterator[Path]:
     from wfdb import rdheader
 
     header = segment.header
-    found = rdheader(str(header.path.with_suffix("")))
-    if found.sig_len == header.length and found.fs == header.rate:
+    by_wfdb = rdheader(str(header.path.with_suffix("")))
+    if by_wfdb.sig_len == header.length and by_wfdb.fs == header.rate:
         yield header.path
         return
-    first, *lines = [line for line in read_text(header.path).splitlines() if line]
-    while first.lstrip().startswith("#"):
-        first, *lines = lines
+    lines = [line for line in read_text(header.path).splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    first, *lines = lines
     length = "" if header.length is None else f" {header.length}"
     with tempfile.TemporaryDirectory() as folder:
         for file in segment.files:
@@ -289,16 +391,6 @@ def _plain_header(segment: Segment) -> Iterator[Path]:
         content = [f"{' '.join(first.split()[:2])} {header.rate!r}{length}", *lines]
         copy.write_text("\n".join(content) + "\n", encoding="utf-8")
         yield copy
-
-
-def _bits(name: str, path: Path, channel: str, kind: str) -> int:
-    """Return the bits of a sample of this format."""
-    if kind not in BITS:
-        why = "marks no invalid samples" if kind == "8" else "cannot be read"
-        raise DataError(
-            f"{name}: {path}: {channel} is in format {kind}, which {why}; formats that can be read: {', '.join(BITS)}"
-        )
-    return BITS[kind]
 
 
 def _stretches(values: np.ndarray, valid: np.ndarray, start: int) -> Iterator[Stretch]:

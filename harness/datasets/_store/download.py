@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from harness.core.errors import DataError, DataMissing, UserError
 from harness.datasets._store.store import Store, sha256, unusable
 
-CHUNK = 1 << 16  # bytes per write
 TIMEOUT = 30  # seconds without data after which the download fails
 
 
@@ -39,59 +39,44 @@ def fetch(store: Store, name: str, url: str, pinned: str | None = None, by_hand:
     if len(parts) < 2 or ".." in parts or PurePosixPath(name).is_absolute():
         raise UserError(f"{name!r} is no path below the downloads; it is DATASET/FILE, without '..'")
     path = store.cache / "downloads" / name
-    by_hand = f"put it at {path}{f', {by_hand}' if by_hand else ''}"
-    if not path.is_file():
-        if store.offline:
-            raise DataMissing(
-                f"{parts[0]}: {parts[-1]} is not there, and offline nothing is fetched. It comes from {url}; {by_hand}"
-            )
-        _fetch_locked(store, parts[0], path, url, pinned, by_hand)
-    return path
-
-
-def expect(name: str, file: Path | str, content: bytes, pinned: str) -> None:
-    """Raise DataError unless the SHA-256 of a file's content is the pinned one."""
-    found = hashlib.sha256(content).hexdigest()
-    if found != pinned:
-        raise _wrong_sum(name, file, found, pinned, "Delete the file and get it anew")
-
-
-def _fetch_locked(store: Store, name: str, path: Path, url: str, pinned: str | None, by_hand: str) -> None:
+    if path.is_file():
+        return path
+    dataset, hint = parts[0], f"put it at {path}{f', {by_hand}' if by_hand else ''}"
+    if store.offline:
+        raise DataMissing(
+            f"{dataset}: {path.name} is not there, and offline nothing is fetched. It comes from {url}; {hint}"
+        )
     import filelock
+    import pooch
+    import requests
 
     unfinished = path.with_name(f"{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with filelock.FileLock(path.with_name(f"{path.name}.lock")):
-            if path.is_file():  # another process downloaded it while this one waited
-                return
-            try:
-                fault = _download(url, unfinished)
-                if fault is not None:
-                    raise DataMissing(
-                        f"{name}: {path.name} could not be fetched from {url}: {fault}. Try again, or {by_hand}"
-                    )
-                if pinned is not None and (found := sha256(unfinished)) != pinned:
-                    raise _wrong_sum(name, url, found, pinned, "Nothing was kept; try again")
-                unfinished.replace(path)
-            finally:
-                unfinished.unlink(missing_ok=True)
+            if not path.is_file():  # else another process downloaded it while this one waited
+                try:
+                    print(f"fetching {url}", file=sys.stderr, flush=True)
+                    pooch.HTTPDownloader(timeout=TIMEOUT)(url, str(unfinished), None)
+                    if pinned is not None and (actual := sha256(unfinished)) != pinned:
+                        raise _wrong_sum(dataset, url, actual, pinned, "Nothing was kept; try again")
+                    unfinished.replace(path)
+                finally:
+                    unfinished.unlink(missing_ok=True)
+    except requests.RequestException as error:  # an OSError
+        reason = f"{path.name} could not be fetched from {url}: {_innermost(error)}"
+        raise DataMissing(f"{dataset}: {reason}. Try again, or {hint}") from error
     except OSError as error:
         raise unusable(store, error) from error
+    return path
 
 
-def _download(url: str, target: Path) -> str | None:
-    """Write the content of the URL to `target`; return a one-line description of a failure, or None."""
-    import pooch
-    import requests
-
-    print(f"fetching {url}", file=sys.stderr, flush=True)
-    download = pooch.HTTPDownloader(chunk_size=CHUNK, timeout=TIMEOUT)
-    try:
-        download(url, str(target), None)
-    except requests.RequestException as error:
-        return _innermost(error)
-    return None
+def expect(name: str, place: Path | str, content: bytes, sums: Mapping[str, str], file: str | None = None) -> bytes:
+    """Return the content of a file at `place`; raise a DataError unless its SHA-256 is that of its name in `sums`."""
+    actual, pinned = hashlib.sha256(content).hexdigest(), sums[file or Path(place).name]
+    if actual != pinned:
+        raise _wrong_sum(name, place, actual, pinned, "Delete the file and get it anew")
+    return content
 
 
 def _innermost(error: BaseException) -> str:
@@ -104,5 +89,5 @@ def _innermost(error: BaseException) -> str:
         error = reason
 
 
-def _wrong_sum(name: str, file: Path | str, found: str, pinned: str, way_out: str) -> DataError:
-    return DataError(f"{name}: {file}: the file's SHA-256 is {found}, the right one is {pinned}. {way_out}")
+def _wrong_sum(name: str, place: Path | str, actual: str, pinned: str, hint: str) -> DataError:
+    return DataError(f"{name}: {place}: the file's SHA-256 is {actual}, the right one is {pinned}. {hint}")

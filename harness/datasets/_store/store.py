@@ -40,33 +40,32 @@ class Store:
     @classmethod
     def at(cls, root: Path | None, offline: bool = False) -> Store:
         """Return this user's store: $INVERTBENCH_CACHE, else $XDG_CACHE_HOME/invertbench, else ~/.cache/invertbench."""
-        own, common = os.environ.get("INVERTBENCH_CACHE"), os.environ.get("XDG_CACHE_HOME")
-        cache = Path(own) if own else (Path(common) if common else Path.home() / ".cache") / "invertbench"
-        return cls(root, cache.absolute(), offline)
+        common = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        cache = os.environ.get("INVERTBENCH_CACHE") or Path(common, "invertbench")
+        return cls(root, Path(cache).absolute(), offline)
 
-    def find(self, name: str, relative: str, way_out: str) -> Path:
+    def find(self, name: str, relative: str, hint: str) -> Path:
         """Return a file or folder of the data root, or raise DataMissing that names it and the remedy.
 
         Args:
             name: name of the data set, for the message.
             relative: path below the root; an absolute path, and one below the working directory that begins with
                 "./", is used unchanged.
-            way_out: the end of the message: how to get the missing file.
+            hint: the end of the message: how to get the missing file.
         """
         placed = Path(relative).is_absolute() or relative.startswith("./")
         if self.root is None and not placed:
             raise DataMissing(
                 f"{name}: {relative} is looked for in a data root, and none is named; give --data ROOT or set "
-                f"$INVERTBENCH_DATA; {way_out}"
+                f"$INVERTBENCH_DATA; {hint}"
             )
         path = Path(relative) if self.root is None or placed else self.root / relative
         try:
-            found = path.exists()
+            if path.exists():
+                return path
         except OSError as error:  # the name is too long for a file, or the folder may not be searched
-            raise DataMissing(f"{name}: {path}: cannot be looked up ({error.strerror}); {way_out}") from error
-        if not found:
-            raise DataMissing(f"{name}: {path}: no such file or folder; {way_out}")
-        return path
+            raise DataMissing(f"{name}: {path}: cannot be looked up ({error.strerror}); {hint}") from error
+        raise DataMissing(f"{name}: {path}: no such file or folder; {hint}")
 
 
 @dataclass(frozen=True)
@@ -146,14 +145,12 @@ def prepare(
         stamps.append([str(path.absolute()), facts.st_size, facts.st_mtime_ns])
     text = json.dumps({"key": key, "sources": stamps}, sort_keys=True, allow_nan=False)
     folder = store.cache / "prepared" / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-    there = read_prepared(folder)
-    if there is not None:
-        return there
+    if (prepared := read_prepared(folder)) is not None:
+        return prepared
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _lock(folder):
-            there = read_prepared(folder)  # another process may have made it while this one waited
-            return there if there is not None else _build(folder, key, sources, build)
+        with _lock(folder):  # another process may make it while this one waits
+            return read_prepared(folder) or _build(folder, key, sources, build)
     except OSError as error:
         if _of_the_cache(store, error):
             raise unusable(store, error) from error

@@ -1,4 +1,4 @@
-"""Encode the values of a source as whole numbers 0, 1, 2 ... of lattice steps, or keep them unchanged."""
+"""Survey the values of a source, and encode them as whole numbers 0, 1, 2 ... of lattice steps or keep them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import numpy as np
 
 from harness.core.errors import DataError
 from harness.datasets._values.lattice import EXACT, MOST_LEVELS, Lattice, find_lattice, stated_lattice
-from harness.datasets._values.value_survey import Survey
+
+MOST_DISTINCT = 1 << 17  # distinct values kept per channel: twice the levels of a found lattice
+SAMPLE = 1 << 15  # values per channel, evenly spread, that are checked for repeats
 
 Kind = Literal["image", "sequence"]
 Step = tuple[float, ...] | Literal["detect"] | None
@@ -19,6 +21,57 @@ Step = tuple[float, ...] | Literal["detect"] | None
 IDENTITY = Lattice(0.0, 1.0)
 SMALLEST, LARGEST = 1e-100, 1e100  # largest absolute value of a channel: errors of its square are no underflow
 MOST_REPEATED = 0.02  # share of repeated values that values without a lattice may have; float32 makes up to 0.01
+
+
+class Survey:
+    """Statistics of the values of each channel, of which `total` are expected (for the spread of the sample).
+
+    Attributes:
+        low, high: smallest and largest value of each channel, (C,) in float64.
+        divisor: for integers, the greatest common divisor of all differences in each channel; 0 where all are equal.
+        count: number of values of a channel seen.
+    """
+
+    def __init__(self, channels: int, dtype: np.dtype, total: int) -> None:
+        self.dtype = dtype
+        self.low = np.full(channels, np.inf)
+        self.high = np.full(channels, -np.inf)
+        self.divisor = np.zeros(channels, dtype=np.int64)
+        self.count = 0
+        self._stride = max(1, total // SAMPLE)
+        self._first: dict[int, int] = {}
+        self._distinct: list[np.ndarray | None] = [np.empty(0, dtype) for _ in range(channels)]
+        self._samples: list[list[np.ndarray]] = [[] for _ in range(channels)]
+
+    def add(self, events: np.ndarray) -> None:
+        """Add events (n, C, *spatial), finite; n > 0."""
+        for channel in range(events.shape[1]):
+            values = np.ravel(events[:, channel])
+            self.low[channel] = min(self.low[channel], values.min())
+            self.high[channel] = max(self.high[channel], values.max())
+            if self.dtype.kind == "f":
+                self._samples[channel].append(values[:: self._stride].copy())
+                if (distinct := self._distinct[channel]) is not None:
+                    distinct = np.union1d(distinct, values)
+                    self._distinct[channel] = distinct if len(distinct) <= MOST_DISTINCT else None
+            elif self.divisor[channel] != 1:
+                exact = values.astype(np.int64)
+                differences = exact - self._first.setdefault(channel, int(exact[0]))
+                self.divisor[channel] = np.gcd(self.divisor[channel], np.gcd.reduce(differences))
+        self.count += events[:, 0].size
+
+    def distinct(self, channel: int | None = None) -> np.ndarray | None:
+        """Return the distinct values of a channel (None: of all), ascending; None if more than MOST_DISTINCT."""
+        if channel is not None:
+            return self._distinct[channel]
+        parts = [part for part in self._distinct if part is not None]
+        return np.unique(np.concatenate(parts)) if len(parts) == len(self._distinct) else None
+
+    def repeated(self, channel: int) -> float:
+        """Return the share of a channel's sample that has a value which occurs in the sample more than once."""
+        sample = np.concatenate(self._samples[channel])
+        _, counts = np.unique(sample, return_counts=True)
+        return float(counts[counts > 1].sum() / len(sample))
 
 
 @dataclass(frozen=True)
@@ -102,22 +155,26 @@ def choose_encoding(name: str, survey: Survey, kind: Kind, step: Step, levels: i
     integers = survey.dtype.kind in "iu"
     if integers and max(abs(survey.low.min()), abs(survey.high.max())) >= EXACT:
         raise DataError(f"{name}: integers from {survey.low.min():.0f} to {survey.high.max():.0f}; at most 2^53 fit")
-    if not integers:
-        _refuse_extremes(name, survey)
+    if not integers:  # float64 has no room for the errors of larger and of smaller values
+        for channel, most in enumerate(np.maximum(np.abs(survey.low), np.abs(survey.high))):
+            if most and not SMALLEST <= most <= LARGEST:
+                raise DataError(
+                    f"{name}: the largest absolute value of channel {channel} is {most:g}; it must be between "
+                    f"{SMALLEST:g} and {LARGEST:g}: give the values in another unit"
+                )
     plain = kind == "image" and integers and step is None and (survey.dtype == np.uint8 or levels is not None)
-    found: Sequence[Lattice | None]
+    detected: Sequence[Lattice | None]
     if plain:
-        found = [IDENTITY] * len(survey.low)
-    elif isinstance(step, tuple):
-        found = _stated(name, step, survey, kind)
-        _refuse_finer(name, found, _divisors(survey, kind) if integers else _found(survey, kind))
+        detected = [IDENTITY] * len(survey.low)
     else:
-        found = _divisors(survey, kind) if integers else _found(survey, kind)
-    if None in found:
-        _refuse_atoms(name, survey, found, levels)
+        detected = _of_integers(survey, kind) if integers else _of_floats(survey, kind)
+    if isinstance(step, tuple):
+        detected = _stated(name, step, survey, kind, detected)
+    if None in detected:
+        _refuse_atoms(name, survey, detected, levels)
         kept = np.dtype(np.float64 if survey.dtype.itemsize == 8 else np.float32)
-        return Encoding(name, None, None, kept, _too_fine(survey, found))
-    lattices = tuple(cast("Sequence[Lattice]", found))
+        return Encoding(name, None, None, kept, _too_fine(survey, detected))
+    lattices = tuple(cast("Sequence[Lattice]", detected))
     if not plain:
         lattices = _counted(lattices, survey, kind, levels)
     ends = [lattice.index(np.array(pair))[0] for lattice, *pair in zip(lattices, survey.low, survey.high, strict=True)]
@@ -135,45 +192,33 @@ def choose_encoding(name: str, survey: Survey, kind: Kind, step: Step, levels: i
     return Encoding(name, lattices, levels, _pixel_type(levels))
 
 
-def _refuse_extremes(name: str, survey: Survey) -> None:
-    """Raise DataError if the values of a channel are so large or so small that float64 has no room for their errors."""
-    for channel, ends in enumerate(zip(np.abs(survey.low), np.abs(survey.high), strict=True)):
-        if max(ends) and not SMALLEST <= max(ends) <= LARGEST:
-            raise DataError(
-                f"{name}: the largest absolute value of channel {channel} is {max(ends):g}; it must be between "
-                f"{SMALLEST:g} and {LARGEST:g}: give the values in another unit"
-            )
+def _stated(
+    name: str, steps: tuple[float, ...], survey: Survey, kind: Kind, detected: Sequence[Lattice | None]
+) -> list[Lattice]:
+    """Return the lattice of each channel, through its smallest value; of an image, through the smallest of all.
 
-
-def _stated(name: str, steps: tuple[float, ...], survey: Survey, kind: Kind) -> list[Lattice]:
-    """Return the lattice of each channel, through its smallest value; of an image, through the smallest of all."""
-    found = []
-    channels = len(survey.low)
-    for step, low, high in zip(steps * (channels if len(steps) == 1 else 1), *_ranges(survey, kind), strict=True):
-        lattice = stated_lattice(step, low, high, survey.dtype)
+    A stated lattice with points between those of a detected one is refused: noise over its smaller cells would leave
+    gaps, through which the density becomes unbounded.
+    """
+    lattices = []
+    steps = steps * (len(survey.low) if len(steps) == 1 else 1)
+    for channel, (step, low, high) in enumerate(zip(steps, *_ranges(survey, kind), strict=True)):
+        lattice, common = stated_lattice(step, low, high, survey.dtype), detected[channel]
         if lattice is None:
             raise DataError(
                 f"{name}: step = {step:g} is lost in the rounding of {survey.dtype} values up to "
                 f"{max(abs(low), abs(high)):g}; give the values in float64"
             )
-        found.append(lattice)
-    return found
-
-
-def _refuse_finer(name: str, stated: Sequence[Lattice | None], found: Sequence[Lattice | None]) -> None:
-    """Raise DataError if a stated lattice has points between those of one that contains all values.
-
-    Noise over its smaller cells would leave gaps, through which the density becomes unbounded.
-    """
-    for channel, (given, common) in enumerate(zip(stated, found, strict=True)):
-        if given is not None and common is not None and common.step > 1.5 * given.step:
+        if common is not None and common.step > 1.5 * step:
             raise DataError(
-                f"{name}: step = {given.step:g} is finer than the values of channel {channel}, which all lie on a "
-                f"lattice of step {common.step:g}; state that, or step: detect"
+                f"{name}: step = {step:g} is finer than the values of channel {channel}, which all lie on a lattice of "
+                f"step {common.step:g}; state that, or step: detect"
             )
+        lattices.append(lattice)
+    return lattices
 
 
-def _divisors(survey: Survey, kind: Kind) -> list[Lattice]:
+def _of_integers(survey: Survey, kind: Kind) -> list[Lattice]:
     """Return, for integers, the lattice of each channel of a sequence, or one for all channels of an image."""
     if kind == "sequence":
         return [Lattice(low, float(step or 1)) for low, step in zip(survey.low, survey.divisor, strict=True)]
@@ -182,7 +227,7 @@ def _divisors(survey: Survey, kind: Kind) -> list[Lattice]:
     return [Lattice(float(survey.low.min()), float(divisor or 1))] * len(survey.low)
 
 
-def _found(survey: Survey, kind: Kind) -> list[Lattice | None]:
+def _of_floats(survey: Survey, kind: Kind) -> list[Lattice | None]:
     """Return, for floats, the lattice of each channel, or one for all channels of an image if there is one."""
     channels = len(survey.low)
     if kind == "image":
@@ -212,9 +257,9 @@ def _counted(lattices: tuple[Lattice, ...], survey: Survey, kind: Kind, levels: 
     )
 
 
-def _too_fine(survey: Survey, found: Sequence[Lattice | None]) -> str:
+def _too_fine(survey: Survey, detected: Sequence[Lattice | None]) -> str:
     """Return that channels without a lattice are on one of more points than are searched for; empty if none is."""
-    for channel, lattice in enumerate(found):
+    for channel, lattice in enumerate(detected):
         points = survey.distinct(channel) if lattice is None else None
         finer = None if points is None else find_lattice(points, survey.dtype, survey.count, math.inf)
         if finer is not None:
@@ -226,16 +271,16 @@ def _too_fine(survey: Survey, found: Sequence[Lattice | None]) -> str:
     return ""
 
 
-def _refuse_atoms(name: str, survey: Survey, found: Sequence[Lattice | None], levels: int | None) -> None:
+def _refuse_atoms(name: str, survey: Survey, detected: Sequence[Lattice | None], levels: int | None) -> None:
     """Raise DataError if values without a lattice are not continuous either, or were stated to have levels."""
     if levels is not None:
         raise DataError(f"{name}: {levels} levels are stated, and no lattice holds all values; state `step`, if any")
-    for channel, lattice in enumerate(found):
+    for channel, lattice in enumerate(detected):
         low, high = survey.low[channel], survey.high[channel]
         if low == high:
             raise DataError(f"{name}: channel {channel} has the one value {low + 0.0:g}; leave it out, or state `step`")
         if lattice is not None:
-            finer = _too_fine(survey, found) or " that was found"
+            finer = _too_fine(survey, detected) or " that was found"
             raise DataError(
                 f"{name}: channel {channel} lies on a lattice of step {lattice.step:g} and others on none{finer}; "
                 "state `step`, one for each channel, or give continuous channels in a file of their own"
@@ -244,9 +289,9 @@ def _refuse_atoms(name: str, survey: Survey, found: Sequence[Lattice | None], le
         if share > MOST_REPEATED:
             raise DataError(
                 f"{name}: in channel {channel} {share:.0%} of the values occur more than once, and no lattice"
-                f"{_too_fine(survey, found)} holds all of them (values are padded, clipped, gamma-corrected, of half "
-                "precision, or were converted in several ways): a density on them can grow without bound. Give the "
-                "values from before that, or state `step` if there is one"
+                f"{_too_fine(survey, detected)} holds all of them (values are padded, clipped, gamma-corrected, of "
+                "half precision, or were converted in several ways): a density on them can grow without bound. Give "
+                "the values from before that, or state `step` if there is one"
             )
 
 

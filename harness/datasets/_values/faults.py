@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+
 from harness.core.errors import DataError
 
 PLACES = 3  # of one rule that are named
@@ -18,32 +20,25 @@ class Faults:
 
     def __init__(self, name: str, joint: str = " ") -> None:
         self._name, self._joint = name, joint
-        self._places: dict[str, list[str]] = {}
-        self._counts: dict[str, int] = {}
+        self._places: defaultdict[str, list[str]] = defaultdict(list)
+        self._counts: Counter[str] = Counter()
 
-    def add(self, place: str, rule: str, count: int = 1) -> None:
-        """Add faults that break a rule, at a place or from there on; the rule ends with the hint."""
-        self._counts[rule] = self._counts.get(rule, 0) + count
-        places = self._places.setdefault(rule, [])
-        if len(places) < PLACES:
-            places.append(place)
-
-    def __bool__(self) -> bool:
-        """Return whether there are any faults."""
-        return bool(self._counts)
+    def add(self, place: str, rule: str) -> None:
+        """Add a fault at a place; the rule that it breaks ends with the hint."""
+        self._counts[rule] += 1
+        if len(self._places[rule]) < PLACES:
+            self._places[rule].append(place)
 
     def raise_any(self) -> None:
         """Raise a DataError with all faults, if there are any: one in a line, several below their number."""
-        if not self:
-            return
-        total = sum(self._counts.values())
         lines = []
         for rule, places in list(self._places.items())[:RULES]:
             more = self._counts[rule] - len(places)
             listed = ", ".join(places) + (f" and {more:,} more" if more else "")
             lines.append(f"{listed}{self._joint if len(places) == 1 else ': '}{rule}")
-        if len(self._places) > RULES:
-            lines.append(f"and {total - sum(list(self._counts.values())[:RULES]):,} of other kinds")
+        if len(self._counts) > RULES:
+            lines.append(f"and {sum(list(self._counts.values())[RULES:]):,} of other kinds")
         if len(lines) == 1:
             raise DataError(f"{self._name}: {lines[0]}")
-        raise DataError("\n  ".join([f"{self._name}: {total:,} faults", *lines]))
+        if lines:
+            raise DataError("\n  ".join([f"{self._name}: {self._counts.total():,} faults", *lines]))

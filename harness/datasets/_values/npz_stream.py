@@ -30,7 +30,7 @@ NUMBERS = "uif"  # kinds of dtype: unsigned, signed, floating
 
 
 @contextlib.contextmanager
-def reading(name: str, way_out: str = "get the file again") -> Iterator[None]:
+def reading(name: str, hint: str = "get the file again") -> Iterator[None]:
     """Turn any exception from reading a damaged archive into a DataError that starts with `name`."""
     try:
         yield
@@ -39,21 +39,16 @@ def reading(name: str, way_out: str = "get the file again") -> Iterator[None]:
     except Exception as error:  # zipfile, its decompressors and numpy raise many kinds on a damaged file
         raise DataError(
             f"{name}: cannot be read ({str(error) or type(error).__name__}): damaged, truncated, or not of this "
-            f"form; {way_out}"
+            f"form; {hint}"
         ) from error
 
 
-@dataclass(frozen=True)
 class Npz:
-    """An open .npz archive."""
+    """An open .npz archive, called `name` in messages, with the names of its arrays, `keys`."""
 
-    archive: zipfile.ZipFile
-    name: str  # of the file, for messages
-
-    @property
-    def keys(self) -> list[str]:
-        """The names of the arrays."""
-        return [member.removesuffix(".npy") for member in self.archive.namelist() if member.endswith(".npy")]
+    def __init__(self, archive: zipfile.ZipFile, name: str) -> None:
+        self.archive, self.name = archive, name
+        self.keys = [member.removesuffix(".npy") for member in archive.namelist() if member.endswith(".npy")]
 
     def array(self, key: str) -> StoredArray:
         """Open one array: its header is read and checked, its values are not.
@@ -81,12 +76,12 @@ class Npz:
             )
         at_once = (size if fortran else size // max(1, shape[0])) + PER_EVENT * shape[0]
         if at_once > MEMORY_SHARE * available_memory():
-            what, way_out = f"{shape[0]:,} events", "fewer or smaller events"
+            what, hint = f"{shape[0]:,} events", "fewer or smaller events"
             if fortran:
-                what, way_out = "in Fortran order, in which it cannot be read in parts", "numpy.ascontiguousarray of it"
+                what, hint = "in Fortran order, in which it cannot be read in parts", "numpy.ascontiguousarray of it"
             raise DataError(
                 f"{name} unpacks to {shown_bytes(size)}, {what}, of which {shown_bytes(at_once)} would be in memory at "
-                f"once; data sets take at most {MEMORY_SHARE:.0%} of the available memory: write {way_out}"
+                f"once; data sets take at most {MEMORY_SHARE:.0%} of the available memory: write {hint}"
             )
         return StoredArray(self, info, name, start, shape, dtype, fortran)
 
@@ -127,12 +122,8 @@ class StoredArray:
             for start in range(0, len(self), max(rows, 1)):
                 count = min(rows, len(self) - start)
                 with reading(self.name):
-                    content = _exactly(file, count * size)
-                values = np.frombuffer(content, self.dtype)
-                if self.fortran:
-                    yield values.reshape(self.shape, order="F")
-                else:
-                    yield values.reshape(count, *self.event)
+                    values = np.frombuffer(_exactly(file, count * size), self.dtype)
+                yield values.reshape((count, *self.event), order="F" if self.fortran else "C")
 
 
 @contextlib.contextmanager

@@ -69,9 +69,13 @@ class TextTable:
     line: int
     names: tuple[str, ...]
 
-    def opened(self) -> contextlib.AbstractContextManager[TextIO]:
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[TextIO]:
         """Open the file at its first row of numbers."""
-        return _rows(self)
+        with _decoded(self.name, self.path, self.encoding) as file:
+            for _ in range(self.skipped):
+                file.readline()
+            yield file
 
     @property
     def described(self) -> str:
@@ -96,18 +100,15 @@ def open_table(name: str, path: Path, columns: tuple[str, ...] | int, header: bo
             if not line.strip():
                 continue
             comment = line.lstrip().startswith("#")
-            fitting = [separator for separator in SEPARATORS if _fits(_cells(line, separator), columns)]
-            if not fitting and comment and header:  # names behind a mark, as numpy writes them
-                line = line.lstrip().lstrip("#")
-                fitting = [separator for separator in SEPARATORS if _fits(_cells(line, separator), columns)]
-            if comment and (not fitting or not header):
-                continue
-            if fitting:
-                separator = "," if "," in fitting else fitting[0]
-                skipped = number if header else number - 1
-                return TextTable(name, path, encoding, separator, skipped, number, _cells(line, separator))
-            first = number, line
-            break
+            # Names may come behind a mark, as numpy writes them; a first name may begin with one.
+            for text in (line, line.lstrip().lstrip("#")) if comment and header else () if comment else (line,):
+                for separator in SEPARATORS:
+                    if _fits(cells := _cells(text, separator), columns):
+                        skipped = number if header else number - 1
+                        return TextTable(name, path, encoding, separator, skipped, number, cells)
+            if not comment:
+                first = number, line
+                break
     if first is None:
         raise DataError(f"{name}: has no rows; it must have numbers separated by commas")
     raise DataError(f"{name}: {_misfit(*first, columns, encoding)}")
@@ -220,11 +221,3 @@ def _decoded(name: str, path: Path, encoding: str) -> Iterator[TextIO]:
             yield text
         except UnicodeDecodeError as error:
             raise DataError(f"{name}: is no {encoding} text, as its byte order mark says ({error.reason})") from error
-
-
-@contextlib.contextmanager
-def _rows(table: TextTable) -> Iterator[TextIO]:
-    with _decoded(table.name, table.path, table.encoding) as file:
-        for _ in range(table.skipped):
-            file.readline()
-        yield file

@@ -5,10 +5,11 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from harness.cli.parser import main
 from harness.core.errors import DataError, DataMissing, UserError
 from harness.datasets import Splits, Store, find_dataset
 from harness.datasets._images.image_files import pool
-from harness.datasets._images.selection import divide, hold_out, seeded_order
+from harness.datasets._store.selection import divide, hold_out, seeded_order
 
 NPZ = find_dataset("npz")
 RNG = np.random.default_rng(0)
@@ -225,66 +226,57 @@ profiles:
 """
 
 
-def test_a_suite_is_checked_against_the_options(tmp_path, capsys):
-    from harness.cli.parser import main
+@pytest.fixture
+def command(store, monkeypatch):
+    """Return the arguments that run a suite in the root, of which some texts are replaced."""
+    monkeypatch.setenv("INVERTBENCH_CACHE", str(store.cache))
+    monkeypatch.setenv("INVERTBENCH_KERNELS", "off")  # the empty cache has no kernels, and a build takes a minute
 
-    (tmp_path / "own.yaml").write_text(SUITE)
-    assert main(["validate", str(tmp_path / "own.yaml")]) == 2
+    def arguments(**texts: str) -> list[str]:
+        suite, content = store.root / "own.yaml", SUITE
+        for old, new in texts.items():
+            content = content.replace({"logit": "preprocessing: logit, ", "form": "[2, 16], kind: sequence"}[old], new)
+        suite.write_text(content)
+        return ["run", str(suite), "--data", str(store.root), "--out", str(store.root / "out")]
+
+    return arguments
+
+
+def test_a_suite_is_checked_against_the_options(command, capsys):
+    assert main(command()) == 2
     assert ":10:40: mine: preprocessing: logit is for pixels, and npz holds sequences" in capsys.readouterr().err
-    (tmp_path / "own.yaml").write_text(
-        SUITE.replace("shape: [2, 16]", "shape: [2]").replace("preprocessing: logit, ", "")
-    )
-    assert main(["validate", str(tmp_path / "own.yaml")]) == 2
+    assert main(command(logit="", form="[2], kind: sequence")) == 2
     assert ":10:58: npz: shape = [2] should have 2 entries for kind: sequence" in capsys.readouterr().err
 
 
-def test_wrong_data_make_the_command_exit_with_3_and_one_line(store, capsys, monkeypatch):
-    from harness.cli.parser import main
-
-    monkeypatch.setenv("INVERTBENCH_CACHE", str(store.cache))
-    monkeypatch.setenv("INVERTBENCH_KERNELS", "off")  # the empty cache has no kernels, and a build takes a minute
-    suite = store.root / "own.yaml"
-    suite.write_text(SUITE.replace("preprocessing: logit, ", ""))
-    command = ["run", str(suite), "--data", str(store.root), "--out", str(store.root / "out")]
-    assert main(command) == 3
+def test_wrong_data_make_the_command_exit_with_3_and_one_line(store, command, capsys):
+    assert main(command(logit="")) == 3
     assert "mine.npz: no such file" in capsys.readouterr().err
     np.savez(store.root / "mine.npz", x_train=ADC[:, :, :9], x_test=ADC)
-    assert main(command) == 3
+    assert main(command(logit="")) == 3
     error = capsys.readouterr().err
     assert "x_train holds events of shape (2, 9)" in error and error.count("\n") == 1
 
 
 @pytest.mark.system
-def test_changed_data_make_a_trial_run_again(store, capsys, monkeypatch):
+def test_changed_data_make_a_trial_run_again(store, command, capsys):
     """The file name is the same, its images are not: results of both must never be averaged."""
-    from harness.cli.parser import main
-
-    monkeypatch.setenv("INVERTBENCH_CACHE", str(store.cache))
-    monkeypatch.setenv("INVERTBENCH_KERNELS", "off")  # the empty cache has no kernels, and a build takes a minute
-    suite = store.root / "own.yaml"
-    suite.write_text(SUITE.replace("preprocessing: logit, ", "").replace("[2, 16], kind: sequence", "[3, 8, 8]"))
-    command = ["run", str(suite), "--data", str(store.root), "--out", str(store.root / "out")]
+    run = command(logit="", form="[3, 8, 8]")
     np.savez(store.root / "mine.npz", x_train=IMAGES, x_test=TEST_IMAGES)
-    assert main(command) == 0
+    assert main(run) == 0
     first = capsys.readouterr().out
-    assert main(command) == 0 and "nothing to run" in capsys.readouterr().out
+    assert main(run) == 0 and "nothing to run" in capsys.readouterr().out
     np.savez(store.root / "mine.npz", x_train=255 - IMAGES, x_test=TEST_IMAGES)
-    assert main(command) == 0
+    assert main(run) == 0
     second = capsys.readouterr().out
     assert "the data have changed since the last run here" in second
     assert first[first.index("SHA-256") :][:30] != second[second.index("SHA-256") :][:30]
 
 
-def test_logit_without_levels_is_refused_before_training(store, capsys, monkeypatch):
-    from harness.cli.parser import main
-
-    monkeypatch.setenv("INVERTBENCH_CACHE", str(store.cache))
-    monkeypatch.setenv("INVERTBENCH_KERNELS", "off")  # the empty cache has no kernels, and a build takes a minute
-    suite = store.root / "own.yaml"
-    suite.write_text(SUITE.replace("[2, 16], kind: sequence", "[3, 8, 8]"))
+def test_logit_without_levels_is_refused_before_training(store, command, capsys):
     noise = np.random.default_rng(0).normal(size=(60, 3, 8, 8))
     np.savez(store.root / "mine.npz", x_train=noise, x_test=noise[:20] + 1)
-    assert main(["run", str(suite), "--data", str(store.root), "--out", str(store.root / "out")]) == 2
+    assert main(command(form="[3, 8, 8]")) == 2
     error = capsys.readouterr().err
     assert error.startswith("mine: preprocessing 'logit' is for images on levels") and error.count("\n") == 1
     assert not (store.root / "out" / "own" / "records").exists()
@@ -304,12 +296,6 @@ def test_an_absolute_path_needs_no_root(store, tmp_path):
     np.savez(tmp_path / "elsewhere.npz", x_train=IMAGES, x_test=TEST_IMAGES)
     splits = NPZ.load(Store(None, store.cache), OPTIONS | {"file": str(tmp_path / "elsewhere.npz")})
     np.testing.assert_array_equal(splits.test, TEST_IMAGES)
-
-
-def test_a_rewritten_file_is_read_again(store):
-    first = load(store)
-    assert NPZ.load(store, OPTIONS).checksum == first.checksum
-    assert (load(store, x_test=TEST_IMAGES[:9]).test == TEST_IMAGES[:9]).all()
 
 
 @pytest.mark.parametrize("pixels", ["8 bits", "floats"])
@@ -342,22 +328,3 @@ def test_real_images_load_in_full(data_root, tmp_path):
         assert (len(splits.train) + len(splits.validation), len(splits.test)) == (train, test)
         np.testing.assert_array_equal(splits.test, original["x_test"])
         assert events(splits.train, splits.validation) == events(original["x_train"])
-
-
-def test_real_galaxies_pool_without_overflow(data_root, tmp_path):
-    store = Store(data_root, tmp_path / "cache", offline=True)
-    options = {"file": "galaxy-zoo-64.npz", "layout": "channels_last"}
-    whole = NPZ.load(store, options | {"shape": [3, 64, 64]}).test
-    pooled = NPZ.load(store, options | {"shape": [3, 32, 32], "pool": 2}).test
-    assert whole.max() == 255
-    np.testing.assert_array_equal(pooled, np.floor(whole.reshape(-1, 3, 32, 2, 32, 2).mean((3, 5)) + 0.5))
-
-
-def test_real_pixels_as_floats_are_the_same_images(data_root, tmp_path):
-    with np.load(data_root / "cifar10-subset.npz") as arrays:
-        original = {key: np.moveaxis(arrays[key][:500], -1, 1) for key in ("x_train", "x_test")}
-    np.savez(tmp_path / "floats.npz", **{key: (array / 255).astype("f4") for key, array in original.items()})
-    store = Store(tmp_path, tmp_path / "cache", offline=True)
-    splits = NPZ.load(store, {"file": "floats.npz", "shape": [3, 32, 32]})
-    np.testing.assert_array_equal(splits.test, original["x_test"])
-    assert splits.levels == 256

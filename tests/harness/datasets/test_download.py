@@ -197,9 +197,9 @@ def test_no_file_name_leaves_the_download_folder(store, server, name):
 
 def test_pinned_files_of_the_root(tmp_path):
     path = tmp_path / "a"
-    expect("numbers", path, CONTENT, SUM)
+    assert expect("numbers", path, CONTENT, {"a": SUM}) == CONTENT
     with pytest.raises(DataError, match=rf"{path}: the file's SHA-256 is \w+, the right one is {SUM}"):
-        expect("numbers", path, CONTENT[::-1], SUM)
+        expect("numbers", path, CONTENT[::-1], {"a": SUM})
 
 
 def test_a_present_file_needs_no_network_library(store, server):

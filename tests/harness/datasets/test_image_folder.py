@@ -153,6 +153,8 @@ def test_exif_turns_an_image_upright(tmp_path):
     image.save(tmp_path / "turned.png", exif=exif)
     upright = np.rot90(PIXELS[0], -1)
     np.testing.assert_array_equal(read_image("x", tmp_path / "turned.png", (3, 8, 6)), first_channels(upright))
+    with pytest.raises(DataError, match=r"is 8 x 6 pixels; asked for 6 x 8"):
+        read_image("x", save(tmp_path / "flat.png", PIXELS[0]), (3, 8, 6))
 
 
 def test_larger_images_are_cropped_to_proportion_and_scaled_down_with_antialiasing(tmp_path):
@@ -186,10 +188,7 @@ def jpeg(tmp_path: Path) -> bytes:
 
 DAMAGE = {
     "a truncated JPEG": (lambda whole: whole[:-20], "does not decode as an image .*truncated"),
-    "half a JPEG": (lambda whole: whole[: len(whole) // 2], "does not decode as an image"),
     "an empty file": (lambda whole: b"", "does not decode as an image"),
-    "text": (lambda whole: b"not an image at all\n" * 9, "does not decode as an image"),
-    "garbage": (lambda whole: np.random.default_rng(0).bytes(900), "does not decode as an image"),
     "garbage with the head of a JPEG": (lambda whole: whole[:20] + bytes(900), "does not decode as an image"),
     "a bomb": (lambda whole: png(60_000, 60_000, 8, 0, b""), "does not decode as an image .*decompression bomb"),
     "a smaller bomb": (lambda whole: png(10_000, 10_000, 8, 0, b""), "does not decode as an image .*decompression"),
@@ -215,12 +214,6 @@ def test_a_damaged_image_is_named_and_leaves_the_cache_usable(name, store, tmp_p
     assert len(FOLDER.load(store, OPTIONS).train) == 24
 
 
-def test_other_formats_are_refused_whatever_their_name(tmp_path):
-    named = save(tmp_path / "image.jpg", PIXELS[0], format="TGA")
-    with pytest.raises(DataError, match="does not decode as an image"):
-        read_image("x", named, COLOUR)
-
-
 def test_pixels_of_another_depth_are_refused_in_every_format(tmp_path):
     from PIL import Image
 
@@ -231,6 +224,9 @@ def test_pixels_of_another_depth_are_refused_in_every_format(tmp_path):
     for path in tmp_path.iterdir():
         with pytest.raises(DataError, match="not 8 bits per channel"):
             read_image("x", path, COLOUR)
+    named = save(tmp_path / "image.jpg", PIXELS[0], format="TGA")  # refused whatever its name
+    with pytest.raises(DataError, match="does not decode as an image"):
+        read_image("x", named, COLOUR)
 
 
 def test_files_that_are_not_read_are_counted_and_named(store):
@@ -314,14 +310,6 @@ print(checksum, [module for module in ("PIL", "torch", "filelock") if module in 
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split(maxsplit=1) == [splits.checksum, "[]\n"]
-
-
-def test_hidden_and_other_files_are_left_out(store):
-    mine = store.root / "mine"
-    for name in ("._000.png", ".hidden/1.png", "readme.txt", "labels.csv"):
-        (mine / name).parent.mkdir(exist_ok=True)
-        (mine / name).write_bytes(b"x")
-    assert len(find_images("x", mine)) == 30
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from harness.core.errors import DataError, DataMissing
+from harness.core.errors import DataMissing
 from harness.datasets import Store, find_dataset
 from harness.datasets.mimic import Mimic
 from harness.planning.settle import load_suite, settle
@@ -131,27 +131,6 @@ def test_offline_the_message_names_data_root_and_download(tmp_path):
     ):
         assert words in str(caught.value)
     assert caught.value.exit_code == 3
-
-
-def test_a_record_that_lacks_samples_on_the_server_can_be_completed(tmp_path, server, make_record):
-    remote = tmp_path / "remote" / "mimic3wdb/1.0" / PLACE
-    values = make_record(remote)
-    samples = remote / "3000393_0003.dat"
-    content = samples.read_bytes()
-    samples.unlink()
-    store, mimic = Store(None, tmp_path / "cache"), Mimic(address(server))
-    with pytest.raises(DataMissing, match=r"mimic: 3000393_0003\.dat could not be fetched .* 404"):
-        mimic.check(store, OPTIONS)
-    samples.write_bytes(content)
-    check_windows(mimic.load(store, OPTIONS), values)
-
-
-def test_a_fetched_page_that_is_no_header_is_named(tmp_path, server):
-    remote = tmp_path / "remote" / "mimic3wdb/1.0" / PLACE
-    remote.mkdir(parents=True)
-    (remote / "3000393.hea").write_text("<html>come back later</html>")
-    with pytest.raises(DataError, match=r"^mimic: .*/mimic/3000393/3000393\.hea: not a WFDB header"):
-        Mimic(address(server)).check(Store(None, tmp_path / "cache"), OPTIONS)
 
 
 def test_patients_match_the_paper():

@@ -1,0 +1,104 @@
+"""Assign the events of a source to splits, and write them: while the source is streamed, or shuffled by a seed once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from itertools import accumulate, pairwise
+from typing import Annotated
+
+import numpy as np
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
+
+from harness.core.errors import DataError
+from harness.datasets._store.store import Writer
+
+SEED = 0  # seed of the choice of validation events, and of a subset of the events
+HELD_OUT_PART = 10  # one in this many train events is validation, unless the options or the file decide otherwise
+SPLITS = ("train", "validation", "test")
+SHARES = (0.8, 0.1, 0.1)  # of the splits in the order of SPLITS, unless the options decide otherwise
+
+
+def _at_most_all(shares: tuple[float, ...]) -> tuple[float, ...]:
+    if math.fsum(shares) > 1 + 1e-9:
+        raise PydanticCustomError("shares", "should sum to at most 1")
+    return shares
+
+
+Share = Annotated[float, Field(gt=0, lt=1, strict=True)]
+Shares = Annotated[tuple[Share, Share, Share], AfterValidator(_at_most_all)]
+
+
+def share_out(name: str, total: int, shares: tuple[float, ...]) -> list[int]:
+    """Return the number of events of each split, in the order of SPLITS, of `total` events.
+
+    Raises:
+        DataError: a split would have none; the message starts with `name`.
+    """
+    counts = [last - first for first, last in pairwise([0, *(round(total * end) for end in accumulate(shares))])]
+    if 0 in counts:
+        empty = SPLITS[counts.index(0)]
+        raise DataError(f"{name}: {total} events in the shares {list(shares)} leave none for {empty}; give more events")
+    return counts
+
+
+def seeded_order(total: int, seed: int = SEED) -> np.ndarray:
+    """Return 0..total-1 in an order that is a function of (total, seed) alone."""
+    return np.argsort(np.random.Generator(np.random.PCG64(seed)).random(total), kind="stable")
+
+
+def divide(order: np.ndarray, *counts: int) -> list[np.ndarray]:
+    """Return masks of disjoint parts of the order's events: its first counts[0] of them, the next counts[1], etc."""
+    ends = np.cumsum(counts)
+    masks = []
+    for count, end in zip(counts, ends, strict=True):
+        mask = np.zeros(len(order), dtype=bool)
+        mask[order[end - count : end]] = True
+        masks.append(mask)
+    return masks
+
+
+def hold_out(name: str, order: np.ndarray, train: int | None, validation: int) -> list[np.ndarray]:
+    """Return masks of train and validation: validation is the first part of the order, train the next (None: all).
+
+    Fewer events than requested are a DataError that starts with `name`.
+    """
+    left = len(order) - validation
+    if left < (train or 1):
+        what = "all others" if train is None else str(train)
+        raise DataError(
+            f"{name} holds {len(order)} events; {validation} of validation and {what} of train are more than that. "
+            "Ask for fewer"
+        )
+    held_out, kept = divide(order, validation, left if train is None else train)
+    return [kept, held_out]
+
+
+def first_of(name: str, order: np.ndarray, count: int | None) -> np.ndarray:
+    """Return the mask of the first `count` events of the order (None: all); fewer, or none, are a DataError."""
+    if len(order) < (count or 1):
+        raise DataError(f"{name} holds {len(order)} events; {count or 'at least 1'} asked for")
+    return divide(order, len(order) if count is None else count)[0]
+
+
+def fill(
+    writer: Writer,
+    masks: Mapping[str, np.ndarray],
+    shape: tuple[int, ...],
+    dtype: np.dtype | type,
+    blocks: Iterable[np.ndarray],
+) -> None:
+    """Write one array per split, while the events of a source stream by in blocks of (n, *shape).
+
+    A split takes the events of its mask, in the order of the stream.
+    """
+    arrays = {split: writer.create(split, (int(mask.sum()), *shape), dtype) for split, mask in masks.items()}
+    filled = dict.fromkeys(masks, 0)
+    seen = 0
+    for block in blocks:
+        for split, mask in masks.items():
+            chosen = block[mask[seen : seen + len(block)]]
+            arrays[split][filled[split] : filled[split] + len(chosen)] = chosen
+            filled[split] += len(chosen)
+        seen += len(block)
