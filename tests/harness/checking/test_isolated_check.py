@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from harness.checking.check_layer import CHECKS, check_layer
-from harness.checking.events import Begins, Collector, Done, Found, Rules, event_of
+from harness.checking.events import Begins, Done, Found, event_of
 from harness.checking.imports import try_imports
 from harness.checking.isolated import check_in_process
-from harness.checking.report import CONSTRUCTION, Remark, RuleFinding
+from harness.checking.report import CONSTRUCTION, CheckReport, Remark, RuleFinding
 from harness.cli.parser import main
 from harness.core.errors import Undecided
 from harness.core.isolation.messages import LONGEST, BadMessage, Receiver, Sender, visible
@@ -203,11 +203,10 @@ def test_a_line_arrives_when_its_rule_is_answered(folder, monkeypatch):
 
 def checked(*events, **end):
     """Return the report of a check of three rules that ended so."""
-    collector = Collector("a")
-    collector.take(Rules(rules=[CONSTRUCTION, "dense", "inverse"], dtypes=["float64"], versions={}))
+    report = CheckReport("a", (CONSTRUCTION, "dense", "inverse"), ("float64",), **end)
     for event in events:
-        collector.take(event)
-    return collector.report(**end)
+        report.take(event)
+    return report
 
 
 DENSE, INVERSE = (Begins(rule=rule, place="here") for rule in ("dense", "inverse"))
@@ -343,10 +342,10 @@ def test_the_command_imports_no_torch(folder):
 def test_events_name_every_rule_and_case_and_give_the_same_report():
     events = []
     report = check_layer("conv1x1", shapes=[(2, 3)], tell=events.append)
-    collector = Collector("conv1x1")
+    streamed = CheckReport("conv1x1")
     for number, event in enumerate(events):
-        collector.take(event_of(json.loads(json.dumps({"number": number, "event": event.model_dump()})), number))
-    assert collector.report() == report and report.ok
+        streamed.take(event_of(json.loads(json.dumps({"number": number, "event": event.model_dump()})), number))
+    assert streamed == report and report.ok
     begun = [event.rule for event in events if isinstance(event, Begins)]
     assert list(dict.fromkeys(begun)) == [CONSTRUCTION, *CHECKS] == list(report.rules)
 
