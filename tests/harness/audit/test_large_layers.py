@@ -7,8 +7,8 @@ import torch
 
 import harness.audit.layer_choice
 from flows import Glow
-from harness.audit.conditioning import log_det_and_condition
 from harness.audit.layer_choice import chosen_layers, smaller
+from harness.audit.linear import log_det_and_condition
 from harness.audit.stochastic_log_det import NotDifferentiable, stochastic_log_det
 from harness.timing.operations import perturb
 from layers import LAYERS
@@ -140,7 +140,7 @@ def test_layers_that_cannot_be_audited_are_listed(monkeypatch, make_data, make_f
 
 @pytest.mark.parametrize("limit", [1024, 8], ids=["exact", "power iteration"])
 def test_condition_number(limit, monkeypatch):
-    monkeypatch.setattr("harness.audit.conditioning.SVD_LIMIT", limit)
+    monkeypatch.setattr("harness.audit.linear.SVD_LIMIT", limit)
     u, _, v = torch.linalg.svd(torch.randn(64, 64, dtype=torch.float64, generator=torch.Generator().manual_seed(0)))
     values = torch.linspace(1, 5, 64, dtype=torch.float64)
     values[0], values[-1] = 1e-3, 10.0

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from flows.perceptron import Perceptron
-from harness.core.provenance.kernel_sources import ALL, kernel_files
-from harness.core.provenance.sources import Sources, _starts, changes
+from harness.core.provenance.sources import ALL, Sources, _starts, changes, kernel_files
 from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
 from harness.core.third_party import source_digest
 from harness.kinds.density.trial import DensityTrial
