@@ -1,8 +1,8 @@
 """Resolve the name of a layer, a data set or a flow to its class: registered, or third-party code.
 
 Third-party code is named by file or module, or by an entry point of an installed package: a line of its metadata, such
-as ``theirs = "their_package.layers:Theirs"`` in the group ``invertbench.layers``. Nothing of the package is imported until
-the name is looked up.
+as ``theirs = "their_package.layers:Theirs"`` in the group ``invertbench.layers``. Nothing of the package is imported
+until the name is looked up.
 """
 
 from __future__ import annotations

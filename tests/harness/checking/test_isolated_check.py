@@ -18,7 +18,7 @@ from harness.checking.isolated import check_in_process
 from harness.checking.report import CONSTRUCTION, CheckReport, Remark, RuleFinding
 from harness.cli.parser import main
 from harness.core.errors import Undecided
-from harness.core.isolation.messages import LONGEST, BadMessage, Receiver, Sender, visible
+from harness.core.isolation.messages import BadMessage
 
 PROJECT = Path(__file__).resolve().parents[3]
 
@@ -391,36 +391,3 @@ def test_a_message_that_is_not_the_next_event_is_refused(message):
     assert event_of({"number": 3, "event": {"event": "done"}}, 3) == Done()
     with pytest.raises(BadMessage, match=r"does not follow|not an event"):
         event_of(message, 3)
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"\0\0\0\4",
-        b"[]\n",
-        b"nothing\n",
-        b"\xff\xfe\n",
-        b"[" * 20_000 + b"\n",
-        b'{"a": 1' + b" " * LONGEST + b"}\n",
-        b"x" * (LONGEST + 1),
-        b"9" * 5000 + b"\n",
-    ],
-)
-def test_invalid_messages_are_refused_without_waiting(content):
-    import multiprocessing
-
-    receiver, sender = multiprocessing.Pipe(duplex=False)
-    heard = Receiver(receiver)
-    Sender(sender).send({"a": "ä" * 1000})
-    assert heard.receive() == [{"a": "ä" * 1000}]
-    os.write(sender.fileno(), content)
-    if content == b"\0\0\0\4":
-        assert heard.receive() == [] and heard.partial
-    else:
-        with pytest.raises(BadMessage):
-            heard.receive()
-        assert heard.closed and heard.receive() == []
-
-
-def test_control_characters_are_escaped():
-    assert visible("a\x1b[2J\u202e\r\n\té\ud800") == "a\\x1b[2J\\u202e\\r\n\té\\ud800"
