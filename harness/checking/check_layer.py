@@ -42,27 +42,20 @@ SHAPES: tuple[tuple[int, ...], ...] = (
 
 DTYPES = (torch.float64, torch.float32)
 
-SLOW = {
+SLOW: tuple[Check, ...] = (
     layer_checks.gradients,
     layer_module_checks.batches,
     *training_checks.CHECKS,
     large_events,
     global_checks.global_settings,  # after all others, whose changes of settings it reports
-}
+)
 """Checks that come last, so that a check that runs out of time has answered the others."""
 
 CHECKS: dict[str, Check] = {
     check.__name__.replace("_", "-"): check
-    for check in sorted(
-        (
-            *layer_checks.CHECKS,
-            *layer_module_checks.CHECKS,
-            *training_checks.CHECKS,
-            large_events,
-            *global_checks.CHECKS,
-        ),
-        key=SLOW.__contains__,
-    )
+    for checks in (layer_checks.CHECKS, layer_module_checks.CHECKS, global_checks.CHECKS, SLOW)
+    for check in checks
+    if checks is SLOW or check not in SLOW
 }
 """Name -> check of every rule, in the order in which they are checked and reported."""
 

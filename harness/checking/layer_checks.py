@@ -112,10 +112,10 @@ def log_det_faults(layer: InvertibleLinear, claimed: float, truth: float, tolera
 def reverse_log_det(case: LayerCase) -> Iterator[str]:
     """Check that the log-det of the inverse, where a library's layer returns one, is minus log|det W|."""
     layer, y = case.build(), case.events()
-    found = getattr(layer, "inverse_log_det", lambda y: None)(y)
-    if found is None:
+    log_det = getattr(layer, "inverse_log_det", lambda y: None)(y)
+    if log_det is None:
         return
-    claimed = found.detach().double().flatten()[0].item()
+    claimed = log_det.detach().double().flatten()[0].item()
     truth = -torch.linalg.slogdet(matrix(layer, case.dtype))[1].item()
     if not abs(claimed - truth) <= log_det_tolerance(case.tolerance(), truth, case.dim):
         claim, expected = shown_apart(claimed, truth)
@@ -127,12 +127,12 @@ def reverse_log_det(case: LayerCase) -> Iterator[str]:
 def log_det_form(case: LayerCase) -> Iterator[str]:
     """Check that the log-det is one number of x's dtype, shape (), whatever x and the batch are."""
     layer, x = case.build(), case.events()
-    found = layer(x)[1]
-    if found.shape != ():
-        per_sample = ", one per sample" if found.shape == x.shape[:1] else ""
-        yield f"log-det has shape {tuple(found.shape)}{per_sample}: W is the same for every x, so it has shape ()"
-    if (found.dtype, found.device) != (x.dtype, x.device):
-        yield f"log-det is {found.dtype} on {found.device}, x is {x.dtype} on {x.device}"
+    log_det = layer(x)[1]
+    if log_det.shape != ():
+        per_sample = ", one per sample" if log_det.shape == x.shape[:1] else ""
+        yield f"log-det has shape {tuple(log_det.shape)}{per_sample}: W is the same for every x, so it has shape ()"
+    if (log_det.dtype, log_det.device) != (x.dtype, x.device):
+        yield f"log-det is {log_det.dtype} on {log_det.device}, x is {x.dtype} on {x.device}"
     value = claimed_log_det(layer, x)
     tolerance = 10 * torch.finfo(x.dtype).eps * (1 + abs(value))
     alone = [claimed_log_det(layer, event) for event in x.split(1)]
