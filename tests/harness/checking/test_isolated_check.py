@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from functools import partial
 from pathlib import Path
@@ -22,88 +23,48 @@ from harness.core.isolation.messages import BadMessage
 
 PROJECT = Path(__file__).resolve().parents[3]
 
-HOSTILE = """\
-import atexit
-import ctypes
-import os
-import signal
-import threading
-import time
+# A class -> the body of its inverse; of forward and of the constructor where its name says so.
+BODIES = {
+    "ExitsInForward": "os._exit(0)",
+    "ExitsInInit": "os._exit(0)",
+    "ExitsInAThread": "threading.Thread(target=os._exit, args=(0,), daemon=True).start()\ntime.sleep(5)",
+    "ExitsAtTheEnd": "atexit.register(os._exit, 0)\nraise KeyboardInterrupt",
+    "Hangs": """
+for number in (signal.SIGTERM, signal.SIGINT):
+    signal.signal(number, signal.SIG_IGN)
+open("hangs", "w").write(str(os.getpid()))
+ctypes.PyDLL(None).sleep(600)
+""",
+    "Segfaults": "ctypes.string_at(0)",
+    "PrintsAndIsKilled": r"""
+print("all is well\n" * 1_000_000 + "\x1b[2Jwell", flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+""",
+    "WritesEverywhere": r"""
+for number in range(3, 256):
+    with contextlib.suppress(OSError):
+        os.write(number, b'{"event": "done"}\n')
+""",
+    "Forks": "os.fork()",
+    "RaisesOddText": r"""raise ValueError("\x1b[2J \ud800 " + "\U0001f600" * 100_000)""",
+    "Prints": 'print("x" * 100_000)',
+}
+CLASS = """
 
-from layers.conv1x1 import Conv1x1
-
-
-class ExitsInForward(Conv1x1):
-    def forward(self, x):
-        os._exit(0)
-
-
-class ExitsInInit(Conv1x1):
-    def __init__(self, shape):
-        os._exit(0)
-
-
-class ExitsInAThread(Conv1x1):
-    def inverse(self, y):
-        threading.Thread(target=os._exit, args=(0,), daemon=True).start()
-        time.sleep(5)
-
-
-class ExitsAtTheEnd(Conv1x1):
-    def inverse(self, y):
-        atexit.register(os._exit, 0)
-        raise KeyboardInterrupt
-
-
-class Hangs(Conv1x1):
-    def inverse(self, y):
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, signal.SIG_IGN)
-        open("hangs", "w").write(str(os.getpid()))
-        ctypes.PyDLL(None).sleep(600)
-
+class {}(Conv1x1):
+    def {}(self, x):
+{}
+        return super().{}(x)
+"""
+HOSTILE = "import atexit, contextlib, ctypes, os, signal, threading, time\n\nfrom layers.conv1x1 import Conv1x1\n"
+for name, body in BODIES.items():
+    method = {"ExitsInForward": "forward", "ExitsInInit": "__init__"}.get(name, "inverse")
+    HOSTILE += CLASS.format(name, method, textwrap.indent(body.strip(), " " * 8), method)
+HOSTILE += """
 
 class WrongAndHangs(Hangs):
     def forward(self, x):
         return super().forward(x)[0], 7 * x.new_ones(())
-
-
-class Segfaults(Conv1x1):
-    def inverse(self, y):
-        ctypes.string_at(0)
-
-
-class PrintsAndIsKilled(Conv1x1):
-    def inverse(self, y):
-        print("all is well\\n" * 1_000_000 + "\\x1b[2Jwell", flush=True)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-class WritesEverywhere(Conv1x1):
-    def inverse(self, y):
-        for number in range(3, 256):
-            try:
-                os.write(number, b'{"event": "done"}\\n')
-            except OSError:
-                pass
-        return super().inverse(y)
-
-
-class Forks(Conv1x1):
-    def inverse(self, y):
-        os.fork()
-        return super().inverse(y)
-
-
-class RaisesOddText(Conv1x1):
-    def inverse(self, y):
-        raise ValueError("\\x1b[2J \\ud800 " + "\\U0001f600" * 100_000)
-
-
-class Prints(Conv1x1):
-    def inverse(self, y):
-        print("x" * 100_000)
-        return super().inverse(y)
 """
 
 # The place of the check, and how its process ended.
