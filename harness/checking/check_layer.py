@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from harness.checking import global_checks, layer_checks, layer_module_checks, training_checks
-from harness.checking.events import Done, Rules, Served, Tell, bounded
+from harness.checking.events import Done, Rules, Served, Tell
 from harness.checking.global_checks import SettingsWatch
 from harness.checking.large_checks import EXACT_LIMIT, LARGE_SHAPES, SMALL, large_events, smaller_shapes
 from harness.checking.layer_case import LayerCase
@@ -22,6 +22,7 @@ from harness.checking.layer_checks import Check
 from harness.checking.report import CONSTRUCTION, CheckReport, Remark, Unanswered
 from harness.core.layer_classes import check_options, import_layer
 from harness.core.provenance.environment import package_version
+from harness.core.texts import bounded
 from layers import InvertibleLinear, UnsupportedShape
 
 SHAPES: tuple[tuple[int, ...], ...] = (

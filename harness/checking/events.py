@@ -11,11 +11,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from harness.core.isolation.messages import BadMessage, shortened, visible
+from harness.core.isolation.messages import BadMessage, visible
 
 Severity = Literal["fault", "remark", "unanswered"]
-
-LONGEST_TEXT = 2000  # characters of a finding or a reason, so that an event fits into a message
 
 
 class _Event(BaseModel):
@@ -72,11 +70,6 @@ Event = Rules | Begins | Found | Served | Wrong | Done
 Tell = Callable[[Event], None]
 
 _EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="event")])
-
-
-def bounded(text: str) -> str:
-    """Return a text of a layer as events hold it: without control characters, and shortened."""
-    return shortened(visible(text), LONGEST_TEXT)
 
 
 def event_of(message: Mapping[str, Any], number: int) -> Event:

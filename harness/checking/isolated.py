@@ -14,13 +14,14 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-from harness.checking.events import Event, Wrong, bounded, event_of
+from harness.checking.events import Event, Wrong, event_of
 from harness.checking.report import CheckReport
 from harness.core.errors import UserError
 from harness.core.isolation.messages import BadMessage, Sender, shortened, visible
 from harness.core.isolation.process import Child, Context, ending_text, log_tail, start, start_server
 from harness.core.isolation.reaper import Reaper
 from harness.core.run_options import CHECK_SECONDS, shown_seconds
+from harness.core.texts import bounded
 from harness.core.third_party import ignore_deprecations_of_peers
 
 PRELOAD = ("torch", "harness.checking.check_layer", "harness.core.preload_kernels")
