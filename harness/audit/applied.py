@@ -96,17 +96,17 @@ def audit_applied(result: Audit, flow: Flow, maps: dict[str, AuditedMap], events
         for path, module, value in flow.trace(x):
             if path not in maps:
                 continue
-            known = maps[path]
+            exact = maps[path]
             y, log_det = module(value)
-            errors = known.errors(value, y).cpu().nan_to_num(nan=math.inf)
-            rounding = (known.condition or result.condition) * eps  # of products of factors that nearly cancel
+            errors = exact.errors(value, y).cpu().nan_to_num(nan=math.inf)
+            rounding = (exact.condition or result.condition) * eps  # of products of factors that nearly cancel
             allowed = max(APPLIED_LIMIT, min(rounding, PRECISION_LIMIT))
             failed[numbers[~(errors <= allowed)]] = True
             worst = int(errors.argmax())
             if result.applied_worst is None or errors[worst] > result.applied_error:
                 result.applied_error, result.applied_worst = float(errors[worst]), int(numbers[worst])
                 result.applied_path = path
-            fault = _log_det_fault(log_det, known.log_det, max(LOGDET_LIMIT, allowed * value[0].numel()))
+            fault = _log_det_fault(log_det, exact.log_det, max(LOGDET_LIMIT, allowed * value[0].numel()))
             if fault is not None:
                 faults.setdefault(path, f"{path}: {fault} in an evaluated batch of {len(x)}")
     result.applied_failures = int(failed.sum())

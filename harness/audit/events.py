@@ -13,14 +13,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
 
 from flows import Flow
-from harness.audit.findings import INVERSE_LIMIT, PRECISION_LIMIT, VALIDATION_LIMIT, Audit, dtype_name
+from harness.audit.findings import INVERSE_LIMIT, PRECISION_LIMIT, VALIDATION_LIMIT, Audit, EventErrors, dtype_name
 from harness.evaluation.evaluation import Evaluation, evaluate, evaluated_inputs, generator, has_estimates
 from harness.pipeline.pipeline import Pipeline
 
@@ -33,33 +32,6 @@ SMALL_BATCH = 8
 WORST = 8  # events whose round trip is repeated in float64
 FRESH = 256  # largest number of fresh normal z
 EXPLODED = 1e6  # |x| beyond which float64 itself loses the digits that a round trip compares; data are within +-1
-
-
-@dataclass(frozen=True)
-class EventErrors:
-    """The errors of single events.
-
-    Attributes:
-        errors: one per checked event, float64 on the CPU; inf if a value is not finite or the map raises.
-        events: the index of each event in its split (for fresh z: in their batch), in the same order.
-    """
-
-    errors: Tensor
-    events: Tensor
-
-    @property
-    def worst(self) -> float:
-        """The largest error."""
-        return float(self.errors.max())
-
-    @property
-    def worst_event(self) -> int:
-        """The event with the largest error."""
-        return int(self.events[self.errors.argmax()])
-
-    def beyond(self, limit: float) -> int:
-        """Return how many events exceed a limit."""
-        return int((~(self.errors <= limit)).sum())
 
 
 class Events:
@@ -121,15 +93,14 @@ class Events:
     def _difference(self, flow: Flow, x: Tensor, events: Tensor) -> Tensor:
         """Return differences of log p; with estimated log-dets those of log N(z; 0, I), as estimates vary randomly."""
         prior, log_det = flow.terms(x)
-        value, known = prior.double().cpu(), self.evaluation.prior[events]
+        value, evaluated = prior.double().cpu(), self.evaluation.prior[events]
         if not has_estimates(flow):
-            value, known = value + log_det.double().cpu(), known + self.evaluation.log_det[events]
-        return (value - known).abs() / self.dim
+            value, evaluated = value + log_det.double().cpu(), evaluated + self.evaluation.log_det[events]
+        return (value - evaluated).abs() / self.dim
 
 
 def _examine(errors: Callable[[Tensor, Tensor], Tensor], batches: Iterator[tuple[Tensor, Tensor]]) -> EventErrors:
-    found = [(_finite(errors(x, events)), events) for x, events in batches]
-    values, events = zip(*found, strict=True)
+    values, events = zip(*((_finite(errors(x, events)), events) for x, events in batches), strict=True)
     return EventErrors(torch.cat(values), torch.cat(events))
 
 
@@ -179,11 +150,9 @@ def audit_state(result: Audit, evaluation: Evaluation) -> None:
 
 def audit_batches(result: Audit, flow: Flow, events: Events) -> None:
     """Check that an event's likelihood depends neither on its batch nor on the batch's order."""
-    found = events.compare_batches(flow)
-    result.events, result.test_events = len(found.errors), len(events.evaluation.prior)
-    result.batch_error, result.batch_worst = found.worst, found.worst_event
-    result.batch_failures = found.beyond(PRECISION_LIMIT)
-    if result.batch_failures:
+    errors = events.compare_batches(flow)
+    result.events, result.test_events = len(errors.errors), len(events.evaluation.prior)
+    if result.worst("batch", errors, PRECISION_LIMIT):
         result.reasons.append(
             f"log-likelihood depends on the batch: for {result.batch_failures} of {result.events} test events it "
             f"differs by more than {PRECISION_LIMIT:g} nats/dim between batches of {events.evaluation.batch}, as "
@@ -193,13 +162,13 @@ def audit_batches(result: Audit, flow: Flow, events: Events) -> None:
 
 def audit_reload(result: Audit, flow: Flow, events: Events) -> None:
     """Check that the saved weights contain everything that the likelihood depends on."""
-    found = events.compare_flow(flow)
-    result.reload_error = found.worst
-    if found.beyond(PRECISION_LIMIT):
+    errors = events.compare_flow(flow)
+    result.reload_error = errors.worst
+    if errors.beyond(PRECISION_LIMIT):
         result.reasons.append(
-            f"the flow rebuilt from its saved weights has a different log-likelihood, by {found.worst:.2g} nats/dim "
-            f"for event {found.worst_event}: something that the map depends on is neither a parameter nor a buffer, or "
-            "is a value computed from earlier weights"
+            f"the flow rebuilt from its saved weights has a different log-likelihood, by {errors.worst:.2g} nats/dim "
+            f"for event {errors.worst_event}: something that the map depends on is neither a parameter nor a buffer, "
+            "or is a value computed from earlier weights"
         )
 
 
@@ -232,15 +201,13 @@ def audit_round_trips(result: Audit, flow: Flow, events: Events) -> tuple[Tensor
     Returns:
         The inputs with the largest errors, and the error that is allowed.
     """
-    found = events.round_trips(flow)
-    order = found.errors.argsort(descending=True, stable=True)
+    errors = events.round_trips(flow)
+    order = errors.errors.argsort(descending=True, stable=True)
     worst = events.inputs[order[:WORST].to(events.inputs.device)]
     allowed = max(INVERSE_LIMIT, result.condition * torch.finfo(worst.dtype).eps)
-    result.inverse_error, result.inverse_worst = found.worst, found.worst_event
-    result.inverse_failures = found.beyond(allowed)
-    if result.inverse_failures:
-        count = f"{result.inverse_failures} of {len(found.errors)} test events"
-        result.reasons.append(_inverse_reason(flow, worst[:1], found.worst, count))
+    if result.worst("inverse", errors, allowed):
+        count = f"{result.inverse_failures} of {len(errors.errors)} test events"
+        result.reasons.append(_inverse_reason(flow, worst[:1], errors.worst, count))
     return worst, allowed
 
 
@@ -252,9 +219,8 @@ def audit_inverse(result: Audit, flow: Flow, exact: Flow, events: Events) -> Non
         result.reasons.append(_inverse_reason(exact, worst.double(), result.inverse_error_float64, "the worst of them"))
     seed = events.evaluation.seed
     fresh, _ = fresh_round_trips(flow, worst, result.test_events, seed)
-    result.samples, result.sample_error, result.sample_worst = len(fresh.errors), fresh.worst, fresh.worst_event
-    result.sample_failures = fresh.beyond(allowed)
-    if not result.sample_failures:
+    result.samples = len(fresh.errors)
+    if not result.worst("sample", fresh, allowed):
         return
     # Far from the data the inverse of a correct flow may explode (Behrmann et al., AISTATS 2021), which spoils samples
     # but no likelihood: it is recorded. An inverse that is wrong is wrong in float64, at values of ordinary size.
@@ -269,11 +235,11 @@ def audit_inverse(result: Audit, flow: Flow, exact: Flow, events: Events) -> Non
 
 
 def _inverse_reason(flow: Flow, x: Tensor, error: float, count: str) -> str:
-    own = {path: round_trip_error(cast("Bijection", module), value) for path, module, value in flow.trace(x)}
-    worst = max(own, key=lambda path: own[path])
+    alone = {path: round_trip_error(cast("Bijection", module), value) for path, module, value in flow.trace(x)}
+    worst = max(alone, key=lambda path: alone[path])
     return (
         f"{worst}: x -> z -> x is off by {error:.1e} (relative) in {dtype_name(x.dtype)}, for {count}; "
-        f"this module alone by {own[worst]:.1e}, more than any other"
+        f"this module alone by {alone[worst]:.1e}, more than any other"
     )
 
 

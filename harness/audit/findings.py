@@ -18,6 +18,33 @@ PRECISION_LIMIT = 1e-3  # nats per dimension: the last digit of a table
 VALIDATION_LIMIT = 1e-4  # nats per dimension, of a mean over a split: a tenth of that
 
 
+@dataclass(frozen=True)
+class EventErrors:
+    """The errors of single events.
+
+    Attributes:
+        errors: one per checked event, float64 on the CPU; inf if a value is not finite or the map raises.
+        events: the index of each event in its split (for fresh z: in their batch), in the same order.
+    """
+
+    errors: Tensor
+    events: Tensor
+
+    @property
+    def worst(self) -> float:
+        """The largest error."""
+        return float(self.errors.max())
+
+    @property
+    def worst_event(self) -> int:
+        """The event with the largest error."""
+        return int(self.events[self.errors.argmax()])
+
+    def beyond(self, limit: float) -> int:
+        """Return how many events exceed a limit."""
+        return int((~(self.errors <= limit)).sum())
+
+
 @dataclass
 class Audit:
     """The findings of an audit; `record()` converts them for a trial's record.
@@ -106,6 +133,17 @@ class Audit:
         """Return all findings as JSON values: a number that is not finite becomes None, and its reason is a fault."""
         content = {"verdict": self.verdict, **asdict(self)}
         return {name: finite(value) if isinstance(value, float) else value for name, value in content.items()}
+
+    def worst(self, check: str, errors: EventErrors, limit: float) -> int:
+        """Enter the largest error of an event, the event, and how many exceed the limit; return that number.
+
+        Args:
+            check: names the fields: `<check>_error`, `<check>_worst` and `<check>_failures`.
+        """
+        failures = errors.beyond(limit)
+        for name, value in (("error", errors.worst), ("worst", errors.worst_event), ("failures", failures)):
+            setattr(self, f"{check}_{name}", value)
+        return failures
 
     def estimate(self, path: str, error: float, allowance: float) -> None:
         """Enter the difference of the mean of estimates from the exact log-det, in nats per dimension."""

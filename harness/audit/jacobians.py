@@ -74,6 +74,6 @@ def _jacobian(function: Map, sample: Tensor) -> Tensor:
     for outputs in torch.arange(sample.numel(), device=sample.device).split(COPIES):
         with torch.enable_grad():
             copies = sample.detach().repeat(len(outputs), *[1] * sample.ndim).requires_grad_()
-            own = function(copies).reshape(len(outputs), -1).gather(1, outputs[:, None]).sum()
-            rows.append(torch.autograd.grad(own, copies)[0].reshape(len(outputs), -1))
+            diagonal = function(copies).reshape(len(outputs), -1).gather(1, outputs[:, None]).sum()
+            rows.append(torch.autograd.grad(diagonal, copies)[0].reshape(len(outputs), -1))
     return torch.cat(rows)

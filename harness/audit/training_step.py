@@ -15,11 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.optim import Optimizer
 from torch.utils._pytree import tree_leaves
 
 from harness.evaluation.evaluation import changed_state
@@ -340,6 +342,24 @@ def moved(before: dict[str, Tensor], after: dict[str, Tensor]) -> list[str]:
     """Return the names of the tensors that have other values, except counters: single whole numbers."""
     names = [name for name in before.keys() & after.keys() if not _is_counter(before[name])]
     return list(changed_state({name: before[name] for name in names}, {name: after[name] for name in names}))
+
+
+class OptimiserTwin:
+    """A copy of an optimiser and its weights, which takes the same steps from the same gradients."""
+
+    def __init__(self, optimiser: Optimizer) -> None:
+        self._optimiser, self._copy = optimiser, deepcopy(optimiser)
+
+    def agrees(self) -> bool:
+        """Take the last step of the optimiser too; return whether the weights are equal afterwards."""
+        pairs: list[tuple[Tensor, Tensor]] = []
+        for group, other in zip(self._optimiser.param_groups, self._copy.param_groups, strict=True):
+            other["lr"] = group["lr"]
+            pairs += zip(group["params"], other["params"], strict=True)
+        for weight, copied in pairs:
+            copied.grad = None if weight.grad is None else weight.grad.clone()
+        self._copy.step()
+        return all(torch.equal(weight, copied) for weight, copied in pairs)
 
 
 def _is_counter(value: Tensor) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from harness.checking import global_checks, layer_checks, layer_module_checks, training_checks
-from harness.checking.events import Begins, Collector, Done, Rules, Served, Tell, bounded
+from harness.checking.events import Done, Rules, Served, Tell
 from harness.checking.global_checks import SettingsWatch
 from harness.checking.large_checks import EXACT_LIMIT, LARGE_SHAPES, SMALL, large_events, smaller_shapes
 from harness.checking.layer_case import LayerCase
@@ -23,6 +23,7 @@ from harness.checking.report import CONSTRUCTION, CheckReport, Remark, Unanswere
 from harness.core.flags import full_float32
 from harness.core.layer_classes import check_options, import_layer
 from harness.core.provenance.environment import package_version
+from harness.core.texts import bounded
 from layers import InvertibleLinear, UnsupportedShape
 
 SHAPES: tuple[tuple[int, ...], ...] = (
@@ -43,27 +44,20 @@ SHAPES: tuple[tuple[int, ...], ...] = (
 
 DTYPES = (torch.float64, torch.float32)
 
-SLOW = {
+SLOW: tuple[Check, ...] = (
     layer_checks.gradients,
     layer_module_checks.batches,
     *training_checks.CHECKS,
     large_events,
     global_checks.global_settings,  # after all others, whose changes of settings it reports
-}
+)
 """Checks that come last, so that a check that runs out of time has answered the others."""
 
 CHECKS: dict[str, Check] = {
     check.__name__.replace("_", "-"): check
-    for check in sorted(
-        (
-            *layer_checks.CHECKS,
-            *layer_module_checks.CHECKS,
-            *training_checks.CHECKS,
-            large_events,
-            *global_checks.CHECKS,
-        ),
-        key=SLOW.__contains__,
-    )
+    for checks in (layer_checks.CHECKS, layer_module_checks.CHECKS, global_checks.CHECKS, SLOW)
+    for check in checks
+    if checks is SLOW or check not in SLOW
 }
 """Name -> check of every rule, in the order in which they are checked and reported."""
 
@@ -98,24 +92,37 @@ def check_layer(
     Raises:
         UserError: the layer or one of its options does not exist.
     """
-    collector = Collector(spec, tell)
+    report = CheckReport(spec, tell=tell)
     dtypes = DTYPES if device == "cpu" else (torch.float64,)
-    precisions = [str(dtype).removeprefix("torch.") for dtype in dtypes]
-    versions = {"torch": str(torch.__version__), "invertbench": package_version("invertbench")}
-    large_shapes = [*(LARGE_SHAPES if large else ()), *(shape for shape in shapes if math.prod(shape) > SMALL)]
+    large_shapes = {*(LARGE_SHAPES if large else ()), *(shape for shape in shapes if math.prod(shape) > SMALL)}
     names = [name for name, check in CHECKS.items() if large_shapes or check is not large_events]
-    collector.take(Rules(rules=[CONSTRUCTION, *names], dtypes=precisions, versions=versions))
-    collector.take(Begins(rule=CONSTRUCTION, place="import"))
+    report.take(
+        Rules(
+            rules=[CONSTRUCTION, *names],
+            dtypes=[str(dtype).removeprefix("torch.") for dtype in dtypes],
+            versions={"torch": str(torch.__version__), "invertbench": package_version("invertbench")},
+        )
+    )
+    report.begin(CONSTRUCTION, "import")
     if device != "cpu":
         full_float32()
     watch = SettingsWatch()
     cls = import_layer(spec, folder)
     watch.look("import")
     options = check_options(cls, options or {})
-    served, refused = _try_shapes(cls, options, shapes, collector, watch)
-    small = [shape for shape in served if math.prod(shape) <= SMALL]
+    for shape in shapes:
+        report.begin(CONSTRUCTION, f"shape {shape}")
+        refusal, faults = construct(cls, shape, options)
+        report.answer(faults)
+        if refusal is not None or not faults:
+            report.take(Served(shape=list(shape), refusal=None if refusal is None else bounded(refusal)))
+        watch.look(f"construction, shape {shape}")
+    if not report.served and not report.faults:
+        report.begin(CONSTRUCTION, "all shapes")
+        report.answer(["the layer serves none of the shapes tried"])
+    small = [shape for shape in report.served if math.prod(shape) <= SMALL]
     if not small:
-        small = sorted((shape for shape in served if math.prod(shape) <= EXACT_LIMIT), key=math.prod)[:1]
+        small = sorted((shape for shape in report.served if math.prod(shape) <= EXACT_LIMIT), key=math.prod)[:1]
     cases = [
         LayerCase(cls, shape, dtype, options, device, training, tuple(batches))
         for shape, dtype, training in product(small, dtypes, (True, False))
@@ -123,77 +130,49 @@ def check_layer(
     sound: list[LayerCase] = []  # cases on which forward, the first check, passes; the other checks need it
     for name in names:
         if CHECKS[name] is large_events:
-            if sound or (served and not cases):
-                large_cases = [
-                    LayerCase(cls, shape, torch.float64, options, device, training=False, batches=tuple(batches))
-                    for shape in sorted(set(large_shapes) - refused, key=math.prod)
-                ]
-                _check_large(large_cases, collector)
+            if sound or (report.served and not cases):
+                case = LayerCase(cls, (), torch.float64, options, device, training=False, batches=tuple(batches))
+                large_cases = [replace(case, shape=shape) for shape in large_shapes - report.refused.keys()]
+                _check_large(sorted(large_cases, key=lambda case: case.dim), report)
                 watch.look(name)
             continue
         for case in cases if name == "forward" else sound:
-            collector.take(Begins(rule=name, place=str(case)))
-            faulty = collector.answer(run_check(name, case))
+            report.begin(name, case)
+            faulty = report.answer(run_check(name, case))
             if name == "forward" and not faulty:
                 sound.append(case)
             watch.look(f"{name}, {case}")
         if CHECKS[name] is global_checks.global_settings:
-            watch.report(collector)
-    collector.take(Done())
-    return collector.report()
+            watch.report(report)
+    report.take(Done())
+    return report
 
 
-def _try_shapes(
-    cls: type[InvertibleLinear],
-    options: Mapping[str, Any],
-    shapes: Sequence[tuple[int, ...]],
-    collector: Collector,
-    watch: SettingsWatch,
-) -> tuple[list[tuple[int, ...]], set[tuple[int, ...]]]:
-    """Return the shapes that a layer serves and those that it refuses; others have a fault of construction."""
-    served, refused, faulty = [], set(), False
-    for shape in shapes:
-        collector.take(Begins(rule=CONSTRUCTION, place=f"shape {shape}"))
-        reason, faults = construct(cls, shape, options)
-        faulty |= collector.answer(faults)
-        if reason is not None or not faults:
-            collector.take(Served(shape=list(shape), refusal=None if reason is None else bounded(reason)))
-        if reason is not None:
-            refused.add(shape)
-        elif not faults:
-            served.append(shape)
-        watch.look(f"construction, shape {shape}")
-    if not served and not faulty:
-        collector.take(Begins(rule=CONSTRUCTION, place="all shapes"))
-        collector.answer(["the layer serves none of the shapes tried"])
-    return served, refused
-
-
-def _check_large(cases: Sequence[LayerCase], collector: Collector) -> None:
+def _check_large(cases: Sequence[LayerCase], report: CheckReport) -> None:
     """Check large events in the order of the cases until one has a fault or takes too long; name those left then."""
     checked: set[tuple[int, ...]] = set()
     slow = False
-    collector.take(Begins(rule="large-events", place="all shapes"))
+    report.begin("large-events", "all shapes")
     for case in cases:
-        collector.take(Begins(rule="large-events", place=str(case)))
+        report.begin("large-events", case)
         if slow:
-            collector.answer([Unanswered("not tried, as there is no answer on smaller events")])
+            report.answer([Unanswered("not tried, as there is no answer on smaller events")])
             continue
-        reason, _ = construct(case.cls, case.shape, case.options)
-        if reason is not None:
+        refusal, _ = construct(case.cls, case.shape, case.options)
+        if refusal is not None:
             tried = smaller_shapes(case.shape)
             shape = next((shape for shape in tried if construct(case.cls, shape, case.options)[0] is None), None)
             instead = f"{shape} is checked instead, the largest" if shape else "so are all"
-            collector.answer([Remark(f"refused: {reason}; {instead} of {len(tried)} shapes tried")])
+            report.answer([Remark(f"refused: {refusal}; {instead} of {len(tried)} shapes tried")])
             if shape is None or shape in checked:
                 continue
             case = replace(case, shape=shape)
-            collector.take(Begins(rule="large-events", place=str(case)))
+            report.begin("large-events", case)
         checked.add(case.shape)
-        found = run_check("large-events", case)
-        if collector.answer(found):
+        messages = run_check("large-events", case)
+        if report.answer(messages):
             return
-        slow = any(isinstance(message, Unanswered) for message in found)
+        slow = any(isinstance(message, Unanswered) for message in messages)
 
 
 def construct(
@@ -214,16 +193,16 @@ def construct(
 
 def run_check(name: str, case: LayerCase) -> list[str]:
     """Return the faults that one check finds on one case; an exception from the layer is a fault like any other."""
-    found: list[str] = []
+    messages: list[str] = []
     try:
-        found.extend(CHECKS[name](case))
+        messages.extend(CHECKS[name](case))
     except (Exception, SystemExit) as error:
-        found.append(_describe(error, case.cls))
-    return found
+        messages.append(_describe(error, case.cls))
+    return messages
 
 
 def _describe(error: BaseException, cls: type[InvertibleLinear]) -> str:
     """Return an exception as text, with the deepest line of the layer's own file in its traceback."""
-    own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == inspect.getfile(cls)]
-    place = f" at {own[-1].filename}:{own[-1].lineno}, in {own[-1].name}" if own else ""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == inspect.getfile(cls)]
+    place = f" at {frames[-1].filename}:{frames[-1].lineno}, in {frames[-1].name}" if frames else ""
     return f"{type(error).__name__}{place}: {error}"

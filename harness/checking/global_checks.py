@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from harness.checking.events import Begins, Collector
 from harness.checking.layer_case import LayerCase
 from harness.checking.layer_checks import Check
+from harness.checking.report import CheckReport
 from harness.core.global_settings import GlobalSettings
 from harness.timing.peak_memory import bytes_outside_torch, is_notable
 from layers import InvertibleLinear
@@ -118,8 +118,8 @@ class SettingsWatch:
         for change in self._settings.restore():
             self._places.setdefault(change, place)
 
-    def report(self, collector: Collector) -> None:
+    def report(self, report: CheckReport) -> None:
         """Report each change once, at the place where it was seen first, as a fault of the rule `global-settings`."""
         for change, place in self._places.items():
-            collector.take(Begins(rule="global-settings", place=place))
-            collector.answer([f"{change}; {HINT}"])
+            report.begin("global-settings", place)
+            report.answer([f"{change}; {HINT}"])

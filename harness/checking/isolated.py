@@ -14,13 +14,14 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-from harness.checking.events import Collector, Event, Wrong, bounded, event_of
+from harness.checking.events import Event, Wrong, event_of
 from harness.checking.report import CheckReport
 from harness.core.errors import UserError
 from harness.core.isolation.messages import BadMessage, Sender, shortened, visible
 from harness.core.isolation.process import Child, Context, ending_text, log_tail, start, start_server
 from harness.core.isolation.reaper import Reaper
 from harness.core.run_options import CHECK_SECONDS, shown_seconds
+from harness.core.texts import bounded
 from harness.core.third_party import ignore_deprecations_of_peers
 
 PRELOAD = ("torch", "harness.checking.check_layer", "harness.core.preload_kernels")
@@ -56,30 +57,31 @@ def check_in_process(
         UserError: the layer or one of its options does not exist.
     """
     context = start_check_server()
-    collector = Collector(spec)
+    report = CheckReport(spec)
     with tempfile.TemporaryDirectory(prefix="invertbench-check-") as place, Reaper() as reaper:
         log = Path(place) / "log"
         child = start(context, _check, (spec, dict(options), folder, extent), log=log, name=f"check {spec}")
         begin = time.monotonic()
         try:
             reaper.watch(child)
-            how, overtime = _listen(child, collector, begin, timeout, show)
+            how, report.overtime = _listen(child, report, begin, timeout, show)
         finally:
             child.end()
             child.clear()
             reaper.forget(child)
             child.messages.close()
-        if collector.wrong is not None:
-            raise UserError(collector.wrong)
-        seconds = time.monotonic() - begin
-        if not how:
-            return collector.report(seconds=seconds)
-        ended = f"check-layer {spec} ended early ({collector.at}): {how}"
-        return collector.report(ended, _shown_log(log), seconds, overtime=overtime)
+        if report.wrong is not None:
+            raise UserError(report.wrong)
+        report.seconds = time.monotonic() - begin
+        if how:
+            report.ended = f"check-layer {spec} ended early ({report.at}): {how}"
+            lines = (log_tail(log, LOG_LINES) or "").split("\n")
+            report.log = "\n".join(shortened(visible(line), LOG_WIDTH) for line in lines)
+        return report
 
 
 def _listen(
-    child: Child, collector: Collector, begin: float, timeout: float, show: Callable[[list[str]], None] | None
+    child: Child, report: CheckReport, begin: float, timeout: float, show: Callable[[list[str]], None] | None
 ) -> tuple[str, bool]:
     """Receive the events until the check is over; return how it ended before that, or "", and whether by the clock."""
     numbers = itertools.count()
@@ -90,12 +92,12 @@ def _listen(
         ended = child.process.sentinel in wait(handles, left)
         try:
             for message in child.messages.receive():
-                collector.take(event_of(message, next(numbers)))
-                if show is not None and (lines := collector.news()):
+                report.take(event_of(message, next(numbers)))
+                if show is not None and (lines := report.news()):
                     show(lines)
         except BadMessage as error:
             return f"it wrote {error}, to the pipe of its messages, and was ended", False
-        if collector.over or collector.wrong is not None:
+        if report.over or report.wrong is not None:
             return "", False
         if ended:  # after reading the rest of the pipe, which one read can hold
             child.process.join()
@@ -104,18 +106,7 @@ def _listen(
     return f"it took longer than {shown_seconds(timeout)}, the time limit (--timeout), and was ended", True
 
 
-def _shown_log(log: Path) -> str:
-    lines = (log_tail(log, LOG_LINES) or "").split("\n")
-    return "\n".join(shortened(visible(line), LOG_WIDTH) for line in lines)
-
-
-def _check(
-    spec: str,
-    options: dict[str, Any],
-    folder: Path | None,
-    extent: dict[str, Any],
-    sender: Sender,
-) -> None:
+def _check(spec: str, options: dict[str, Any], folder: Path | None, extent: dict[str, Any], sender: Sender) -> None:
     """The main function of the process."""
     import torch
 

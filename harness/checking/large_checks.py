@@ -12,9 +12,15 @@ from torch import Tensor
 
 from harness.audit.stochastic_log_det import LogDetEstimate, stochastic_log_det
 from harness.audit.training_step import step_faults
-from harness.checking.layer_case import LayerCase, log_det_tolerance, offset_size, relative_error, tolerance
-from harness.checking.layer_checks import gradient_faults
-from harness.checking.layer_faults import explain_log_det, shown_apart
+from harness.checking.layer_case import LayerCase, offset_size, relative_error, tolerance
+from harness.checking.layer_checks import (
+    claimed_log_det,
+    dense_faults,
+    gradient_faults,
+    log_det_faults,
+    log_det_method_faults,
+)
+from harness.checking.layer_faults import explain_log_det
 from harness.checking.layer_module_checks import mask_faults
 from harness.checking.report import Unanswered
 from harness.checking.training_checks import BATCHES
@@ -148,16 +154,9 @@ def _samples(case: LayerCase, layer: InvertibleLinear, allowed: float) -> Iterat
     """Check gradients, log_det(), dense() and masks, which may depend on the size of an event otherwise."""
     x = case.events(2)
     yield from gradient_faults(layer, x)
-    value = _claimed(layer, x)
-    error = abs(float(layer.log_det().detach().double().flatten()[0]) - value)
-    if not error <= log_det_tolerance(allowed, value, layer.dim):
-        yield f"log_det() differs from the log-det of forward by {error:.3g}"
+    yield from log_det_method_faults(layer, x, allowed)
     if layer.dim <= DENSE_LIMIT and type(layer).dense is not InvertibleLinear.dense:
-        with torch.no_grad():
-            y = layer(x)[0] - layer(torch.zeros_like(x))[0]
-            error = relative_error(y.flatten(1), x.flatten(1) @ layer.dense().T)
-        if error > allowed:
-            yield f"forward(x) differs from dense() @ x + b by {error:.2g} (relative)"
+        yield from dense_faults(layer, layer.dense().detach().double(), x, allowed)
     yield from mask_faults(case.copy(layer), x, allowed)
 
 
@@ -171,20 +170,21 @@ def _batch(layer: InvertibleLinear, x: Tensor, tolerance: float) -> Iterator[str
             yield f"{what} of a batch of {len(x)} differs from that of batches of {EVENTS} by {error:.2g} (relative)"
 
 
+@torch.no_grad()
 def _exact(case: LayerCase, layer: InvertibleLinear, tolerance: float) -> Iterator[str]:
     truth = float(torch.linalg.slogdet(push_identity(layer, dtype=case.dtype))[1])
     for batch in _batches(case):
-        claimed = _claimed(layer, case.events(batch))
-        if not abs(claimed - truth) <= log_det_tolerance(tolerance, truth, layer.dim):
-            claim, expected = shown_apart(claimed, truth)
-            yield f"log-det is {claim} but slogdet of the map is {expected}{explain_log_det(claimed, truth, layer)}"
+        faults = list(log_det_faults(layer, claimed_log_det(layer, case.events(batch)), truth, tolerance))
+        yield from faults
+        if faults:
             return
 
 
+@torch.no_grad()
 def _stochastic(case: LayerCase, layer: InvertibleLinear) -> Iterator[str]:
     estimate = _estimate(layer)
     for batch in _batches(case):
-        claimed = _claimed(layer, case.events(batch))
+        claimed = claimed_log_det(layer, case.events(batch))
         if estimate.excludes(claimed):
             yield estimate.contradiction(claimed) + explain_log_det(claimed, estimate.value, layer)
             return
@@ -198,8 +198,3 @@ def _batches(case: LayerCase) -> list[int]:
 
 def _estimate(layer: InvertibleLinear, **options: int) -> LogDetEstimate:
     return stochastic_log_det(layer, torch.Generator().manual_seed(0), **options)
-
-
-@torch.no_grad()
-def _claimed(layer: InvertibleLinear, x: Tensor) -> float:
-    return float(layer(x)[1].double().flatten()[0])

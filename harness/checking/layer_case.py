@@ -13,7 +13,7 @@ from torch import Tensor
 
 from flows import seeded
 from harness.core.layer_classes import kept_default_dtype
-from harness.timing.operations import perturb
+from harness.timing.operations import events, perturb
 from layers import InvertibleLinear
 from layers.base import push_identity
 
@@ -118,9 +118,7 @@ class LayerCase:
 
     def events(self, n: int = 3, seed: int = 1) -> Tensor:
         """Return a batch of n standard normal events."""
-        generator = torch.Generator().manual_seed(seed)
-        x = torch.randn(n, *self.shape, generator=generator, dtype=torch.float64)
-        return x.to(device=self.device, dtype=self.dtype)
+        return events(self.shape, n, dtype=self.dtype, device=torch.device(self.device), seed=seed)
 
 
 def tolerance(dtype: torch.dtype, condition: float, offset: float) -> float:

@@ -83,9 +83,14 @@ def dense(case: LayerCase) -> Iterator[str]:
     if error > tolerance:
         why = explain_dense(claimed, w, tolerance)
         yield f"dense() differs from the matrix of forward by {error:.2g} (relative){why}"
-    with torch.no_grad():
-        y = layer(x)[0] - layer(torch.zeros_like(x))[0]
-    error = relative_error(y.double().flatten(1), x.double().flatten(1) @ claimed.T)
+    yield from dense_faults(layer, claimed, x, tolerance)
+
+
+@torch.no_grad()
+def dense_faults(layer: InvertibleLinear, w: Tensor, x: Tensor, tolerance: float) -> Iterator[str]:
+    """Yield the difference of forward from dense(), in float64, on events."""
+    y = layer(x)[0] - layer(torch.zeros_like(x))[0]
+    error = relative_error(y.double().flatten(1), x.double().flatten(1) @ w.T)
     if error > tolerance:
         yield f"forward(x) differs from dense() @ x + b by {error:.2g} (relative)"
 
@@ -93,9 +98,13 @@ def dense(case: LayerCase) -> Iterator[str]:
 def log_det(case: LayerCase) -> Iterator[str]:
     """Check that the log-det is log|det W| of one whole event."""
     layer = case.build()
-    claimed = _log_det(layer, case.events())
     truth = torch.linalg.slogdet(matrix(layer, case.dtype))[1].item()
-    if not abs(claimed - truth) <= log_det_tolerance(case.tolerance(), truth, case.dim):
+    yield from log_det_faults(layer, claimed_log_det(layer, case.events()), truth, case.tolerance())
+
+
+def log_det_faults(layer: InvertibleLinear, claimed: float, truth: float, tolerance: float) -> Iterator[str]:
+    """Yield the fault of a claimed log-det, with its probable cause."""
+    if not abs(claimed - truth) <= log_det_tolerance(tolerance, truth, layer.dim):
         claim, expected = shown_apart(claimed, truth)
         yield f"log-det is {claim} but slogdet of the map is {expected}{explain_log_det(claimed, truth, layer)}"
 
@@ -103,10 +112,10 @@ def log_det(case: LayerCase) -> Iterator[str]:
 def reverse_log_det(case: LayerCase) -> Iterator[str]:
     """Check that the log-det of the inverse, where a library's layer returns one, is minus log|det W|."""
     layer, y = case.build(), case.events()
-    found = getattr(layer, "inverse_log_det", lambda y: None)(y)
-    if found is None:
+    log_det = getattr(layer, "inverse_log_det", lambda y: None)(y)
+    if log_det is None:
         return
-    claimed = found.detach().double().flatten()[0].item()
+    claimed = log_det.detach().double().flatten()[0].item()
     truth = -torch.linalg.slogdet(matrix(layer, case.dtype))[1].item()
     if not abs(claimed - truth) <= log_det_tolerance(case.tolerance(), truth, case.dim):
         claim, expected = shown_apart(claimed, truth)
@@ -118,20 +127,20 @@ def reverse_log_det(case: LayerCase) -> Iterator[str]:
 def log_det_form(case: LayerCase) -> Iterator[str]:
     """Check that the log-det is one number of x's dtype, shape (), whatever x and the batch are."""
     layer, x = case.build(), case.events()
-    found = layer(x)[1]
-    if found.shape != ():
-        per_sample = ", one per sample" if found.shape == x.shape[:1] else ""
-        yield f"log-det has shape {tuple(found.shape)}{per_sample}: W is the same for every x, so it has shape ()"
-    if (found.dtype, found.device) != (x.dtype, x.device):
-        yield f"log-det is {found.dtype} on {found.device}, x is {x.dtype} on {x.device}"
-    value = _log_det(layer, x)
+    log_det = layer(x)[1]
+    if log_det.shape != ():
+        per_sample = ", one per sample" if log_det.shape == x.shape[:1] else ""
+        yield f"log-det has shape {tuple(log_det.shape)}{per_sample}: W is the same for every x, so it has shape ()"
+    if (log_det.dtype, log_det.device) != (x.dtype, x.device):
+        yield f"log-det is {log_det.dtype} on {log_det.device}, x is {x.dtype} on {x.device}"
+    value = claimed_log_det(layer, x)
     tolerance = 10 * torch.finfo(x.dtype).eps * (1 + abs(value))
-    alone = [_log_det(layer, event) for event in x.split(1)]
+    alone = [claimed_log_det(layer, event) for event in x.split(1)]
     if not max(alone) - min(alone) <= tolerance:
         yield f"log-det differs by {max(alone) - min(alone):.3g} between events: that of a linear map is one constant"
     for what, change in (
-        ("10 x", _log_det(layer, 10 * x) - value),
-        ("x = 0", _log_det(layer, 0 * x) - value),
+        ("10 x", claimed_log_det(layer, 10 * x) - value),
+        ("x = 0", claimed_log_det(layer, 0 * x) - value),
         ("a batch of one", alone[0] - value),
     ):
         if not abs(change) <= tolerance:
@@ -140,10 +149,14 @@ def log_det_form(case: LayerCase) -> Iterator[str]:
 
 def log_det_method(case: LayerCase) -> Iterator[str]:
     """Check that log_det() returns the log-det of forward."""
-    layer = case.build()
-    found, value = layer.log_det(), _log_det(layer, case.events())
-    error = abs(found.detach().double().flatten()[0].item() - value)
-    if not error <= log_det_tolerance(case.tolerance(), value, case.dim):
+    yield from log_det_method_faults(case.build(), case.events(), case.tolerance())
+
+
+def log_det_method_faults(layer: InvertibleLinear, x: Tensor, tolerance: float) -> Iterator[str]:
+    """Yield the difference of log_det() from the log-det of forward."""
+    value = claimed_log_det(layer, x)
+    error = abs(layer.log_det().detach().double().flatten()[0].item() - value)
+    if not error <= log_det_tolerance(tolerance, value, layer.dim):
         yield f"log_det() differs from the log-det of forward by {error:.3g}"
 
 
@@ -183,7 +196,7 @@ def unusual_events(case: LayerCase) -> Iterator[str]:
     Data are smooth, sparse, of one sign or saturated; a layer that treats such events otherwise has no likelihood.
     """
     layer, normal = case.build(), case.events()
-    tolerance, constant = case.tolerance(), _log_det(layer, normal)
+    tolerance, constant = case.tolerance(), claimed_log_det(layer, normal)
     with torch.no_grad():
         origin = torch.zeros_like(normal[:1])
         maps = (
@@ -311,7 +324,7 @@ CHECKS: tuple[Check, ...] = (
 )
 
 
-def _log_det(layer: InvertibleLinear, x: Tensor) -> float:
+def claimed_log_det(layer: InvertibleLinear, x: Tensor) -> float:
     """Return the log-det as a number, the first if a layer wrongly gives several."""
     return layer(x)[1].detach().double().flatten()[0].item()
 

@@ -32,7 +32,7 @@ def explain_log_det(claimed: float, truth: float, layer: InvertibleLinear) -> st
         return ""
     n, c = layer.positions, layer.channels
     spatial = {1: "T", 2: "H * W"}[len(layer.shape) - 1]
-    known = {
+    causes = {
         float(n): f"the number of positions: multiply by n = {spatial}",
         1 / n: f"one over the number of positions: n = {spatial} is counted twice",
         float(c): "the number of channels: multiply by C",
@@ -41,7 +41,7 @@ def explain_log_det(claimed: float, truth: float, layer: InvertibleLinear) -> st
         0.5: "all of it is counted twice",
         1 / c: "one over the number of channels: C is counted too often",
     }
-    for ratio, meaning in known.items():
+    for ratio, meaning in causes.items():
         if ratio != 1 and abs(truth - ratio * claimed) <= EXPLAINED * abs(truth - claimed):
             return f": ratio {ratio:.4g}, {meaning}"
     return ""

@@ -72,12 +72,12 @@ def initialisation(case: LayerCase) -> Iterator[str]:
     That it changes only what is saved is part of `reload`, and the layer that it leaves is that of every other rule.
     """
     constructed = replace(case, initialised=False)
-    layer, x, given = constructed.initial(), case.first_batch(), case.first_batch()
+    layer, x, original = constructed.initial(), case.first_batch(), case.first_batch()
     before = state_of(layer)
     with torch.no_grad():
         layer.initialise(x)
     after, again = state_of(layer), state_of(case.initial())
-    if not torch.equal(x, given):
+    if not torch.equal(x, original):
         yield "initialise overwrites its input"
     for name in sorted(before.keys() ^ after.keys()):
         yield f"{name!r} appears or vanishes in initialise: create it in __init__"
@@ -92,7 +92,7 @@ def initialisation(case: LayerCase) -> Iterator[str]:
 def unchanged_state(case: LayerCase) -> Iterator[str]:
     """Check that forward and inverse create no parameter or state, overwrite no input, and are deterministic."""
     layer, x = case.perturbed(SCALES[-1]), case.events()
-    before, given = state_of(layer), x.clone()
+    before, original = state_of(layer), x.clone()
     first = layer(x)[0].detach()
     back = layer.inverse(x).detach()
     after = state_of(layer)
@@ -101,7 +101,7 @@ def unchanged_state(case: LayerCase) -> Iterator[str]:
     for name in sorted(before.keys() & after.keys()):
         if not torch.equal(before[name], after[name]):
             yield f"forward or inverse changes {name!r}"
-    if not torch.equal(x, given):
+    if not torch.equal(x, original):
         yield "forward or inverse overwrites its input"
     elif not torch.equal(first, layer(x)[0].detach()) or not torch.equal(back, layer.inverse(x).detach()):
         yield "two calls on the same input differ"
@@ -209,8 +209,8 @@ def batches(case: LayerCase) -> Iterator[str]:
     }
     variants |= {f"by {size}": (slice(None), _split(layer, x, size)) for size in case.batches if size < len(x)}
     for what, (places, variant) in variants.items():
-        known = {part: expected[part][places] for part in ("y", "inverse")} | {"log-det": expected["log-det"]}
-        for part, error in _differences(case.tolerance(), known, variant):
+        alike = {part: expected[part][places] for part in ("y", "inverse")} | {"log-det": expected["log-det"]}
+        for part, error in _differences(case.tolerance(), alike, variant):
             yield f"{part} of events {what} differs by {error:.2g} (relative) from that in a batch of {len(x)}"
 
 

@@ -1,4 +1,4 @@
-"""The report of check-layer, as text and as a JSON document."""
+"""The report of check-layer, made from the events of the check: as text and as a JSON document."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from harness.checking.events import Begins, Done, Event, Found, Rules, Served, Severity, Tell, Wrong
 from harness.core.isolation.messages import visible
+from harness.core.texts import bounded
 
 CONSTRUCTION = "construction"
 """The first rule: the layer is imported and built on every shape."""
 
-Severity = Literal["fault", "remark", "unanswered"]
 Verdict = Literal["ok", "refused", "undecided"]
 
 SHOWN = 3
@@ -36,46 +37,109 @@ class RuleFinding:
     severity: Severity = "fault"
 
 
-@dataclass(frozen=True)
+@dataclass
 class CheckReport:
-    """The outcome of all checks of one layer.
+    """The outcome of the checks of one layer, as far as its events have arrived (see `harness.checking.events`).
 
     Attributes:
         spec: the layer as the user named it.
         rules: every rule, in the order in which they are reported.
-        answered: the rules that were checked on every case that they apply to.
-        served: the shapes that the layer was checked on, each in every one of `dtypes`.
-        refused: shape -> the layer's reason for not serving it.
+        dtypes: the precisions in which each shape is checked.
+        versions: of torch and invertbench.
+        shapes: shape -> the layer's reason for not serving it; None if the layer was checked on it.
         findings: every fault and remark, and every reason for a missing answer, in the order of the rules.
+        begun: the rules of which a check has begun, the last of them `current`.
+        over: whether the last event has arrived.
+        wrong: the message if the layer or an option does not exist.
         ended: why the check ended early; "": it did not.
         overtime: whether it ended early because its time was over, which is no fault of the layer.
         log: the last output of the check's process, if it ended early.
         seconds: duration of the checks.
-        versions: of torch and invertbench.
+        tell: callback for each event.
     """
 
     spec: str
-    rules: tuple[str, ...]
-    answered: frozenset[str]
-    served: tuple[tuple[int, ...], ...]
-    dtypes: tuple[str, ...]
-    refused: Mapping[tuple[int, ...], str]
-    findings: tuple[RuleFinding, ...]
+    rules: tuple[str, ...] = (CONSTRUCTION,)
+    dtypes: tuple[str, ...] = ()
+    versions: Mapping[str, str | None] = field(default_factory=dict)
+    shapes: dict[tuple[int, ...], str | None] = field(default_factory=dict)
+    findings: list[RuleFinding] = field(default_factory=list)
+    begun: set[str] = field(default_factory=set)
+    current: Begins | None = None
+    over: bool = False
+    wrong: str | None = None
     ended: str = ""
     overtime: bool = False
     log: str = ""
     seconds: float = 0.0
-    versions: Mapping[str, str | None] = field(default_factory=dict)
+    tell: Tell | None = field(default=None, repr=False, compare=False)
+    _shown: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
+
+    def take(self, event: Event) -> None:
+        """Receive the next event."""
+        match event:
+            case Rules():
+                self.rules, self.dtypes, self.versions = tuple(event.rules), tuple(event.dtypes), event.versions
+            case Begins():
+                self.current = event
+                self.begun.add(event.rule)
+            case Found() if self.current is not None:
+                finding = RuleFinding(self.current.rule, self.current.place, event.message, event.severity)
+                self.findings.append(finding)
+            case Served():
+                self.shapes[tuple(event.shape)] = event.refusal
+            case Wrong():
+                self.wrong = event.message
+            case Done():
+                self.over = True
+        if self.tell is not None:
+            self.tell(event)
+
+    def begin(self, rule: str, place: object) -> None:
+        """Begin the check of a rule on one case."""
+        self.take(Begins(rule=rule, place=str(place)))
+
+    def answer(self, messages: Iterable[str]) -> bool:
+        """Receive the findings of the current check; return whether a fault is among them."""
+        faulty = False
+        for message in messages:
+            severity: Severity = "fault"
+            if isinstance(message, (Remark, Unanswered)):
+                severity = "remark" if isinstance(message, Remark) else "unanswered"
+            faulty |= severity == "fault"
+            self.take(Found(message=bounded(message), severity=severity))
+        return faulty
 
     @property
-    def faults(self) -> tuple[RuleFinding, ...]:
+    def answered(self) -> frozenset[str]:
+        """The rules that were checked on every case that they apply to."""
+        running = set() if self.over or self.current is None else {self.current.rule}
+        return frozenset(self.begun - running)
+
+    @property
+    def at(self) -> str:
+        """The rule and the case of the last check that began."""
+        return "before its import" if self.current is None else f"{self.current.rule}, {self.current.place}"
+
+    @property
+    def served(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes that the layer was checked on, each in every one of `dtypes`."""
+        return tuple(shape for shape, refusal in self.shapes.items() if refusal is None)
+
+    @property
+    def refused(self) -> dict[tuple[int, ...], str]:
+        """Shape -> the layer's reason for not serving it."""
+        return {shape: refusal for shape, refusal in self.shapes.items() if refusal is not None}
+
+    @property
+    def faults(self) -> list[RuleFinding]:
         """The findings for which the layer is refused."""
-        return tuple(finding for finding in self.findings if finding.severity == "fault")
+        return [finding for finding in self.findings if finding.severity == "fault"]
 
     @property
-    def remarks(self) -> tuple[RuleFinding, ...]:
+    def remarks(self) -> list[RuleFinding]:
         """The findings that do not refuse the layer."""
-        return tuple(finding for finding in self.findings if finding.severity == "remark")
+        return [finding for finding in self.findings if finding.severity == "remark"]
 
     @property
     def unanswered(self) -> tuple[str, ...]:
@@ -104,6 +168,15 @@ class CheckReport:
         if "fault" in severities:
             return "failed"
         return "passed" if rule in self.answered and "unanswered" not in severities else "not answered"
+
+    def news(self) -> list[str]:
+        """Return the lines of the report on the rules that were answered since the last call."""
+        new = self.answered - self._shown
+        if not new:
+            return []
+        lines = [] if self._shown else self.heading()
+        self._shown |= new
+        return [*lines, *(line for rule in self.rules if rule in new for line in self.rule_lines(rule))]
 
     def lines(self) -> list[str]:
         """Return the report as text: one line per rule, and below a failed one its distinct faults."""
@@ -147,10 +220,9 @@ class CheckReport:
 
     def _reasons(self, severity: Severity) -> list[str]:
         findings = [finding for finding in self.findings if finding.severity == severity]
-        rules = dict.fromkeys(finding.check for finding in findings)
         return [
             line
-            for rule in rules
+            for rule in dict.fromkeys(finding.check for finding in findings)
             for line in _distinct((finding for finding in findings if finding.check == rule), f"{rule}, ")
         ]
 

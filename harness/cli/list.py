@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from tabulate import tabulate
 
-from harness.core.entry_points import offers
 from harness.core.errors import UserError
 from harness.core.run_options import PROJECT
-from harness.core.third_party import own_names
+from harness.core.third_party import offers, own_names
 
 if TYPE_CHECKING:
     from harness.datasets import Dataset

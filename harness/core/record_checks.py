@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Annotated, Any, Literal, Required
 
-from pydantic import ConfigDict, Field, with_config
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 from typing_extensions import TypedDict
 
 from harness.core.settings import settings_digest
@@ -19,6 +20,14 @@ LARGEST = 1e100  # other numbers are at most this, so that sums and squares of t
 
 
 Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
+
+TYPES: dict[str, Any] = {
+    "Int64": Annotated[int, Field(ge=-WHOLE, lt=WHOLE)],
+    "Float64": Number,
+    "boolean": bool,
+    "string": str,
+}
+"""Type of a column -> type of a measure in a record."""
 
 OPEN = ConfigDict(extra="allow")  # anything under other keys
 
@@ -95,24 +104,26 @@ def check_numbers(values: Iterable[Any]) -> None:
 def check_measures(kind: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """Raise ValueError if a row has a measure that is no column of its kind of trial, or not of the column's type."""
     columns = trial_class(kind).columns
-    if not all(row.keys() <= columns.keys() for row in rows):
-        unknown = sorted({name for row in rows for name in row} - columns.keys())
-        raise ValueError(
-            f"measure {', '.join(map(repr, unknown))} is not a column of results of kind {kind!r}; name it in "
-            f"harness/kinds/{kind}/__init__.py, `columns`"
-        )
-    for row in rows:
-        for name, value in row.items():
-            if value is not None and not _FITS[columns[name]](value):
-                raise ValueError(f"measure {name!r}: {value!r:.60} is not of its type, {columns[name]}")
+    try:
+        _row_model(tuple(columns.items())).validate_python(rows)
+    except ValidationError as error:
+        errors = error.errors(include_url=False)
+        unknown = sorted({str(fault["loc"][1]) for fault in errors} - columns.keys())
+        if unknown:
+            raise ValueError(
+                f"measure {', '.join(map(repr, unknown))} is not a column of results of kind {kind!r}; name it in "
+                f"the `columns` of its trial"
+            ) from error
+        name, value = str(errors[0]["loc"][1]), errors[0]["input"]
+        raise ValueError(f"measure {name!r}: {value!r:.60} is not of its type, {columns[name]}") from error
 
 
-_FITS = {
-    "Int64": lambda value: isinstance(value, int) and not isinstance(value, bool) and -WHOLE <= value < WHOLE,
-    "Float64": lambda value: isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST,
-    "boolean": lambda value: isinstance(value, bool),
-    "string": lambda value: isinstance(value, str),
-}
+@cache
+def _row_model(columns: tuple[tuple[str, str], ...]) -> TypeAdapter[Any]:
+    """Return the model of the rows of a kind, from the pandas types of its columns."""
+    fields: dict[str, Any] = {name: TYPES[column] | None for name, column in columns}
+    row = with_config(ConfigDict(extra="forbid", strict=True))(TypedDict("Row", fields, total=False))  # type: ignore[operator]
+    return TypeAdapter(list[row])  # type: ignore[valid-type]
 
 
 def check_settings(name: str, trial: Mapping[str, Any]) -> None:

@@ -31,13 +31,13 @@ import torch
 from harness.core.global_settings import GlobalSettings
 from harness.core.isolation.descendants import children_now, descendants
 from harness.core.settings import TimingSettings
-from harness.timing.device_clock import device_seconds
 
 Key = TypeVar("Key", bound=Hashable)
 
 LEAST_ROUNDS = 5  # minimum, whatever the budget
 SETTLED = 0.1  # warming up ends when no case's time falls by more than this fraction
 LONGEST_WARM_UP = 4  # in multiples of the requested time
+CACHES = 2  # sizes of the second-level cache of a GPU that are written between two calls
 SLOW = 0.1  # seconds; a call of this length refills the caches itself
 
 
@@ -187,7 +187,7 @@ def has_settled(times: list[float]) -> bool:
 
 
 def _sample(case: Callable[[], object], calls: int, device: torch.device, children: Collection[int] = ()) -> Sample:
-    """Return one reading over `calls` calls; on a CUDA device by its own clock (see `device_clock`).
+    """Return one reading over `calls` calls; on a CUDA device by its own clock (see `device_seconds`).
 
     The clock stands while a `Case` is rewritten.
     """
@@ -209,6 +209,29 @@ def _sample(case: Callable[[], object], calls: int, device: torch.device, childr
         page_faults += _page_faults() - faults
     cpu_seconds += max(_cpu_of_children(children) - elsewhere, 0.0)
     return Sample(seconds / calls, cpu_seconds / calls, page_faults / calls)
+
+
+def device_seconds(
+    call: Callable[[], object], calls: int, device: torch.device, rewrite: Callable[[], object] | None = None
+) -> float:
+    """Return the mean seconds of a call on the device, each between two events of the current stream.
+
+    Before each call `rewrite` runs, if given, and a buffer larger than the cache is written, which also keeps the
+    device busy while the host launches the call: launches count only if they take longer than the work.
+    """
+    size = CACHES * torch.cuda.get_device_properties(device).L2_cache_size
+    other = torch.empty(max(size, 1), dtype=torch.uint8, device=device)
+    pairs = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(calls)]
+    torch.cuda.synchronize(device)
+    for start, end in pairs:
+        if rewrite is not None:
+            rewrite()
+        other.zero_()
+        start.record()
+        call()
+        end.record()
+    torch.cuda.synchronize(device)
+    return sum(start.elapsed_time(end) for start, end in pairs) / calls / 1e3
 
 
 @cache

@@ -56,7 +56,7 @@ COPY_SHARE, INVERSE_RATIO, YARDSTICK_RATIO, EMERGING_MS, MIMIC_MS = 0.8, 1.1, 30
 
 def milliseconds(call: Callable[[], object]) -> float:
     """Return the median over rounds, after as many warm-up calls."""
-    from harness.timing.device_clock import device_seconds
+    from harness.timing.timing import device_seconds
 
     device = torch.device("cuda")
     device_seconds(call, ROUNDS, device)

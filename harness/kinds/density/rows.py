@@ -9,10 +9,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from harness.core.entry_points import offers
 from harness.core.errors import UserError, nearest
 from harness.core.settings import Flag, FlowSettings, LayerRef, Settings, TrainingSettings
-from harness.core.third_party import reference, resolve_class
+from harness.core.third_party import offers, reference, resolve_class
 from harness.kinds.density.tuning.space import Tune, TuningSettings
 from harness.planning.suite_model import AnyRow, Overlay, Row, Shape
 

@@ -1,11 +1,14 @@
 """Data and flows for the tests of the audit."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
 from flows import Glow
 from harness.audit.audit import audit
+from harness.core.layer_classes import resolve_layer
 from harness.core.settings import DataRef
 from harness.datasets.base import Splits
 from harness.evaluation.evaluation import evaluate
@@ -42,6 +45,12 @@ def make_flow():
         return flow
 
     return make
+
+
+@pytest.fixture(scope="session")
+def mutant():
+    """Return a function that returns a class of tests/harness/mutants.py by its name."""
+    return lambda name: resolve_layer(f"mutants.py:{name}", Path(__file__).parents[1])
 
 
 @pytest.fixture(scope="session")

@@ -7,8 +7,8 @@ import torch
 
 import harness.audit.layer_choice
 from flows import Glow
-from harness.audit.conditioning import log_det_and_condition
 from harness.audit.layer_choice import chosen_layers, smaller
+from harness.audit.linear import log_det_and_condition
 from harness.audit.stochastic_log_det import NotDifferentiable, stochastic_log_det
 from harness.timing.operations import perturb
 from layers import LAYERS
@@ -77,14 +77,6 @@ def test_a_stochastic_log_det_needs_the_transpose():
         stochastic_log_det(layer, torch.Generator().manual_seed(0))
 
 
-class PerPosition(Conv1x1):
-    """Return the log-det of one position: the factor n is missing."""
-
-    def forward(self, x):
-        y, log_det = super().forward(x)
-        return y, log_det / self.positions
-
-
 def test_of_many_layers_a_sample_with_the_first_and_the_last_is_audited(monkeypatch):
     flow = Glow((1, 8, 8), Conv1x1, levels=2, steps=10, width=2)
     layers = dict(flow.linear_layers())
@@ -122,11 +114,11 @@ def test_a_large_layer_has_a_smaller_stand_in(name, monkeypatch, build_layer):
         assert torch.equal(small.matrix(), layer.matrix()), "its weights fit and were not copied"
 
 
-def test_a_fault_of_a_large_layer_is_found_on_its_stand_in(monkeypatch, make_data, make_flow, audited):
+def test_a_fault_of_a_large_layer_is_found_on_its_stand_in(monkeypatch, mutant, make_data, make_flow, audited):
     treat_as_large(monkeypatch, 20)
     data = make_data()
     assert audited(make_flow(data), data, build).verdict == "passed"
-    result = audited(make_flow(data, PerPosition), data, build)
+    result = audited(make_flow(data, mutant("ForgottenPositions")), data, build)
     assert any(text.startswith("level0/step0/layer: log-det is") for text in result.reasons)
 
 
@@ -140,7 +132,7 @@ def test_layers_that_cannot_be_audited_are_listed(monkeypatch, make_data, make_f
 
 @pytest.mark.parametrize("limit", [1024, 8], ids=["exact", "power iteration"])
 def test_condition_number(limit, monkeypatch):
-    monkeypatch.setattr("harness.audit.conditioning.SVD_LIMIT", limit)
+    monkeypatch.setattr("harness.audit.linear.SVD_LIMIT", limit)
     u, _, v = torch.linalg.svd(torch.randn(64, 64, dtype=torch.float64, generator=torch.Generator().manual_seed(0)))
     values = torch.linspace(1, 5, 64, dtype=torch.float64)
     values[0], values[-1] = 1e-3, 10.0

@@ -29,62 +29,41 @@ class Dense(Conv1x1):
         return self.applied(x, w), self.positions * torch.linalg.slogdet(w).logabsdet
 
 
-class DetachedLogDet(Dense):
-    """Detach the log-det in every precision and batch."""
-
-    def forward(self, x):
-        y, log_det = super().forward(x)
-        return y, log_det.detach()
+def variant(**members):
+    """Return a class that differs from `Dense` by these members."""
+    return type("Variant", (Dense,), members)
 
 
-class DetachedAfterManyEvents(Dense):
-    """Apply all events after the first 16 with detached weights."""
-
-    def applied(self, x, w):
-        if len(x) <= 16:
-            return super().applied(x, w)
-        return torch.cat([super().applied(x[:16], w), super().applied(x[16:], w.detach())])
+def output(change):
+    """Return a layer whose forward returns `change(layer, x, y, log_det)`."""
+    return variant(forward=lambda self, x: change(self, x, *Dense.forward(self, x)))
 
 
-class OtherMapInTraining(Dense):
-    def forward(self, x):
-        y, log_det = super().forward(x)
-        return (y * 1.01 if self.training and len(x) > 16 else y), log_det
-
-
-class OtherLogDetInTraining(Dense):
-    def forward(self, x):
-        y, log_det = super().forward(x)
-        return y, log_det / self.positions if self.training and torch.is_grad_enabled() and len(x) > 16 else log_det
-
-
-class Freezes(Dense):
-    """Detach the weight after 6 calls in training."""
-
-    calls = 0
-
-    def trained_matrix(self):
-        self.calls += torch.is_grad_enabled()
-        return self.weight.detach() if self.calls > 6 else self.weight
-
-
-class FreezesForGood(Dense):
-    """Freeze the weight after 6 calls in training."""
-
-    calls = 0
-
-    def trained_matrix(self):
-        self.calls += torch.is_grad_enabled()
-        self.weight.requires_grad_(self.calls <= 6)
-        return self.weight
-
-
-class Flips(Dense):
-    """Negate the gradient that the optimiser receives."""
+def started(change, **members):
+    """Return a layer on whose weight `change` is called at the end of construction."""
 
     def __init__(self, shape):
-        super().__init__(shape)
-        self.weight.register_hook(torch.neg)
+        Dense.__init__(self, shape)
+        change(self.weight)
+
+    return variant(__init__=__init__, **members)
+
+
+def detach_after_many_events(self, x, w):
+    """Apply all events after the first 16 with detached weights."""
+    return torch.cat([Dense.applied(self, x[:16], w), Dense.applied(self, x[16:], w.detach())])
+
+
+def freeze(self):
+    """Detach the weight after 6 calls in training."""
+    self.calls = getattr(self, "calls", 0) + torch.is_grad_enabled()
+    return self.weight.detach() if self.calls > 6 else self.weight
+
+
+def freeze_for_good(self):
+    """Freeze the weight after 6 calls in training."""
+    self.calls = getattr(self, "calls", 0) + torch.is_grad_enabled()
+    return self.weight.requires_grad_(self.calls <= 6)
 
 
 def step(weight):
@@ -92,31 +71,20 @@ def step(weight):
     weight.data.add_(weight.grad, alpha=-0.1)
 
 
-class Moves(Dense):
-    """Take a step of its own in the backward pass."""
-
-    def __init__(self, shape):
-        super().__init__(shape)
-        self.weight.register_post_accumulate_grad_hook(step)
-
-
-class TrainsFrozen(Dense):
+def train_frozen(self):
     """Train a weight that counts as frozen."""
 
-    def __init__(self, shape):
-        super().__init__(shape)
-        self.weight.requires_grad_(False)
-
-    def _learn(self, gradient):
+    def learn(gradient):
         self.weight.data.sub_(0.01 * gradient)
 
-    def trained_matrix(self):
-        leaf = self.weight.detach().requires_grad_()
-        leaf.register_hook(self._learn)
-        return leaf if torch.is_grad_enabled() else self.weight
+    leaf = self.weight.detach().requires_grad_()
+    leaf.register_hook(learn)
+    return leaf if torch.is_grad_enabled() else self.weight
 
 
-class _Transposed(torch.autograd.Function):
+class Transposed(torch.autograd.Function):
+    """Hand W g to the layers before, in place of W^T g."""
+
     @staticmethod
     def forward(ctx, w, x):
         ctx.save_for_backward(w, x)
@@ -126,13 +94,6 @@ class _Transposed(torch.autograd.Function):
     def backward(ctx, g):
         w, x = ctx.saved_tensors
         return torch.einsum("nop,ncp->oc", g, x), torch.einsum("oc,ncp->nop" if len(g) > 16 else "oc,nop->ncp", w, g)
-
-
-class TransposedGradient(Dense):
-    """Hand W g to the layers before, in place of W^T g."""
-
-    def applied(self, x, w):
-        return _Transposed.apply(w, x.flatten(2)).reshape(x.shape)
 
 
 @pytest.fixture
@@ -163,16 +124,45 @@ def trained(make_data, make_flow):
 @pytest.mark.parametrize(
     ("layer", "reason"),
     [
-        (DetachedLogDet, "the gradient of the log-det is not its derivative: 0 along a random direction"),
-        (DetachedAfterManyEvents, "the gradient by 'weight' in a training step of 20 events differs"),
-        (OtherMapInTraining, "y in a training step of 20 events differs"),
-        (OtherLogDetInTraining, "the log-det in a training step of 20 events is"),
-        (Freezes, "the gradient by 'weight' in a training step of 20 events"),
-        (FreezesForGood, "the gradient by 'weight' in a training step of 20 events is missing"),
-        (Flips, "the gradient by 'weight' in a training step of 20 events differs by 2 (relative)"),
-        (Moves, "'weight' moves during a training step of 20 events without the optimiser"),
-        (TrainsFrozen, "'weight' moves during a training step of 20 events without the optimiser"),
-        (TransposedGradient, "the gradient by x in a training step of 20 events differs"),
+        (
+            output(lambda self, x, y, log_det: (y, log_det.detach())),
+            "the gradient of the log-det is not its derivative: 0 along a random direction",
+        ),
+        (
+            variant(applied=detach_after_many_events),
+            "the gradient by 'weight' in a training step of 20 events differs",
+        ),
+        (
+            output(lambda self, x, y, log_det: (y * 1.01 if self.training and len(x) > 16 else y, log_det)),
+            "y in a training step of 20 events differs",
+        ),
+        (
+            output(
+                lambda self, x, y, log_det: (y, log_det / 2 if torch.is_grad_enabled() and len(x) > 16 else log_det)
+            ),
+            "the log-det in a training step of 20 events is",
+        ),
+        (variant(trained_matrix=freeze), "the gradient by 'weight' in a training step of 20 events"),
+        (
+            variant(trained_matrix=freeze_for_good),
+            "the gradient by 'weight' in a training step of 20 events is missing",
+        ),
+        (
+            started(lambda weight: weight.register_hook(torch.neg)),
+            "the gradient by 'weight' in a training step of 20 events differs by 2 (relative)",
+        ),
+        (
+            started(lambda weight: weight.register_post_accumulate_grad_hook(step)),
+            "'weight' moves during a training step of 20 events without the optimiser",
+        ),
+        (
+            started(lambda weight: weight.requires_grad_(False), trained_matrix=train_frozen),
+            "'weight' moves during a training step of 20 events without the optimiser",
+        ),
+        (
+            variant(applied=lambda self, x, w: Transposed.apply(w, x.flatten(2)).reshape(x.shape)),
+            "the gradient by x in a training step of 20 events differs",
+        ),
     ],
 )
 def test_a_wrong_training_step_of_a_layer_fails(layer, reason, trained):

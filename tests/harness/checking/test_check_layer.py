@@ -115,6 +115,12 @@ def test_the_command_exits_with_1_for_a_faulty_layer(write_layer):
     assert "multiply by n = H * W" in done.stdout and done.stdout.endswith(f"{spec}: 2 failed: log-det, large-events\n")
 
 
+def refuses(condition, message='f"not {shape}"'):
+    """Return the lines of a layer that refuses shapes under a condition."""
+    refusal = f"raise UnsupportedShape({message})"
+    return "def __init__(self, shape):", "    super().__init__(shape)", f"    if {condition}: {refusal}"
+
+
 @pytest.mark.parametrize(
     ("condition", "message", "served", "ok", "line"),
     [
@@ -124,17 +130,10 @@ def test_the_command_exits_with_1_for_a_faulty_layer(write_layer):
     ],
 )
 def test_shapes_may_be_refused_but_not_all(write_layer, condition, message, served, ok, line):
-    refuses = ("def __init__(self, shape):", "    super().__init__(shape)", f"    if {condition}:")
-    report = check_layer(write_layer(*refuses, f"        raise UnsupportedShape({message})"), large=False)
+    report = check_layer(write_layer(*refuses(condition, message)), large=False)
     assert len(report.served) == served
     assert report.ok == ok
     assert line in "\n".join(report.lines())
-
-
-def refuses(condition):
-    """Return the lines of a layer that refuses shapes under a condition."""
-    refusal = 'raise UnsupportedShape(f"not {shape}")'
-    return "def __init__(self, shape):", "    super().__init__(shape)", f"    if {condition}: {refusal}"
 
 
 @pytest.mark.parametrize(

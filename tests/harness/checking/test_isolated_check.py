@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from functools import partial
 from pathlib import Path
@@ -12,98 +13,58 @@ from pathlib import Path
 import pytest
 
 from harness.checking.check_layer import CHECKS, check_layer
-from harness.checking.events import Begins, Collector, Done, Found, Rules, event_of
+from harness.checking.events import Begins, Done, Found, event_of
 from harness.checking.imports import try_imports
 from harness.checking.isolated import check_in_process
-from harness.checking.report import CONSTRUCTION, Remark, RuleFinding
+from harness.checking.report import CONSTRUCTION, CheckReport, Remark, RuleFinding
 from harness.cli.parser import main
 from harness.core.errors import Undecided
-from harness.core.isolation.messages import LONGEST, BadMessage, Receiver, Sender, visible
+from harness.core.isolation.messages import BadMessage
 
 PROJECT = Path(__file__).resolve().parents[3]
 
-HOSTILE = """\
-import atexit
-import ctypes
-import os
-import signal
-import threading
-import time
+# A class -> the body of its inverse; of forward and of the constructor where its name says so.
+BODIES = {
+    "ExitsInForward": "os._exit(0)",
+    "ExitsInInit": "os._exit(0)",
+    "ExitsInAThread": "threading.Thread(target=os._exit, args=(0,), daemon=True).start()\ntime.sleep(5)",
+    "ExitsAtTheEnd": "atexit.register(os._exit, 0)\nraise KeyboardInterrupt",
+    "Hangs": """
+for number in (signal.SIGTERM, signal.SIGINT):
+    signal.signal(number, signal.SIG_IGN)
+open("hangs", "w").write(str(os.getpid()))
+ctypes.PyDLL(None).sleep(600)
+""",
+    "Segfaults": "ctypes.string_at(0)",
+    "PrintsAndIsKilled": r"""
+print("all is well\n" * 1_000_000 + "\x1b[2Jwell", flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+""",
+    "WritesEverywhere": r"""
+for number in range(3, 256):
+    with contextlib.suppress(OSError):
+        os.write(number, b'{"event": "done"}\n')
+""",
+    "Forks": "os.fork()",
+    "RaisesOddText": r"""raise ValueError("\x1b[2J \ud800 " + "\U0001f600" * 100_000)""",
+    "Prints": 'print("x" * 100_000)',
+}
+CLASS = """
 
-from layers.conv1x1 import Conv1x1
-
-
-class ExitsInForward(Conv1x1):
-    def forward(self, x):
-        os._exit(0)
-
-
-class ExitsInInit(Conv1x1):
-    def __init__(self, shape):
-        os._exit(0)
-
-
-class ExitsInAThread(Conv1x1):
-    def inverse(self, y):
-        threading.Thread(target=os._exit, args=(0,), daemon=True).start()
-        time.sleep(5)
-
-
-class ExitsAtTheEnd(Conv1x1):
-    def inverse(self, y):
-        atexit.register(os._exit, 0)
-        raise KeyboardInterrupt
-
-
-class Hangs(Conv1x1):
-    def inverse(self, y):
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, signal.SIG_IGN)
-        open("hangs", "w").write(str(os.getpid()))
-        ctypes.PyDLL(None).sleep(600)
-
+class {}(Conv1x1):
+    def {}(self, x):
+{}
+        return super().{}(x)
+"""
+HOSTILE = "import atexit, contextlib, ctypes, os, signal, threading, time\n\nfrom layers.conv1x1 import Conv1x1\n"
+for name, body in BODIES.items():
+    method = {"ExitsInForward": "forward", "ExitsInInit": "__init__"}.get(name, "inverse")
+    HOSTILE += CLASS.format(name, method, textwrap.indent(body.strip(), " " * 8), method)
+HOSTILE += """
 
 class WrongAndHangs(Hangs):
     def forward(self, x):
         return super().forward(x)[0], 7 * x.new_ones(())
-
-
-class Segfaults(Conv1x1):
-    def inverse(self, y):
-        ctypes.string_at(0)
-
-
-class PrintsAndIsKilled(Conv1x1):
-    def inverse(self, y):
-        print("all is well\\n" * 1_000_000 + "\\x1b[2Jwell", flush=True)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-class WritesEverywhere(Conv1x1):
-    def inverse(self, y):
-        for number in range(3, 256):
-            try:
-                os.write(number, b'{"event": "done"}\\n')
-            except OSError:
-                pass
-        return super().inverse(y)
-
-
-class Forks(Conv1x1):
-    def inverse(self, y):
-        os.fork()
-        return super().inverse(y)
-
-
-class RaisesOddText(Conv1x1):
-    def inverse(self, y):
-        raise ValueError("\\x1b[2J \\ud800 " + "\\U0001f600" * 100_000)
-
-
-class Prints(Conv1x1):
-    def inverse(self, y):
-        print("x" * 100_000)
-        return super().inverse(y)
 """
 
 # The place of the check, and how its process ended.
@@ -203,11 +164,10 @@ def test_a_line_arrives_when_its_rule_is_answered(folder, monkeypatch):
 
 def checked(*events, **end):
     """Return the report of a check of three rules that ended so."""
-    collector = Collector("a")
-    collector.take(Rules(rules=[CONSTRUCTION, "dense", "inverse"], dtypes=["float64"], versions={}))
+    report = CheckReport("a", (CONSTRUCTION, "dense", "inverse"), ("float64",), **end)
     for event in events:
-        collector.take(event)
-    return collector.report(**end)
+        report.take(event)
+    return report
 
 
 DENSE, INVERSE = (Begins(rule=rule, place="here") for rule in ("dense", "inverse"))
@@ -343,10 +303,10 @@ def test_the_command_imports_no_torch(folder):
 def test_events_name_every_rule_and_case_and_give_the_same_report():
     events = []
     report = check_layer("conv1x1", shapes=[(2, 3)], tell=events.append)
-    collector = Collector("conv1x1")
+    streamed = CheckReport("conv1x1")
     for number, event in enumerate(events):
-        collector.take(event_of(json.loads(json.dumps({"number": number, "event": event.model_dump()})), number))
-    assert collector.report() == report and report.ok
+        streamed.take(event_of(json.loads(json.dumps({"number": number, "event": event.model_dump()})), number))
+    assert streamed == report and report.ok
     begun = [event.rule for event in events if isinstance(event, Begins)]
     assert list(dict.fromkeys(begun)) == [CONSTRUCTION, *CHECKS] == list(report.rules)
 
@@ -392,36 +352,3 @@ def test_a_message_that_is_not_the_next_event_is_refused(message):
     assert event_of({"number": 3, "event": {"event": "done"}}, 3) == Done()
     with pytest.raises(BadMessage, match=r"does not follow|not an event"):
         event_of(message, 3)
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"\0\0\0\4",
-        b"[]\n",
-        b"nothing\n",
-        b"\xff\xfe\n",
-        b"[" * 20_000 + b"\n",
-        b'{"a": 1' + b" " * LONGEST + b"}\n",
-        b"x" * (LONGEST + 1),
-        b"9" * 5000 + b"\n",
-    ],
-)
-def test_invalid_messages_are_refused_without_waiting(content):
-    import multiprocessing
-
-    receiver, sender = multiprocessing.Pipe(duplex=False)
-    heard = Receiver(receiver)
-    Sender(sender).send({"a": "ä" * 1000})
-    assert heard.receive() == [{"a": "ä" * 1000}]
-    os.write(sender.fileno(), content)
-    if content == b"\0\0\0\4":
-        assert heard.receive() == [] and heard.partial
-    else:
-        with pytest.raises(BadMessage):
-            heard.receive()
-        assert heard.closed and heard.receive() == []
-
-
-def test_control_characters_are_escaped():
-    assert visible("a\x1b[2J\u202e\r\n\té\ud800") == "a\\x1b[2J\\u202e\\r\n\té\\ud800"

@@ -104,8 +104,10 @@ REMOVED = object()
 few = settings(max_examples=40, deadline=None, derandomize=True, database=None)
 
 
-def changed(draw, content):
-    """Return a value of JSON in which one value or two are others, or removed."""
+@st.composite
+def changed(draw, contents):
+    """Return the JSON of a content in which one value or two are others, or removed."""
+    content = json.loads(json.dumps(draw(contents)))
     for _ in range(draw(st.integers(1, 2))):
         *front, last = draw(st.sampled_from([path for path in places(content) if path]))
         inner = content
@@ -116,13 +118,7 @@ def changed(draw, content):
             del inner[last]
         else:
             inner[last] = value
-    return content
-
-
-@st.composite
-def changed_records(draw):
-    """Return the JSON of a record in which one value or two are others, or removed."""
-    return json.dumps(changed(draw, json.loads(json.dumps(GOOD)))).encode()
+    return json.dumps(content).encode()
 
 
 @st.composite
@@ -143,9 +139,11 @@ def run(tmp_path_factory):
     return folder
 
 
-def read_and_reported(folder, content):
-    """Read a record; if that is possible, make everything of a report but its figures."""
-    path = folder / "records" / f"{TRIAL.id}.json"
+@settings(few, max_examples=80)
+@given(changed(st.just(GOOD)) | damaged_bytes(json.dumps(GOOD).encode()))
+def test_a_damaged_record_is_reported_or_named(run, content):
+    """Everything of its report is made but figures."""
+    path = run / "records" / f"{TRIAL.id}.json"
     path.write_bytes(content)
     try:
         read_record(path, TRIAL)
@@ -153,18 +151,11 @@ def read_and_reported(folder, content):
         assert str(error).startswith((f"{path}: not a readable record (", f"{path.parent}: holds records of schema"))
         assert len(str(error)) < len(str(path)) + 600
         return
-    results = Results.read(folder)
+    results = Results.read(run)
     texts = [*Report(results).plain_paragraphs(), str(trial_rows(results))]
     texts += map(str, environment_rows(list(results.records.values())))
     summary = gzip.decompress(records_summary(PLAN, list(results.records.values())))
-    files = csv_bytes(results.table) + summary
-    assert b"\x1b" not in files + "\n".join(texts).encode()
-
-
-@few
-@given(changed_records())
-def test_a_record_with_other_values_is_reported_or_named(run, content):
-    read_and_reported(run, content)
+    assert b"\x1b" not in csv_bytes(results.table) + summary + "\n".join(texts).encode()
 
 
 @pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e400", "-2e100", str(10**101)])
@@ -187,19 +178,7 @@ def test_a_number_beyond_the_bounds_is_named(tmp_path, changes, number):
 
 
 @few
-@given(damaged_bytes(json.dumps(GOOD).encode()))
-def test_damaged_bytes_of_a_record_are_reported_or_named(run, content):
-    read_and_reported(run, content)
-
-
-@st.composite
-def changed_plans(draw):
-    """Return the JSON of a plan in which one value or two are others, or removed."""
-    return json.dumps(changed(draw, json.loads(PLAN.model_dump_json()))).encode()
-
-
-@few
-@given(changed_plans() | damaged_bytes(PLAN.model_dump_json().encode()))
+@given(changed(st.just(json.loads(PLAN.model_dump_json()))) | damaged_bytes(PLAN.model_dump_json().encode()))
 def test_a_damaged_plan_is_reported_or_named(tmp_path_factory, content):
     folder = tmp_path_factory.mktemp("plan")
     (folder / "plan.json").write_bytes(content)
@@ -254,16 +233,14 @@ def test_arrays_of_any_content_are_drawn_or_named(tmp_path_factory, content):
         assert str(folder / "records" / record.arrays) in str(error) and str(error).isprintable()
 
 
-def saved_weights():
-    """Return the content of a file of weights without its checksum, and its trial's flow."""
-    flow = build_flow((1, 8, 8), TRIAL.layer, TRIAL.flow, TRIAL.seed)
+def torch_saved(document):
     content = io.BytesIO()
-    state = dict(flow.state_dict())
-    torch.save({"trial": TRIAL.id, "shape": (1, 8, 8), "changes": {}, "values": None, "state": state}, content)
+    torch.save(document, content)
     return content.getvalue()
 
 
-WEIGHTS = saved_weights()
+STATE = build_flow((1, 8, 8), TRIAL.layer, TRIAL.flow, TRIAL.seed).state_dict()
+WEIGHTS = torch_saved({"trial": TRIAL.id, "shape": (1, 8, 8), "changes": {}, "values": None, "state": dict(STATE)})
 OTHER_WEIGHTS = st.fixed_dictionaries(
     {
         "trial": st.just(TRIAL.id) | VALUES,
@@ -273,12 +250,6 @@ OTHER_WEIGHTS = st.fixed_dictionaries(
         "state": VALUES | st.dictionaries(TEXTS, st.builds(torch.zeros, st.lists(st.integers(0, 3), max_size=3))),
     }
 )
-
-
-def torch_saved(document):
-    content = io.BytesIO()
-    torch.save(document, content)
-    return content.getvalue()
 
 
 @few

@@ -102,8 +102,8 @@ def test_a_change_that_cannot_be_undone_is_named_once(monkeypatch):
     def refuse(value):
         raise RuntimeError("it can be set only once")
 
-    group = global_settings._one_by_one({"number": (lambda: held["number"], refuse)})
-    monkeypatch.setattr(global_settings, "_GROUPS", (group,))
+    setting = global_settings._Setting("number", lambda: held["number"], refuse)
+    monkeypatch.setattr(global_settings, "_SETTINGS", (setting,))
     settings = GlobalSettings()
     held["number"] = 3
     assert settings.restore() == ["number: 2 -> 3 (cannot be undone)"]

@@ -186,7 +186,7 @@ def checks(monkeypatch):
 
     def check(spec, options, **extent):
         calls.append((spec, options, extent))
-        return CheckReport(spec, ("dense", "inverse"), frozenset({"dense"}), (), (), {}, (), "late", overtime=True)
+        return CheckReport(spec, ("dense", "inverse"), begun={"dense"}, ended="late", overtime=True)
 
     monkeypatch.setattr("harness.checking.isolated.check_in_process", check)
     return calls

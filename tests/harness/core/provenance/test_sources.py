@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from flows.perceptron import Perceptron
-from harness.core.provenance.kernel_sources import ALL, kernel_files
-from harness.core.provenance.sources import Sources, _starts, changes
+from harness.core.provenance.sources import ALL, Sources, _starts, changes, kernel_files
 from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
 from harness.core.third_party import source_digest
 from harness.kinds.density.trial import DensityTrial
@@ -119,39 +118,23 @@ def test_a_trial_depends_on_the_kernels_that_its_files_call(tmp_path, monkeypatc
     assert set(Sources()._closure([own], "cpu")) == {"layers/own.py", "csrc/fast.cpp", "csrc/slow.cpp"}
 
 
-KERNEL_EDITS = {  # the edited file, and the trials that it makes stale: layer, data and device
-    "a CUDA header": (
-        "csrc/butterfly/cuda/tile.h",
-        {("butterfly", "digits", "cuda"), ("butterfly", "waveforms", "cuda")},
-    ),
-    "a header of all CUDA kernels": (
-        "csrc/cuda/block.h",
-        {(name, data, "cuda") for name in ("butterfly", "emerging") for data in ("digits", "waveforms")},
-    ),
-    "a CPU kernel": (
-        "csrc/butterfly/cpu/entry_lanes/lanes.h",
-        {("butterfly", "digits", "cpu"), ("butterfly", "waveforms", "cpu")},
-    ),
-    "an operator of both": (
-        "csrc/emerging/operators.cpp",
-        {("emerging", data, device) for data in ("digits", "waveforms") for device in ("cpu", "cuda")},
-    ),
-    "the gradient of a convolution's kernel": (
-        "csrc/convolution/correlate_planes.h",
-        {("emerging", data, "cpu") for data in ("digits", "waveforms")},
-    ),
-    "the couplings of sequences": (
-        "csrc/coupling/perceptron_tile.h",
-        {(name, "waveforms", "cpu") for name in ("butterfly", "conv1x1", "emerging")},
-    ),
-    "the affine maps of every flow": (
-        "csrc/affine/scales_rows.h",
-        {(name, data, "cpu") for name in ("butterfly", "conv1x1", "emerging") for data in ("digits", "waveforms")},
-    ),
-    "what calls their kernel": (
-        "flows/perceptron.py",
-        {(name, "waveforms", device) for name in ("butterfly", "conv1x1", "emerging") for device in ("cpu", "cuda")},
-    ),
+LAYERS, DATA, DEVICES = ("butterfly", "conv1x1", "emerging"), ("digits", "waveforms"), ("cpu", "cuda")
+
+
+def cases(layers=LAYERS, data=DATA, devices=DEVICES):
+    """Return the trials of these layers, data and devices."""
+    return set(itertools.product(layers, data, devices))
+
+
+KERNEL_EDITS = {  # the edited file, and the trials that it makes stale
+    "csrc/butterfly/cuda/tile.h": cases(["butterfly"], devices=["cuda"]),
+    "csrc/cuda/block.h": cases(["butterfly", "emerging"], devices=["cuda"]),  # of all CUDA kernels
+    "csrc/butterfly/cpu/entry_lanes/lanes.h": cases(["butterfly"], devices=["cpu"]),
+    "csrc/emerging/operators.cpp": cases(["emerging"]),  # of both devices
+    "csrc/convolution/correlate_planes.h": cases(["emerging"], devices=["cpu"]),  # a gradient
+    "csrc/coupling/perceptron_tile.h": cases(data=["waveforms"], devices=["cpu"]),  # the couplings of sequences
+    "csrc/affine/scales_rows.h": cases(devices=["cpu"]),  # the affine maps of every flow
+    "flows/perceptron.py": cases(data=["waveforms"]),  # calls the kernel of the couplings of sequences
 }
 
 
@@ -159,8 +142,7 @@ def test_a_changed_kernel_makes_dependent_trials_stale(tmp_path, monkeypatch):
     """In a copy of the project; only where a trial starts is looked up in the modules that this process imported."""
     for package in ("csrc", "flows", "layers", "harness"):
         shutil.copytree(PROJECT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
-    cases = list(itertools.product(("butterfly", "conv1x1", "emerging"), ("digits", "waveforms"), ("cpu", "cuda")))
-    starts = {case: _starts(density(case[0], case[1])) for case in cases}
+    starts = {case: _starts(density(case[0], case[1])) for case in cases()}
     monkeypatch.setattr("harness.core.provenance.sources.PROJECT", tmp_path)
     monkeypatch.setattr(
         "harness.core.provenance.sources._starts", lambda trial: copied(starts[case_of(trial)], tmp_path)
@@ -168,14 +150,14 @@ def test_a_changed_kernel_makes_dependent_trials_stale(tmp_path, monkeypatch):
 
     def digests():
         sources = Sources()
-        return {case: sources.of(density(case[0], case[1], device=case[2])) for case in cases}
+        return {case: sources.of(density(case[0], case[1], device=case[2])) for case in cases()}
 
     before = digests()
-    for path, stale in KERNEL_EDITS.values():
+    for path, stale in KERNEL_EDITS.items():
         text = (tmp_path / path).read_text()
         (tmp_path / path).write_text(f"{text}\nint ODD = 1;\n" if path.endswith(("h", "cpp")) else f"{text}\nODD = 1\n")
         now = digests()
-        assert {case for case in cases if changes(before[case], now[case])} == stale, path
+        assert {case for case in cases() if changes(before[case], now[case])} == stale, path
         (tmp_path / path).write_text(text)
 
 
