@@ -45,7 +45,7 @@ Unit = Literal["bits_per_dim", "nats_per_dim"]
 """The measure of a likelihood: images on a lattice in bits, everything else in nats."""
 
 Accounting = Literal["true", "once_per_sequence"]
-"""How a 1x1 convolution's log-determinant enters the loss; `harness.training.accounting` defines each."""
+"""How a 1x1 convolution's log-determinant enters the loss; `harness.kinds.density.accounting` defines each."""
 
 Examination = Literal["mixing", "permutations", "block_determinant"]
 """Quantities computed of a layer as a matrix; `harness.kinds.examination.run` defines each."""
@@ -211,8 +211,8 @@ class TrainingSettings(Settings):
         samples: of image data, after training: FID, KID, precision and recall (see `harness.evaluation.fidelity`);
             null: not measured.
         accounting: the log-determinant used in training; once_per_sequence reproduces an error of released code, for
-            suites that examine it (`harness.training.accounting`).
-        watch: count the steps that take layers under test across a singular matrix (see `harness.training.watch`).
+            suites that examine it (`harness.kinds.density.accounting`).
+        watch: count the steps that take layers under test across a singular matrix (`harness.kinds.density.crossings`).
     """
 
     steps: Count = 1000

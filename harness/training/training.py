@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,9 +16,7 @@ from harness.core.errors import Diverged
 from harness.core.records import finite
 from harness.core.settings import Progress, TrainingSettings
 from harness.evaluation.evaluation import evaluate, generator, has_estimates
-from harness.training.accounting import uncounted
 from harness.training.updates import Measures, Updates, smallest_log_det
-from harness.training.watch import Watch
 
 if TYPE_CHECKING:
     from flows import Flow
@@ -36,10 +35,10 @@ class Fit:
     Attributes:
         curves: "step", "train" (mean loss since the previous evaluation) and "validation", in the data's unit, and
             "seconds", `train_seconds` up to that step; with averages "average_log_det", the smallest log|det W| / D of
-            the averaged layers under test, in nats. Under another accounting these are its claims, and
-            "true_validation" is the likelihood of the same weights; with `watch` there are also "crossings" and
-            "smallest_singular_value" (see `harness.training.watch`).
-        best_step: the step whose weights were kept, the one of the lowest validation value.
+            the averaged layers under test, in nats; and those of the callbacks.
+        best: the lowest validation value, that of the kept weights.
+        best_likelihood: the validation likelihood of the kept weights, which `best` is unless a callback replaces it.
+        best_step: the step whose weights were kept.
         steps_done: number of steps, fewer than requested after early stopping.
         passes: forward and backward passes over a batch; two per step under "separate" averages.
         train_seconds: wall time of the training steps alone; the clock stops during evaluations.
@@ -47,11 +46,44 @@ class Fit:
     """
 
     curves: Curves
+    best: float
+    best_likelihood: float
     best_step: int
     steps_done: int
     passes: int
     train_seconds: float
     stopped_early: bool
+
+
+class Callback:
+    """Follow a training; a subclass overrides what it needs. Its state is a part of every checkpoint."""
+
+    def start(self, flow: Flow) -> None:
+        """Begin with the flow that is validated, initialised on data; a checkpoint is restored after this."""
+
+    def objective(self, flow: Flow, log_prob: Tensor) -> Tensor:
+        """Return the values (N,), in nats, that a step raises in place of log p(x); differentiable."""
+        return log_prob
+
+    def on_step(self) -> None:
+        """Follow a step of the optimiser."""
+
+    def on_validation(self, flow: Flow, value: float, curves: Curves) -> float:
+        """Add to the curves, and return the value that selects weights in place of the negative log-likelihood.
+
+        Args:
+            flow: in eval().
+            value: of the validation split, in the data's unit, lower is better; if it is not finite, training ends.
+            curves: those of `Fit`, with the current step.
+        """
+        return value
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state that a resumed training needs."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore that state."""
 
 
 class TrainingBatches:
@@ -109,7 +141,7 @@ class _Course:
 
     Attributes:
         losses: losses of the steps since the last evaluation, in the data's unit.
-        best_weights: weights of the flow at `best_step`, whose validation value is `best`.
+        best_weights: weights of the flow at `best_step`, whose validation value is `best` (see `Fit`).
         waited: number of evaluations since then.
     """
 
@@ -118,6 +150,7 @@ class _Course:
     curves: Curves = field(default_factory=lambda: {"step": [], "train": [], "validation": [], "seconds": []})
     step: int = 0
     best: float = math.inf
+    best_likelihood: float = math.inf
     best_step: int = 0
     waited: int = 0
     stopped_early: bool = False
@@ -139,6 +172,7 @@ def fit(
     seed: int,
     progress: Progress,
     checkpoints: Checkpoints | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> Fit:
     """Maximise the likelihood of the training split; leave in the flow, in eval(), the weights that validation chose.
 
@@ -154,6 +188,7 @@ def fit(
         seed: determines the order of the examples and all noise.
         progress: callback for the completed fraction and a short text.
         checkpoints: checkpoints to resume from and to write; None: start from the beginning, and write none.
+        callbacks: each of its own class; called in this order.
 
     Raises:
         Diverged: a loss or a validation likelihood was not finite, or an averaged layer became singular;
@@ -171,17 +206,17 @@ def fit(
     course = _Course(losses, best_weights=flow.state_dict())
     clock = _Clock(device)
     parts: dict[str, Any] = {"flow": flow, "updates": updates, "batches": batches, "course": course, "clock": clock}
-    watch = None
-    if settings.watch:
-        watch = parts["watch"] = Watch(flow)
+    for callback in callbacks:
+        callback.start(flow)
+        parts[type(callback).__name__] = callback
     if checkpoints is not None:
         checkpoints.restore(parts)
     reported = time.monotonic()
 
     def measure(model: Flow, x: Tensor, log_det: Tensor) -> Measures:
         log_prob = model.log_prob(x) if drawn is None else model.log_prob(x, drawn)
-        if settings.accounting == "once_per_sequence":
-            log_prob = log_prob - uncounted(model)
+        for callback in callbacks:
+            log_prob = callback.objective(model, log_prob)
         return pipeline.measures(log_prob, log_det)
 
     clock.resume()
@@ -189,14 +224,14 @@ def fit(
         course.step += 1
         x, log_det = first if course.step == 1 else next(batches)
         measures = updates.step(partial(measure, x=x, log_det=log_det), course.step)
-        if watch is not None:
-            watch.step()
+        for callback in callbacks:
+            callback.on_step()
         course.losses[(course.step - 1) % settings.evaluate_every] = measures[pipeline.unit].detach().mean()
         if course.step % settings.evaluate_every == 0 or course.step == settings.steps:
             clock.pause()
             course.curves["seconds"].append(clock.seconds)
             flow.eval()  # a layer may apply a different map there
-            value = _evaluate(flow, pipeline, settings, seed, course, watch)
+            value = _evaluate(flow, pipeline, settings, seed, course, callbacks)
             flow.train()
             progress(course.step / settings.steps, f"step {course.step}/{settings.steps} val {value:.3f}")
             clock.resume()
@@ -213,29 +248,52 @@ def fit(
 
     flow.load_state_dict(course.best_weights)
     flow.eval()
-    passes = course.step * updates.passes
-    return Fit(course.curves, course.best_step, course.step, passes, clock.seconds, course.stopped_early)
+    return Fit(
+        course.curves,
+        course.best,
+        course.best_likelihood,
+        course.best_step,
+        steps_done=course.step,
+        passes=course.step * updates.passes,
+        train_seconds=clock.seconds,
+        stopped_early=course.stopped_early,
+    )
 
 
 def _evaluate(
-    flow: Flow, pipeline: Pipeline, settings: TrainingSettings, seed: int, course: _Course, watch: Watch | None
+    flow: Flow,
+    pipeline: Pipeline,
+    settings: TrainingSettings,
+    seed: int,
+    course: _Course,
+    callbacks: Sequence[Callback],
 ) -> float:
     """Enter the losses and the validation value into the curves; keep the weights if they are the best so far."""
     step, curves = course.step, course.curves
     curves["step"].append(step)
     curves["train"].append(None)
     curves["validation"].append(None)
-    since = (step - 1) % settings.evaluate_every
-    curves["train"][-1] = _mean_loss(course.losses[: since + 1].tolist(), step, curves)
+    losses = course.losses[: (step - 1) % settings.evaluate_every + 1].tolist()
+    for number, loss in enumerate(losses, start=step - len(losses) + 1):
+        if not math.isfinite(loss):
+            raise Diverged(f"training loss is {loss} at step {number}", curves)
+    curves["train"][-1] = math.fsum(losses) / len(losses)
     if settings.ema != "none":
-        _watch_average(flow, step, curves)
-    if watch is not None:
-        curves.setdefault("crossings", []).append(watch.crossings)
-        curves.setdefault("smallest_singular_value", []).append(finite(watch.smallest_singular_value()))
-    value = curves["validation"][-1] = _validate(flow, pipeline, settings, seed, step, curves)
+        _check_averages(flow, step, curves)
+    result = evaluate(flow, pipeline, "validation", 1, settings.evaluation_batch, seed, compare=False)
+    value = likelihood = result.bits_per_dim if pipeline.unit == "bits_per_dim" else result.nats_per_dim
+    for callback in callbacks:
+        value = callback.on_validation(flow, value, curves)
+    if result.non_finite:
+        raise Diverged(
+            f"validation likelihood is not finite at step {step} for {result.non_finite} "
+            f"of {result.values.numel()} points",
+            curves,
+        )
+    curves["validation"][-1] = value
     course.waited += 1
     if value < course.best:
-        course.best, course.best_step, course.waited = value, step, 0
+        course.best, course.best_likelihood, course.best_step, course.waited = value, likelihood, step, 0
         course.best_weights = {name: weight.clone() for name, weight in flow.state_dict().items()}
     course.stopped_early = (
         settings.patience is not None and course.waited >= settings.patience and step < settings.steps
@@ -243,7 +301,7 @@ def _evaluate(
     return value
 
 
-def _watch_average(flow: Flow, step: int, curves: Curves) -> None:
+def _check_averages(flow: Flow, step: int, curves: Curves) -> None:
     """Enter the smallest log|det| of the averaged layers: an average of invertible matrices can be singular."""
     smallest = smallest_log_det(flow)
     if smallest is None:
@@ -252,38 +310,6 @@ def _watch_average(flow: Flow, step: int, curves: Curves) -> None:
     curves.setdefault("average_log_det", []).append(finite(value))
     if not math.isfinite(value):
         raise Diverged(f"the averaged weights of {path} are singular at step {step}: log|det| is {value}", curves)
-
-
-def _mean_loss(losses: list[float], step: int, curves: Curves) -> float:
-    for number, value in enumerate(losses, start=step - len(losses) + 1):
-        if not math.isfinite(value):
-            raise Diverged(f"training loss is {value} at step {number}", curves)
-    return math.fsum(losses) / len(losses)
-
-
-def _validate(
-    flow: Flow, pipeline: Pipeline, settings: TrainingSettings, seed: int, step: int, curves: Curves
-) -> float:
-    """Return the validation split's value in the data's unit, under the same noise at every step."""
-    result = evaluate(flow, pipeline, "validation", 1, settings.evaluation_batch, seed, compare=False)
-    if result.non_finite:
-        raise Diverged(
-            f"validation likelihood is not finite at step {step} for {result.non_finite} "
-            f"of {result.values.numel()} points",
-            curves,
-        )
-    value = result.bits_per_dim if pipeline.unit == "bits_per_dim" else result.nats_per_dim
-    if settings.accounting == "true":
-        return value
-    curves.setdefault("true_validation", []).append(finite(value))
-    return value + claimed_shift(flow, pipeline)
-
-
-@torch.no_grad()
-def claimed_shift(flow: Flow, pipeline: Pipeline) -> float:
-    """Return the amount that the released accounting adds to a value in the data's unit."""
-    nats = float(uncounted(flow)) / pipeline.dim
-    return nats / math.log(2) if pipeline.unit == "bits_per_dim" else nats
 
 
 class _Clock:

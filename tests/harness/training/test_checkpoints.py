@@ -18,6 +18,7 @@ from harness.core.checkpoint_files import checkpoint_files, newest_header
 from harness.core.run_options import RunOptions
 from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
 from harness.datasets import Store, find_dataset
+from harness.kinds.density.crossings import Crossings
 from harness.kinds.density.trial import DensityTrial
 from harness.pipeline.models import build_flow
 from harness.pipeline.pipeline import Pipeline
@@ -70,14 +71,14 @@ class KilledAfter(Checkpoints):
         return super().due()
 
 
-def train(trial, splits, out, at=None, sources=SOURCES, wrap=Checkpoints, **changes):
+def train(trial, splits, out, at=None, sources=SOURCES, wrap=Checkpoints, callbacks=(), **changes):
     """Train once, from a checkpoint if present; stop after `at` steps, or return weights, result and notes."""
     torch.manual_seed(trial.seed)
     pipeline = Pipeline(splits, trial.data)
     flow = build_flow(pipeline.shape, trial.layer, trial.flow, trial.seed)
     arguments = (trial, trial.training.steps, RunOptions(out, checkpoint=0, **changes), sources)
     checkpoints = wrap(*arguments) if at is None else KilledAfter(*arguments, at=at)
-    result = fit(flow, pipeline, trial.training, trial.seed, lambda *_: None, checkpoints)
+    result = fit(flow, pipeline, trial.training, trial.seed, lambda *_: None, checkpoints, callbacks)
     return flow.state_dict(), result, checkpoints
 
 
@@ -133,6 +134,16 @@ def test_resumed_training_keeps_the_patience_counter(digits, tmp_path):
     done = train(trial, digits, tmp_path / "cut")
     assert_equal(done, whole)
     assert f"from step {whole[1].steps_done} of" in done[2].notes["resumed"]
+
+
+def test_resumed_training_keeps_the_state_of_a_callback(digits, tmp_path):
+    layer = LayerRef(row="one", layer="butterfly", options={"levels": 6, "initialisation": "rotation"})
+    trial = make_trial(learning_rate=0.3, warmup=0, evaluate_every=1).model_copy(update={"layer": layer})
+    whole = train(trial, digits, tmp_path / "whole", callbacks=[Crossings()])
+    assert whole[1].curves["crossings"][2] > 0
+    with pytest.raises(Killed):
+        train(trial, digits, tmp_path / "cut", at=3, callbacks=[Crossings()])
+    assert_equal(train(trial, digits, tmp_path / "cut", callbacks=[Crossings()]), whole)
 
 
 def test_resumed_training_restores_the_global_generator(digits, tmp_path):

@@ -9,10 +9,10 @@ from flows import Glow
 from harness.cli.parser import main
 from harness.core.errors import SuiteError
 from harness.core.settings import FlowSettings, LayerRef
+from harness.kinds.density.accounting import uncounted
 from harness.kinds.density.run import run as run_density
 from harness.pipeline.models import build_flow
 from harness.planning.suite import load_suite
-from harness.training.accounting import uncounted
 from layers import LAYERS
 
 
