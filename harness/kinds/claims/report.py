@@ -6,10 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from harness.kinds.claims.judges_layers import block_determinant, mixing, parameters, runtime, speedups
-from harness.kinds.claims.judges_libraries import conformance, same_likelihood, same_time
-from harness.kinds.claims.judges_training import accounting, ranked, ranked_cdflow, settings, singularity
-from harness.kinds.claims.verdicts import FAILS, HOLDS, IN_PART, UNDECIDED, Holds, Verdict
+from harness.kinds.claims import judges_layers, judges_times, judges_training
+from harness.kinds.claims.verdicts import FAILS, HOLDS, IN_PART, UNDECIDED, Holds, Verdict, nothing_to_judge
 from harness.planning.plan import Section
 from harness.reporting.figures.figures import ReportFigure, drawn
 from harness.reporting.frame import DAMAGED, MISSING, Results
@@ -28,18 +26,14 @@ TONES: dict[Holds, Tone] = {HOLDS: "good", IN_PART: "part", FAILS: "bad", UNDECI
 
 HEADER = ("claim", "verdict", "in one line")
 
-JUDGES: dict[str, Callable[[Results], Verdict]] = {
-    judge.__name__: judge
-    for judge in (
-        *(accounting, parameters, mixing, block_determinant, singularity, runtime, ranked, settings),
-        *(speedups, ranked_cdflow),
-        *(conformance, same_time, same_likelihood),
-    )
+
+JUDGES: dict[str, Callable[[Results], Verdict | None]] = {
+    judge.__name__: judge for judge in (*judges_layers.JUDGES, *judges_times.JUDGES, *judges_training.JUDGES)
 }
 """Name, as `judge` of a claim -> its test.
 
 A judge is given the results of the claim's suite, all of whose trials have run. It states numbers that are in them, and
-nothing else.
+nothing else; None if no trial has what it needs.
 """
 
 
@@ -83,7 +77,7 @@ def _examined(section: Section, results: Results) -> ExaminedClaim:
         short = f"this version has no judge {section.judge!r}"
         verdict = Verdict(UNDECIDED, short, f"{short}.")
     else:
-        verdict = JUDGES[section.judge](results)
+        verdict = JUDGES[section.judge](results) or nothing_to_judge(results)
     tables = (*verdict.tables, *report_of(results).tables) if results.records else ()
     return ExaminedClaim(section, results, verdict, tables)
 

@@ -129,7 +129,7 @@ def _step_seconds(flow: Flow, pipeline: Pipeline, trial: FlowTrial, progress: Pr
     def timed(steps: int) -> list[float]:
         settings = training.model_copy(update={"steps": steps})
         callbacks = training_callbacks(settings, pipeline)
-        fitted = fit(flow, pipeline, settings, trial.seed, progress, callbacks=callbacks)
+        fitted = fit(flow, pipeline, settings, trial.seed, progress, None, callbacks)
         after = [seconds for seconds in fitted.curves["seconds"] if seconds is not None]
         return [end - begin for begin, end in pairwise(after)]
 
