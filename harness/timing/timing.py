@@ -30,8 +30,8 @@ import torch
 
 from harness.core.global_settings import GlobalSettings
 from harness.core.isolation.descendants import children_now, descendants
-from harness.core.settings import TimingSettings
 from harness.timing.device_clock import device_seconds
+from harness.timing.settings import TimingSettings
 
 Key = TypeVar("Key", bound=Hashable)
 
