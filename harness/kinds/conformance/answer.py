@@ -10,18 +10,14 @@ from harness.reporting.page.answer import Answer, Finding, Tone, listed
 
 def answer(results: Results) -> Answer | None:
     """Return the layers that conform and those that do not; None before any was checked."""
-    known = results.frame[results.frame["conforms"].notna()]
-    conforming = known.groupby("layer", sort=False)["conforms"].all()
-    found = [
-        Finding(f"{len(rows)} of {len(conforming)} layers", verdict, tone, f"{listed(rows)}.")
-        for verdict, tone, rows in _verdicts(conforming)
-        if rows
+    conforms = results.frame.dropna(subset="conforms").groupby("layer", sort=False)["conforms"].all()
+    verdicts: tuple[tuple[str, Tone, pd.Series], ...] = (
+        ("faulty", "bad", ~conforms),
+        ("no fault found", "good", conforms),
+    )
+    findings = [
+        Finding(f"{len(rows)} of {len(conforms)} layers", verdict, tone, f"{listed(rows)}.")
+        for verdict, tone, chosen in verdicts
+        if (rows := list(conforms[chosen].index))
     ]
-    return Answer(tuple(found)) if found else None
-
-
-def _verdicts(conforming: pd.Series) -> list[tuple[str, Tone, list[str]]]:
-    return [
-        ("faulty", "bad", list(conforming[~conforming].index)),
-        ("no fault found", "good", list(conforming[conforming].index)),
-    ]
+    return Answer(tuple(findings)) if findings else None
