@@ -65,11 +65,6 @@ class ExaminedClaim:
         return Finding(self.title, verdict.holds, TONES[verdict.holds], one_line(verdict.short), self.title)
 
 
-def examine(results: Results) -> list[ExaminedClaim]:
-    """Judge every claim of a plan by its results."""
-    return [_examined(section, part) for section, part in zip(results.plan.sections, results.parts, strict=True)]
-
-
 def _examined(section: Section, results: Results) -> ExaminedClaim:
     if short := _without_record([*results.statuses.values()]):
         verdict = Verdict(UNDECIDED, short, f"{short}.")
@@ -98,7 +93,8 @@ class ClaimsReport(Report, kind="claims"):
     @cached_property
     def examined(self) -> list[ExaminedClaim]:
         """The claims after their tests."""
-        return examine(self.results)
+        pairs = zip(self.results.plan.sections, self.results.parts, strict=True)
+        return [_examined(section, part) for section, part in pairs]
 
     @cached_property
     def answer(self) -> Answer:

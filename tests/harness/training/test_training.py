@@ -6,12 +6,10 @@ import time
 import pytest
 import torch
 from torch import nn
-from torch.optim import Adam
 
 from harness.core.errors import Diverged
 from harness.core.settings import TrainingSettings
 from harness.training.training import TrainingBatches, fit
-from harness.training.updates import learning_rate
 
 SHAPE = (2, 4)
 DIM = 8
@@ -117,28 +115,6 @@ def test_curves_of_images_are_in_bits_per_dim():
         assert curves[1][name][0] == pytest.approx(curves[0][name][0] / math.log(2))
 
 
-def test_learning_rate_schedule():
-    settings = TrainingSettings(learning_rate=1e-3, warmup=10, decay=0.5)
-    rates = [learning_rate(settings, step) for step in (1, 5, 9, 10, 11, 13)]
-    assert rates == pytest.approx([1e-4, 5e-4, 9e-4, 1e-3, 5e-4, 1.25e-4])
-    unwarmed = TrainingSettings(learning_rate=1e-3, warmup=0, decay=0.5)
-    assert learning_rate(unwarmed, 1) == pytest.approx(5e-4)
-
-
-def test_the_optimiser_uses_the_schedule(monkeypatch):
-    used = []
-    original = Adam.step
-
-    def step(self):
-        used.extend(group["lr"] for group in self.param_groups)
-        return original(self)
-
-    monkeypatch.setattr(Adam, "step", step)
-    settings = TrainingSettings(steps=5, batch_size=8, warmup=3, decay=0.9)
-    fit(GaussianFlow(), pipeline(), settings, 0, quiet)
-    assert used == [learning_rate(settings, step) for step in (1, 2, 3, 4, 5)]
-
-
 def test_trials_with_the_same_seed_have_the_same_batches_and_noise():
     settings = TrainingSettings(steps=7, batch_size=100, evaluate_every=3)
     seen = []
@@ -208,37 +184,6 @@ def test_patience_stops_after_the_given_number_of_evaluations_without_improvemen
     best = validation.index(min(validation))
     assert result.stopped_early and len(validation) == best + 1 + 3
     assert result.steps_done == result.curves["step"][-1] == 10 * len(validation)
-
-
-def test_the_average_equals_one_computed_by_hand():
-    settings = TrainingSettings(steps=6, batch_size=16, learning_rate=1e-1, evaluate_every=6, warmup=0)
-    live, averaged = [], GaussianFlow()
-    for steps in range(1, 7):
-        flow = GaussianFlow()
-        fit(flow, pipeline(), settings.model_copy(update={"steps": steps}), 0, quiet)
-        live.append(flow)
-    fit(averaged, pipeline(), settings.model_copy(update={"ema": "all", "ema_decay": 0.7}), 0, quiet)
-    start = next(TrainingBatches(pipeline(), 16, 0))[0].flatten(1).mean(0)
-    for name, initial in (("mean", start), ("log_scale", torch.zeros(DIM))):
-        expected = initial
-        for flow in live:
-            expected = 0.7 * expected + 0.3 * getattr(flow, name).detach()
-        assert torch.allclose(getattr(averaged, name), expected, atol=1e-6)
-
-
-def test_gradient_clipping_bounds_the_step(monkeypatch):
-    norms = []
-    original = Adam.step
-
-    def step(self):
-        weights = [weight for group in self.param_groups for weight in group["params"]]
-        norms.append(torch.cat([weight.grad.flatten() for weight in weights]).norm().item())
-        return original(self)
-
-    monkeypatch.setattr(Adam, "step", step)
-    for clip in (None, 1e-2):
-        fit(GaussianFlow(), pipeline(), TrainingSettings(steps=1, batch_size=32, clip_norm=clip), 0, quiet)
-    assert norms[0] > 2e-2 and norms[1] == pytest.approx(1e-2, rel=1e-3)
 
 
 class SlowToEvaluate(GaussianFlow):

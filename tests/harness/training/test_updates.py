@@ -168,23 +168,6 @@ def test_one_pass_step_by_step(mode):
     assert result.passes == SETTINGS.steps
 
 
-@pytest.mark.parametrize(
-    ("mode", "backbone", "layer"),
-    [("none", -0.6, 1 - 0.6), ("all", -0.3875, 1 - 0.3875), ("separate", -0.6, 1 - 0.3875)],
-)
-def test_the_modes_on_a_constant_gradient(mode, backbone, layer):
-    """Under a gradient of one, Adam's steps equal its rates, 0.1, 0.2 and 0.3 here: -0.1, -0.3, -0.6 from the start.
-
-    The average at a decay of one half is then -0.05, -0.175, -0.3875.
-    """
-    flow = Toy()
-    updates = Updates(flow, TrainingSettings(ema=mode, ema_decay=0.5, learning_rate=0.4, warmup=4), 100)
-    for number in (1, 2, 3):
-        updates.step(lambda model: {"nats_per_dim": model.mean.sum() + model.layer.weight.sum()}, number)
-    assert flow.mean.tolist() == pytest.approx([backbone] * DIM, abs=1e-6)
-    assert flow.layer.weight[0, 0].item() == pytest.approx(layer, abs=1e-6)
-
-
 def test_measures_are_taken_before_the_step():
     """The measures are those of the first pass, whose layers under "separate" are the averages."""
     flow = Toy()
@@ -258,6 +241,7 @@ def test_separate_shares_the_backbone_of_a_glow():
 def test_layer_rate():
     settings = TrainingSettings(learning_rate=1.0, warmup=2, decay=0.5, batch_size=30)
     assert layer_learning_rate(settings, 5, 100) == learning_rate(settings, 5) == 0.125
+    assert learning_rate(settings.model_copy(update={"warmup": 0}), 1) == 0.5
     own = settings.model_copy(update={"layer_decay": 0.9})
     assert layer_learning_rate(own, 1, 100) == pytest.approx(0.5)
     # Steps 1 to 4 begin within the first 100 points, step 5 begins with point 120.
