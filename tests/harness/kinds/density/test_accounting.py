@@ -66,6 +66,7 @@ def test_both_values_of_the_same_weights_are_recorded(tmp_path):
     assert any(gap == pytest.approx(t - c, abs=1e-5) for t, c in zip(true, claimed, strict=True))
     assert math.isfinite(row["floor"])
     other = run_density(fair, None, tmp_path, lambda done, text: None)
+    assert other.curves["train"] != record.curves["train"], "the loss is the claimed value"
     assert "true_validation" not in other.curves and other.rows[0]["claimed"] is None
     assert released.id != fair.id
 
