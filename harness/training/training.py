@@ -28,31 +28,47 @@ Curves = dict[str, list[float | None]]
 REPORT_SECONDS = 0.5  # between two progress reports; a report reads nothing from the device
 
 
-@dataclass(frozen=True)
+@dataclass
 class Fit:
-    """The outcome of training; the flow itself holds the chosen weights.
+    """A training: its outcome, and its progress besides the state of the flow, its updates and the batches.
 
     Attributes:
+        losses: of the steps since the last evaluation, in the data's unit.
+        best_weights: those of the flow at `best_step`; empty once the flow has them.
         curves: "step", "train" (mean loss since the previous evaluation) and "validation", in the data's unit, and
             "seconds", `train_seconds` up to that step; with averages "average_log_det", the smallest log|det W| / D of
             the averaged layers under test, in nats; and those of the callbacks.
-        best: the lowest validation value, that of the kept weights.
-        best_likelihood: the validation likelihood of the kept weights, which `best` is unless a callback replaces it.
-        best_step: the step whose weights were kept.
+        best: the lowest validation value.
+        best_likelihood: the validation likelihood of the same weights, which `best` is unless a callback replaces it.
+        best_step: the step whose weights are kept.
+        waited: number of evaluations since then.
         steps_done: number of steps, fewer than requested after early stopping.
         passes: forward and backward passes over a batch; two per step under "separate" averages.
-        train_seconds: wall time of the training steps alone; the clock stops during evaluations.
+        train_seconds: wall time of the training steps alone; the clock stops during evaluations and checkpoints.
         stopped_early: whether patience ran out.
     """
 
-    curves: Curves
-    best: float
-    best_likelihood: float
-    best_step: int
-    steps_done: int
-    passes: int
-    train_seconds: float
-    stopped_early: bool
+    losses: Tensor
+    best_weights: dict[str, Tensor]
+    curves: Curves = field(default_factory=lambda: {"step": [], "train": [], "validation": [], "seconds": []})
+    best: float = math.inf
+    best_likelihood: float = math.inf
+    best_step: int = 0
+    waited: int = 0
+    steps_done: int = 0
+    passes: int = 0
+    train_seconds: float = 0.0
+    stopped_early: bool = False
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all attributes."""
+        return dict(vars(self))
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore them; raise ValueError if `state` has others."""
+        if state.keys() != vars(self).keys():
+            raise ValueError(f"it holds {', '.join(state)} of a training")
+        vars(self).update(state | {"losses": state["losses"].to(self.losses)})
 
 
 class Callback:
@@ -135,36 +151,6 @@ class TrainingBatches:
         self._waiting = state["waiting"]
 
 
-@dataclass
-class _Course:
-    """The progress of training, besides the state of the flow, its updates and the batches.
-
-    Attributes:
-        losses: losses of the steps since the last evaluation, in the data's unit.
-        best_weights: weights of the flow at `best_step`, whose validation value is `best` (see `Fit`).
-        waited: number of evaluations since then.
-    """
-
-    losses: Tensor
-    best_weights: dict[str, Tensor]
-    curves: Curves = field(default_factory=lambda: {"step": [], "train": [], "validation": [], "seconds": []})
-    step: int = 0
-    best: float = math.inf
-    best_likelihood: float = math.inf
-    best_step: int = 0
-    waited: int = 0
-    stopped_early: bool = False
-
-    def state_dict(self) -> dict[str, Any]:
-        return dict(vars(self))
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        if state.keys() != vars(self).keys():
-            raise ValueError(f"it holds {', '.join(state)} of a training")
-        losses = state["losses"].to(self.losses)
-        vars(self).update(state | {"losses": losses})
-
-
 def fit(
     flow: Flow,
     pipeline: Pipeline,
@@ -203,9 +189,8 @@ def fit(
     updates = Updates(flow, settings, len(pipeline.raw("train")))
     device = first[0].device
     losses = torch.zeros(settings.evaluate_every, device=device, dtype=torch.float64)
-    course = _Course(losses, best_weights=flow.state_dict())
-    clock = _Clock(device)
-    parts: dict[str, Any] = {"flow": flow, "updates": updates, "batches": batches, "course": course, "clock": clock}
+    training = Fit(losses, best_weights=flow.state_dict())
+    parts: dict[str, Any] = {"flow": flow, "updates": updates, "batches": batches, "training": training}
     for callback in callbacks:
         callback.start(flow)
         parts[type(callback).__name__] = callback
@@ -219,45 +204,43 @@ def fit(
             log_prob = callback.objective(model, log_prob)
         return pipeline.measures(log_prob, log_det)
 
-    clock.resume()
-    while course.step < settings.steps and not course.stopped_early:
-        course.step += 1
-        x, log_det = first if course.step == 1 else next(batches)
-        measures = updates.step(partial(measure, x=x, log_det=log_det), course.step)
+    started = _now(device)
+    while training.steps_done < settings.steps and not training.stopped_early:
+        training.steps_done = step = training.steps_done + 1
+        training.passes += updates.passes
+        x, log_det = first if step == 1 else next(batches)
+        measures = updates.step(partial(measure, x=x, log_det=log_det), step)
         for callback in callbacks:
             callback.on_step()
-        course.losses[(course.step - 1) % settings.evaluate_every] = measures[pipeline.unit].detach().mean()
-        if course.step % settings.evaluate_every == 0 or course.step == settings.steps:
-            clock.pause()
-            course.curves["seconds"].append(clock.seconds)
-            flow.eval()  # a layer may apply a different map there
-            value = _evaluate(flow, pipeline, settings, seed, course, callbacks)
-            flow.train()
-            progress(course.step / settings.steps, f"step {course.step}/{settings.steps} val {value:.3f}")
-            clock.resume()
+        training.losses[(step - 1) % settings.evaluate_every] = measures[pipeline.unit].detach().mean()
+        evaluates = step % settings.evaluate_every == 0 or step == settings.steps
+        saves = checkpoints is not None and checkpoints.due()
+        if evaluates or saves:
+            training.train_seconds += _now(device) - started
+            if evaluates:
+                flow.eval()  # a layer may apply a different map there
+                value = _evaluate(flow, pipeline, settings, seed, training, callbacks)
+                flow.train()
+                progress(step / settings.steps, f"step {step}/{settings.steps} val {value:.3f}")
+            if checkpoints is not None and saves:
+                checkpoints.save(step, parts)
+            started = _now(device)
         elif time.monotonic() - reported > REPORT_SECONDS:
             reported = time.monotonic()
-            progress(course.step / settings.steps, f"step {course.step}/{settings.steps}")
-        if checkpoints is not None and checkpoints.due():
-            clock.pause()
-            checkpoints.save(course.step, parts)
-            clock.resume()
-    clock.pause()
+            progress(step / settings.steps, f"step {step}/{settings.steps}")
     if checkpoints is not None and checkpoints.lasting:
-        checkpoints.save(course.step, parts)
-
-    flow.load_state_dict(course.best_weights)
+        checkpoints.save(training.steps_done, parts)
+    flow.load_state_dict(training.best_weights)
     flow.eval()
-    return Fit(
-        course.curves,
-        course.best,
-        course.best_likelihood,
-        course.best_step,
-        steps_done=course.step,
-        passes=course.step * updates.passes,
-        train_seconds=clock.seconds,
-        stopped_early=course.stopped_early,
-    )
+    training.best_weights = {}
+    return training
+
+
+def _now(device: torch.device) -> float:
+    """Return the time once the device has done what was asked of it."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
 
 
 def _evaluate(
@@ -265,15 +248,16 @@ def _evaluate(
     pipeline: Pipeline,
     settings: TrainingSettings,
     seed: int,
-    course: _Course,
+    training: Fit,
     callbacks: Sequence[Callback],
 ) -> float:
     """Enter the losses and the validation value into the curves; keep the weights if they are the best so far."""
-    step, curves = course.step, course.curves
+    step, curves = training.steps_done, training.curves
+    curves["seconds"].append(training.train_seconds)
     curves["step"].append(step)
     curves["train"].append(None)
     curves["validation"].append(None)
-    losses = course.losses[: (step - 1) % settings.evaluate_every + 1].tolist()
+    losses = training.losses[: (step - 1) % settings.evaluate_every + 1].tolist()
     for number, loss in enumerate(losses, start=step - len(losses) + 1):
         if not math.isfinite(loss):
             raise Diverged(f"training loss is {loss} at step {number}", curves)
@@ -291,13 +275,12 @@ def _evaluate(
             curves,
         )
     curves["validation"][-1] = value
-    course.waited += 1
-    if value < course.best:
-        course.best, course.best_likelihood, course.best_step, course.waited = value, likelihood, step, 0
-        course.best_weights = {name: weight.clone() for name, weight in flow.state_dict().items()}
-    course.stopped_early = (
-        settings.patience is not None and course.waited >= settings.patience and step < settings.steps
-    )
+    training.waited += 1
+    if value < training.best:
+        training.best, training.best_likelihood, training.best_step, training.waited = value, likelihood, step, 0
+        training.best_weights = {name: weight.clone() for name, weight in flow.state_dict().items()}
+    patience = settings.patience
+    training.stopped_early = patience is not None and training.waited >= patience and step < settings.steps
     return value
 
 
@@ -310,30 +293,3 @@ def _check_averages(flow: Flow, step: int, curves: Curves) -> None:
     curves.setdefault("average_log_det", []).append(finite(value))
     if not math.isfinite(value):
         raise Diverged(f"the averaged weights of {path} are singular at step {step}: log|det| is {value}", curves)
-
-
-class _Clock:
-    """Seconds of training; waits for the device before it starts or stops, and is stopped at first."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self.seconds = 0.0
-        self.started = 0.0
-
-    def _synchronise(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-
-    def resume(self) -> None:
-        self._synchronise()
-        self.started = time.perf_counter()
-
-    def pause(self) -> None:
-        self._synchronise()
-        self.seconds += time.perf_counter() - self.started
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"seconds": self.seconds}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.seconds = float(state["seconds"])
