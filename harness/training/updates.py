@@ -47,8 +47,8 @@ def layer_learning_rate(settings: TrainingSettings, step: int, points: int) -> f
 
 def layers_under_test(flow: Flow) -> list[tuple[str, InvertibleLinear]]:
     """Return (path, layer) of every layer under test; a mixer in the same step belongs to the backbone."""
-    found = [(path, module) for path, module in flow.linear_layers() if path.endswith("/layer")]
-    return cast("list[tuple[str, InvertibleLinear]]", found)
+    layers = [(path, module) for path, module in flow.linear_layers() if path.endswith("/layer")]
+    return cast("list[tuple[str, InvertibleLinear]]", layers)
 
 
 @torch.no_grad()

@@ -60,11 +60,11 @@ def runtime(results: Results) -> Verdict | None:
     table = Table(f"{results.plan.suite}-faster", caption, tuple(header[i] for i in used), kept)
     parts = []
     for measure in measures:
-        found = [outcome for what, outcome, _ in compared if what == measure]
-        if found:
+        counted = [outcome for what, outcome, _ in compared if what == measure]
+        if counted:
             parts.append(
-                f"{measure}: less in {found.count('for')} of {len(found)} comparisons, more in "
-                f"{found.count('against')}, no clear difference in {found.count('open')}"
+                f"{measure}: less in {counted.count('for')} of {len(counted)} comparisons, more in "
+                f"{counted.count('against')}, no clear difference in {counted.count('open')}"
             )
     slower = [
         f"{line.layer}, {OPERATIONS[line.operation]} at {shape_text(line.shape)}, batch {line.batch}"

@@ -55,7 +55,7 @@ def accounting(results: Results) -> Verdict | None:
     claimed = claimed.assign(error=claimed["standard_error"].fillna(0))
     unit = UNITS[claimed["unit"].iloc[0]]
     fair = ended[ended["claimed"].isna() & ended["value"].notna() & ended["doubt"].isna()]
-    means = {row: statistics.fmean(own["value"]) for row, own in groups_of(fair, "layer")}
+    means = {row: statistics.fmean(lines["value"]) for row, lines in groups_of(fair, "layer")}
     rows = tuple(
         (
             line.layer,
@@ -125,9 +125,9 @@ def singularity(results: Results) -> Verdict | None:
         "matrix of another layer), and the smallest singular value of any watched layer at any evaluation."
     )
     table = Table(f"{results.plan.suite}-crossings", caption, header, tuple(rows), words=frozenset({1, 5}))
-    parts = [f"{sum(found)} of {len(found)} at {column}" for column, found in crossed.items()]
+    parts = [f"{sum(crossings)} of {len(crossings)} at {column}" for column, crossings in crossed.items()]
     text = f"Trainings in which a step took a determinant across zero: {', '.join(parts)}."
-    every = [crossing for found in crossed.values() for crossing in found]
+    every = [crossing for crossings in crossed.values() for crossing in crossings]
     if not any(every):
         short = f"no step crossed a singular matrix in {len(every)} trainings"
         return Verdict(HOLDS, short, f"{text} None did in these trainings, which is no proof.", (table,))
@@ -235,13 +235,15 @@ def same_likelihood(results: Results) -> Verdict | None:
     tested = _differences(values, pairs)
     if not tested:
         return None
-    rows = tuple((row, column, UNITS[names[column]], found.evidence()) for (row, column), found in tested.items())
+    rows = tuple(
+        (row, column, UNITS[names[column]], difference.evidence()) for (row, column), difference in tested.items()
+    )
     header = ("layer", "on", "unit", "its value less ours")
     caption = (
         "Negative log-likelihood of each library's layer less that of the same kind of layer here, by paired seeds."
     )
     table = Table(f"{results.plan.suite}-differences", caption, header, rows, words=frozenset({1, 2, 3}))
-    same = [outcome_of(found) == "open" for found in tested.values()]
+    same = [outcome_of(difference) == "open" for difference in tested.values()]
     count = same.count(False)
     text = f"Of {len(tested)} comparisons {count} show a significant difference."
     without = [f"{row} on {column}" for row, column in pairs if not values[row, column]]
@@ -254,8 +256,8 @@ def same_likelihood(results: Results) -> Verdict | None:
 def _likelihoods(results: Results) -> tuple[dict[Cell, pd.DataFrame], dict[Cell, dict[int, float]]]:
     """Return the frame by (row, column), and the likelihoods by seed, none of a cell where they may not be compared."""
     plan, frame = results.plan, density(results)
-    cells = {(row, column): own for column in plan.columns for row, own in of_column(frame, plan, column).items()}
-    return cells, {cell: by_seed(own) if comparable(own) else {} for cell, own in cells.items()}
+    cells = {(row, column): lines for column in plan.columns for row, lines in of_column(frame, plan, column).items()}
+    return cells, {cell: by_seed(lines) if comparable(lines) else {} for cell, lines in cells.items()}
 
 
 def _differences(
@@ -266,7 +268,7 @@ def _differences(
         key: [value - values[reference][seed] for seed, value in values[cell].items() if seed in values[reference]]
         for key, (cell, reference) in pairs.items()
     }
-    return judged({key: found for key, found in differences.items() if found})
+    return judged({key: sample for key, sample in differences.items() if sample})
 
 
 JUDGES = (accounting, singularity, ranked, ranked_cdflow, settings, same_likelihood)

@@ -111,10 +111,10 @@ class ClaimsReport(Report, kind="claims"):
     @cached_property
     def figures(self) -> list[ReportFigure]:
         """The figures of every claim; their names begin with that of the claim."""
-        own = drawn([claim.results for claim in self.examined], FIGURES)
+        drawn_figures = drawn([claim.results for claim in self.examined], FIGURES)
         return [
             replace(figure, name=f"{claim.section.name}-{figure.name}")
-            for claim, figures in zip(self.examined, own, strict=True)
+            for claim, figures in zip(self.examined, drawn_figures, strict=True)
             for figure in figures
         ]
 
@@ -167,8 +167,8 @@ class ClaimsReport(Report, kind="claims"):
             owned.setdefault(owner, []).append(figure)
         made = []
         for claim in self.examined:
-            own = tuple(owned.get(claim.section.name, ()))
-            made.append(PageSection(claim.title, claim.paragraphs, claim.tables, own, claim.finding, folded=True))
+            shown = tuple(owned.get(claim.section.name, ()))
+            made.append(PageSection(claim.title, claim.paragraphs, claim.tables, shown, claim.finding, folded=True))
         if beside:
             made.append(PageSection("Beside them", tables=tuple(beside), figures=tuple(owned.get("", ()))))
         return made

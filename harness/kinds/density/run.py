@@ -69,7 +69,7 @@ def run(
     Returns:
         A record of one row. `median` and `worst` (over the test events), `standard_error`, `estimate_error` (of a flow
         of estimates: the part of the standard error that these make), `importance_weighted` (over `draws` draws),
-        `validation` and `floor` are in the data set's own unit, and the three parts `*_nats_per_dim` sum to
+        `validation` and `floor` are in the data set's unit, and the three parts `*_nats_per_dim` sum to
         `nats_per_dim`; a trial whose audit failed keeps the status "ok" and is marked by `audit` and `audit_reason`.
 
     Raises:
