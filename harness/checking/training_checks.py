@@ -21,7 +21,7 @@ from harness.audit.training_step import (
 from harness.checking.layer_case import LayerCase, relative_error
 from harness.checking.layer_checks import Check, every_result
 from harness.evaluation.evaluation import state_of
-from harness.training.flat import flattened
+from harness.training.updates import flattened
 from layers import InvertibleLinear
 
 BATCHES = (33, 64)  # events; odd, and even

@@ -38,17 +38,11 @@ def _frozen(value: Any) -> Any:
     return value
 
 
-Operation = Literal["forward", "forward_backward", "log_det", "inverse", "inverse_warm"]
-"""Timed operations of a layer; `harness.timing.operations` defines each."""
-
 Unit = Literal["bits_per_dim", "nats_per_dim"]
 """The measure of a likelihood: images on a lattice in bits, everything else in nats."""
 
 Accounting = Literal["true", "once_per_sequence"]
-"""How a 1x1 convolution's log-determinant enters the loss; `harness.training.accounting` defines each."""
-
-Examination = Literal["mixing", "permutations", "block_determinant"]
-"""Quantities computed of a layer as a matrix; `harness.kinds.examination.run` defines each."""
+"""How a 1x1 convolution's log-determinant enters the loss; `harness.kinds.density.accounting` defines each."""
 
 Progress = Callable[[float, str], None]
 """Callback that receives the completed fraction of a trial (0 to 1) and a short text, e.g. "step 120/300 val 2.31"."""
@@ -211,8 +205,8 @@ class TrainingSettings(Settings):
         samples: of image data, after training: FID, KID, precision and recall (see `harness.evaluation.fidelity`);
             null: not measured.
         accounting: the log-determinant used in training; once_per_sequence reproduces an error of released code, for
-            suites that examine it (`harness.training.accounting`).
-        watch: count the steps that take layers under test across a singular matrix (see `harness.training.watch`).
+            suites that examine it (`harness.kinds.density.accounting`).
+        watch: count the steps that take layers under test across a singular matrix (`harness.kinds.density.crossings`).
     """
 
     steps: Count = 1000
@@ -307,21 +301,3 @@ class DataRef(Settings):
     @model_serializer(mode="wrap")
     def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         return without_defaults(self, handler, ("source", "augmentation", "checksum"))
-
-
-class TimingSettings(Settings):
-    """Settings of the measurement in a runtime trial; `harness.timing.timing` defines each.
-
-    Attributes:
-        warmup: untimed calls of each case.
-        warmup_seconds: of all cases; longer if times are not settled.
-        rounds: timed samples of each case, all cases of a sweep point alternating.
-        min_sample_ms: a sample repeats a fast call until it lasts this long.
-        budget_seconds: no further round of an operation starts after this, but the first few always run.
-    """
-
-    warmup: Count = 3
-    warmup_seconds: Annotated[float, Field(ge=0, strict=True)] = 0.0
-    rounds: Count = 20
-    min_sample_ms: Positive = 1.0
-    budget_seconds: Positive = 60.0

@@ -32,7 +32,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from flows import seeded
-from harness.core.settings import Operation
+from harness.timing.settings import Operation
 from harness.timing.timing import Case
 from layers import InvertibleLinear
 

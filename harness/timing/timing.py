@@ -30,7 +30,7 @@ import torch
 
 from harness.core.global_settings import GlobalSettings
 from harness.core.isolation.descendants import children_now, descendants
-from harness.core.settings import TimingSettings
+from harness.timing.settings import TimingSettings
 
 Key = TypeVar("Key", bound=Hashable)
 

@@ -119,7 +119,7 @@ class Checkpoints:
                 _load(parts, state)
             except (OSError, ValueError, RuntimeError, KeyError, TypeError, IndexError) as error:
                 _load(parts, before)
-                text = f"{path.name} is skipped ({_first_line(error)})"
+                text = f"{path.name} is skipped ({(str(error) or type(error).__name__).splitlines()[0]})"
                 print(f"checkpoint: {text}", flush=True)
                 self.notes["checkpoints"] = "; ".join(filter(None, [self.notes.get("checkpoints"), text]))
                 continue
@@ -197,10 +197,6 @@ def _load(parts: Mapping[str, Stateful], state: Mapping[str, Any]) -> None:
         torch.set_rng_state(generators["cpu"])
     if "cuda" in generators and torch.cuda.is_initialized():
         torch.cuda.set_rng_state(generators["cuda"])
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]
 
 
 class _Summed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,9 +16,7 @@ from harness.core.errors import Diverged
 from harness.core.records import finite
 from harness.core.settings import Progress, TrainingSettings
 from harness.evaluation.evaluation import evaluate, generator, has_estimates
-from harness.training.accounting import uncounted
 from harness.training.updates import Measures, Updates, smallest_log_det
-from harness.training.watch import Watch
 
 if TYPE_CHECKING:
     from flows import Flow
@@ -29,29 +28,78 @@ Curves = dict[str, list[float | None]]
 REPORT_SECONDS = 0.5  # between two progress reports; a report reads nothing from the device
 
 
-@dataclass(frozen=True)
+@dataclass
 class Fit:
-    """The outcome of training; the flow itself holds the chosen weights.
+    """A training: its outcome, and its progress besides the state of the flow, its updates and the batches.
 
     Attributes:
+        losses: of the steps since the last evaluation, in the data's unit.
+        best_weights: those of the flow at `best_step`; empty once the flow has them.
         curves: "step", "train" (mean loss since the previous evaluation) and "validation", in the data's unit, and
             "seconds", `train_seconds` up to that step; with averages "average_log_det", the smallest log|det W| / D of
-            the averaged layers under test, in nats. Under another accounting these are its claims, and
-            "true_validation" is the likelihood of the same weights; with `watch` there are also "crossings" and
-            "smallest_singular_value" (see `harness.training.watch`).
-        best_step: the step whose weights were kept, the one of the lowest validation value.
+            the averaged layers under test, in nats; and those of the callbacks.
+        best: the lowest validation value.
+        best_likelihood: the validation likelihood of the same weights, which `best` is unless a callback replaces it.
+        best_step: the step whose weights are kept.
+        waited: number of evaluations since then.
         steps_done: number of steps, fewer than requested after early stopping.
         passes: forward and backward passes over a batch; two per step under "separate" averages.
-        train_seconds: wall time of the training steps alone; the clock stops during evaluations.
+        train_seconds: wall time of the training steps alone; the clock stops during evaluations and checkpoints.
         stopped_early: whether patience ran out.
     """
 
-    curves: Curves
-    best_step: int
-    steps_done: int
-    passes: int
-    train_seconds: float
-    stopped_early: bool
+    losses: Tensor
+    best_weights: dict[str, Tensor]
+    curves: Curves = field(default_factory=lambda: {"step": [], "train": [], "validation": [], "seconds": []})
+    best: float = math.inf
+    best_likelihood: float = math.inf
+    best_step: int = 0
+    waited: int = 0
+    steps_done: int = 0
+    passes: int = 0
+    train_seconds: float = 0.0
+    stopped_early: bool = False
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all attributes."""
+        return dict(vars(self))
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore them; raise ValueError if `state` has others."""
+        if state.keys() != vars(self).keys():
+            raise ValueError(f"it holds {', '.join(state)} of a training")
+        vars(self).update(state | {"losses": state["losses"].to(self.losses)})
+
+
+class Callback:
+    """Follow a training; a subclass overrides what it needs. Its state is a part of every checkpoint."""
+
+    def start(self, flow: Flow) -> None:
+        """Begin with the flow that is validated, initialised on data; a checkpoint is restored after this."""
+
+    def objective(self, flow: Flow, log_prob: Tensor) -> Tensor:
+        """Return the values (N,), in nats, that a step raises in place of log p(x); differentiable."""
+        return log_prob
+
+    def on_step(self) -> None:
+        """Follow a step of the optimiser."""
+
+    def on_validation(self, flow: Flow, value: float, curves: Curves) -> float:
+        """Add to the curves, and return the value that selects weights in place of the negative log-likelihood.
+
+        Args:
+            flow: in eval().
+            value: of the validation split, in the data's unit, lower is better; if it is not finite, training ends.
+            curves: those of `Fit`, with the current step.
+        """
+        return value
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state that a resumed training needs."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore that state."""
 
 
 class TrainingBatches:
@@ -103,35 +151,6 @@ class TrainingBatches:
         self._waiting = state["waiting"]
 
 
-@dataclass
-class _Course:
-    """The progress of training, besides the state of the flow, its updates and the batches.
-
-    Attributes:
-        losses: losses of the steps since the last evaluation, in the data's unit.
-        best_weights: weights of the flow at `best_step`, whose validation value is `best`.
-        waited: number of evaluations since then.
-    """
-
-    losses: Tensor
-    best_weights: dict[str, Tensor]
-    curves: Curves = field(default_factory=lambda: {"step": [], "train": [], "validation": [], "seconds": []})
-    step: int = 0
-    best: float = math.inf
-    best_step: int = 0
-    waited: int = 0
-    stopped_early: bool = False
-
-    def state_dict(self) -> dict[str, Any]:
-        return dict(vars(self))
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        if state.keys() != vars(self).keys():
-            raise ValueError(f"it holds {', '.join(state)} of a training")
-        losses = state["losses"].to(self.losses)
-        vars(self).update(state | {"losses": losses})
-
-
 def fit(
     flow: Flow,
     pipeline: Pipeline,
@@ -139,6 +158,7 @@ def fit(
     seed: int,
     progress: Progress,
     checkpoints: Checkpoints | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> Fit:
     """Maximise the likelihood of the training split; leave in the flow, in eval(), the weights that validation chose.
 
@@ -154,6 +174,7 @@ def fit(
         seed: determines the order of the examples and all noise.
         progress: callback for the completed fraction and a short text.
         checkpoints: checkpoints to resume from and to write; None: start from the beginning, and write none.
+        callbacks: each of its own class; called in this order.
 
     Raises:
         Diverged: a loss or a validation likelihood was not finite, or an averaged layer became singular;
@@ -168,82 +189,102 @@ def fit(
     updates = Updates(flow, settings, len(pipeline.raw("train")))
     device = first[0].device
     losses = torch.zeros(settings.evaluate_every, device=device, dtype=torch.float64)
-    course = _Course(losses, best_weights=flow.state_dict())
-    clock = _Clock(device)
-    parts: dict[str, Any] = {"flow": flow, "updates": updates, "batches": batches, "course": course, "clock": clock}
-    watch = None
-    if settings.watch:
-        watch = parts["watch"] = Watch(flow)
+    training = Fit(losses, best_weights=flow.state_dict())
+    parts: dict[str, Any] = {"flow": flow, "updates": updates, "batches": batches, "training": training}
+    for callback in callbacks:
+        callback.start(flow)
+        parts[type(callback).__name__] = callback
     if checkpoints is not None:
         checkpoints.restore(parts)
     reported = time.monotonic()
 
     def measure(model: Flow, x: Tensor, log_det: Tensor) -> Measures:
         log_prob = model.log_prob(x) if drawn is None else model.log_prob(x, drawn)
-        if settings.accounting == "once_per_sequence":
-            log_prob = log_prob - uncounted(model)
+        for callback in callbacks:
+            log_prob = callback.objective(model, log_prob)
         return pipeline.measures(log_prob, log_det)
 
-    clock.resume()
-    while course.step < settings.steps and not course.stopped_early:
-        course.step += 1
-        x, log_det = first if course.step == 1 else next(batches)
-        measures = updates.step(partial(measure, x=x, log_det=log_det), course.step)
-        if watch is not None:
-            watch.step()
-        course.losses[(course.step - 1) % settings.evaluate_every] = measures[pipeline.unit].detach().mean()
-        if course.step % settings.evaluate_every == 0 or course.step == settings.steps:
-            clock.pause()
-            course.curves["seconds"].append(clock.seconds)
-            flow.eval()  # a layer may apply a different map there
-            value = _evaluate(flow, pipeline, settings, seed, course, watch)
-            flow.train()
-            progress(course.step / settings.steps, f"step {course.step}/{settings.steps} val {value:.3f}")
-            clock.resume()
+    started = _now(device)
+    while training.steps_done < settings.steps and not training.stopped_early:
+        training.steps_done = step = training.steps_done + 1
+        training.passes += updates.passes
+        x, log_det = first if step == 1 else next(batches)
+        measures = updates.step(partial(measure, x=x, log_det=log_det), step)
+        for callback in callbacks:
+            callback.on_step()
+        training.losses[(step - 1) % settings.evaluate_every] = measures[pipeline.unit].detach().mean()
+        evaluates = step % settings.evaluate_every == 0 or step == settings.steps
+        saves = checkpoints is not None and checkpoints.due()
+        if evaluates or saves:
+            training.train_seconds += _now(device) - started
+            if evaluates:
+                flow.eval()  # a layer may apply a different map there
+                value = _evaluate(flow, pipeline, settings, seed, training, callbacks)
+                flow.train()
+                progress(step / settings.steps, f"step {step}/{settings.steps} val {value:.3f}")
+            if checkpoints is not None and saves:
+                checkpoints.save(step, parts)
+            started = _now(device)
         elif time.monotonic() - reported > REPORT_SECONDS:
             reported = time.monotonic()
-            progress(course.step / settings.steps, f"step {course.step}/{settings.steps}")
-        if checkpoints is not None and checkpoints.due():
-            clock.pause()
-            checkpoints.save(course.step, parts)
-            clock.resume()
-    clock.pause()
+            progress(step / settings.steps, f"step {step}/{settings.steps}")
     if checkpoints is not None and checkpoints.lasting:
-        checkpoints.save(course.step, parts)
-
-    flow.load_state_dict(course.best_weights)
+        checkpoints.save(training.steps_done, parts)
+    flow.load_state_dict(training.best_weights)
     flow.eval()
-    passes = course.step * updates.passes
-    return Fit(course.curves, course.best_step, course.step, passes, clock.seconds, course.stopped_early)
+    training.best_weights = {}
+    return training
+
+
+def _now(device: torch.device) -> float:
+    """Return the time once the device has done what was asked of it."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
 
 
 def _evaluate(
-    flow: Flow, pipeline: Pipeline, settings: TrainingSettings, seed: int, course: _Course, watch: Watch | None
+    flow: Flow,
+    pipeline: Pipeline,
+    settings: TrainingSettings,
+    seed: int,
+    training: Fit,
+    callbacks: Sequence[Callback],
 ) -> float:
     """Enter the losses and the validation value into the curves; keep the weights if they are the best so far."""
-    step, curves = course.step, course.curves
+    step, curves = training.steps_done, training.curves
+    curves["seconds"].append(training.train_seconds)
     curves["step"].append(step)
     curves["train"].append(None)
     curves["validation"].append(None)
-    since = (step - 1) % settings.evaluate_every
-    curves["train"][-1] = _mean_loss(course.losses[: since + 1].tolist(), step, curves)
+    losses = training.losses[: (step - 1) % settings.evaluate_every + 1].tolist()
+    for number, loss in enumerate(losses, start=step - len(losses) + 1):
+        if not math.isfinite(loss):
+            raise Diverged(f"training loss is {loss} at step {number}", curves)
+    curves["train"][-1] = math.fsum(losses) / len(losses)
     if settings.ema != "none":
-        _watch_average(flow, step, curves)
-    if watch is not None:
-        curves.setdefault("crossings", []).append(watch.crossings)
-        curves.setdefault("smallest_singular_value", []).append(finite(watch.smallest_singular_value()))
-    value = curves["validation"][-1] = _validate(flow, pipeline, settings, seed, step, curves)
-    course.waited += 1
-    if value < course.best:
-        course.best, course.best_step, course.waited = value, step, 0
-        course.best_weights = {name: weight.clone() for name, weight in flow.state_dict().items()}
-    course.stopped_early = (
-        settings.patience is not None and course.waited >= settings.patience and step < settings.steps
-    )
+        _check_averages(flow, step, curves)
+    result = evaluate(flow, pipeline, "validation", 1, settings.evaluation_batch, seed, compare=False)
+    value = likelihood = result.bits_per_dim if pipeline.unit == "bits_per_dim" else result.nats_per_dim
+    for callback in callbacks:
+        value = callback.on_validation(flow, value, curves)
+    if result.non_finite:
+        raise Diverged(
+            f"validation likelihood is not finite at step {step} for {result.non_finite} "
+            f"of {result.values.numel()} points",
+            curves,
+        )
+    curves["validation"][-1] = value
+    training.waited += 1
+    if value < training.best:
+        training.best, training.best_likelihood, training.best_step, training.waited = value, likelihood, step, 0
+        training.best_weights = {name: weight.clone() for name, weight in flow.state_dict().items()}
+    patience = settings.patience
+    training.stopped_early = patience is not None and training.waited >= patience and step < settings.steps
     return value
 
 
-def _watch_average(flow: Flow, step: int, curves: Curves) -> None:
+def _check_averages(flow: Flow, step: int, curves: Curves) -> None:
     """Enter the smallest log|det| of the averaged layers: an average of invertible matrices can be singular."""
     smallest = smallest_log_det(flow)
     if smallest is None:
@@ -252,62 +293,3 @@ def _watch_average(flow: Flow, step: int, curves: Curves) -> None:
     curves.setdefault("average_log_det", []).append(finite(value))
     if not math.isfinite(value):
         raise Diverged(f"the averaged weights of {path} are singular at step {step}: log|det| is {value}", curves)
-
-
-def _mean_loss(losses: list[float], step: int, curves: Curves) -> float:
-    for number, value in enumerate(losses, start=step - len(losses) + 1):
-        if not math.isfinite(value):
-            raise Diverged(f"training loss is {value} at step {number}", curves)
-    return math.fsum(losses) / len(losses)
-
-
-def _validate(
-    flow: Flow, pipeline: Pipeline, settings: TrainingSettings, seed: int, step: int, curves: Curves
-) -> float:
-    """Return the validation split's value in the data's unit, under the same noise at every step."""
-    result = evaluate(flow, pipeline, "validation", 1, settings.evaluation_batch, seed, compare=False)
-    if result.non_finite:
-        raise Diverged(
-            f"validation likelihood is not finite at step {step} for {result.non_finite} "
-            f"of {result.values.numel()} points",
-            curves,
-        )
-    value = result.bits_per_dim if pipeline.unit == "bits_per_dim" else result.nats_per_dim
-    if settings.accounting == "true":
-        return value
-    curves.setdefault("true_validation", []).append(finite(value))
-    return value + claimed_shift(flow, pipeline)
-
-
-@torch.no_grad()
-def claimed_shift(flow: Flow, pipeline: Pipeline) -> float:
-    """Return the amount that the released accounting adds to a value in the data's unit."""
-    nats = float(uncounted(flow)) / pipeline.dim
-    return nats / math.log(2) if pipeline.unit == "bits_per_dim" else nats
-
-
-class _Clock:
-    """Seconds of training; waits for the device before it starts or stops, and is stopped at first."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self.seconds = 0.0
-        self.started = 0.0
-
-    def _synchronise(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-
-    def resume(self) -> None:
-        self._synchronise()
-        self.started = time.perf_counter()
-
-    def pause(self) -> None:
-        self._synchronise()
-        self.seconds += time.perf_counter() - self.started
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"seconds": self.seconds}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.seconds = float(state["seconds"])

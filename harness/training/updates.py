@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,7 +13,6 @@ from torch.optim import Adam
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from harness.core.settings import TrainingSettings
-from harness.training.flat import flattened
 
 if TYPE_CHECKING:
     from flows import Flow
@@ -48,8 +47,8 @@ def layer_learning_rate(settings: TrainingSettings, step: int, points: int) -> f
 
 def layers_under_test(flow: Flow) -> list[tuple[str, InvertibleLinear]]:
     """Return (path, layer) of every layer under test; a mixer in the same step belongs to the backbone."""
-    found = [(path, module) for path, module in flow.linear_layers() if path.endswith("/layer")]
-    return cast("list[tuple[str, InvertibleLinear]]", found)
+    layers = [(path, module) for path, module in flow.linear_layers() if path.endswith("/layer")]
+    return cast("list[tuple[str, InvertibleLinear]]", layers)
 
 
 @torch.no_grad()
@@ -170,3 +169,27 @@ def _split(flow: Flow) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
     layers = {id(weight): weight for _, layer in layers_under_test(flow) for weight in layer.parameters()}
     trained = [weight for weight in flow.parameters() if weight.requires_grad]
     return [w for w in trained if id(w) not in layers], [w for w in trained if id(w) in layers]
+
+
+def flattened(weights: Sequence[nn.Parameter]) -> list[nn.Parameter]:
+    """Make values and gradients of weights consecutive parts of one tensor for each device and dtype; return these.
+
+    Every weight remains a parameter of its module, and its gradients are added to that of the tensor, which starts as
+    zero. An optimiser of the tensors does the same arithmetic in fewer calls: for the 168 weights of a Glow on a CPU,
+    Adam takes 0.6 instead of 1.8 ms (docs/performance/throughput.md).
+    """
+    kinds: dict[tuple[torch.device, torch.dtype], list[nn.Parameter]] = {}
+    for weight in weights:
+        kinds.setdefault((weight.device, weight.dtype), []).append(weight)
+    return [_joined(alike) for alike in kinds.values()]
+
+
+@torch.no_grad()
+def _joined(weights: list[nn.Parameter]) -> nn.Parameter:
+    joined = nn.Parameter(torch.cat([weight.flatten() for weight in weights]))
+    joined.grad = torch.zeros_like(joined)
+    sizes = [weight.numel() for weight in weights]
+    for weight, value, gradient in zip(weights, joined.split(sizes), joined.grad.split(sizes), strict=True):
+        weight.data = value.view(weight.shape)
+        weight.grad = gradient.view(weight.shape)
+    return joined

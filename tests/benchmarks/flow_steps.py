@@ -20,7 +20,6 @@ from tabulate import tabulate
 
 from flows import UnsupportedEvent
 from harness.core.flags import keep_freed_memory
-from harness.core.settings import TimingSettings
 from harness.datasets import Store, find_dataset
 from harness.evaluation.evaluation import has_estimates
 from harness.kinds.density.trial import DensityTrial
@@ -28,6 +27,7 @@ from harness.pipeline.models import build_flow
 from harness.pipeline.pipeline import Pipeline
 from harness.planning.settle import load_suite, settle
 from harness.timing.peak_memory import peak_bytes
+from harness.timing.settings import TimingSettings
 from harness.timing.timing import measure
 from harness.training.updates import Updates
 from layers import UnsupportedShape

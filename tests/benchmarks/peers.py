@@ -37,8 +37,9 @@ from torch import Tensor
 from flows import Glow
 from harness.core.flags import keep_freed_memory
 from harness.core.provenance.machine import cpu_model
-from harness.core.settings import TimingSettings, TrainingSettings
+from harness.core.settings import TrainingSettings
 from harness.reporting.tables.cells import milliseconds
+from harness.timing.settings import TimingSettings
 from harness.timing.timing import Measurement, measure
 from harness.training.updates import Updates
 from layers import InvertibleLinear

@@ -10,8 +10,8 @@ from typing import get_args
 import torch
 
 from harness.core.flags import keep_freed_memory
-from harness.core.settings import Operation, TimingSettings
 from harness.timing.operations import perturb, prepare
+from harness.timing.settings import Operation, TimingSettings
 from harness.timing.timing import measure
 from layers import LAYERS
 

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from harness.core.records import MAP, blank_record, write_arrays, write_record
-from harness.core.settings import DataRef, FlowSettings, LayerRef, TimingSettings, TrainingSettings
+from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
 from harness.kinds.density.trial import DensityTrial, Tuning
 from harness.kinds.parameters.trial import ParametersTrial
 from harness.kinds.runtime.trial import RuntimeTrial
 from harness.planning.plan import Plan
 from harness.planning.suite_model import Published
+from harness.timing.settings import TimingSettings
 
 ROWS = ("conv1x1", "my_layer & co", "<script>")
 HOSTILE = "<script>alert(1)</script>"

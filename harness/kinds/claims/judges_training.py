@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Hashable, Mapping
+from typing import TypeVar
 
 import pandas as pd
 
@@ -15,7 +17,6 @@ from harness.kinds.claims.verdicts import (
     UNDECIDED,
     Outcome,
     Verdict,
-    nothing_to_judge,
     of_outcomes,
     outcome_of,
 )
@@ -40,18 +41,21 @@ SMALL_GAP = 0.05  # nats or bits per dimension; what is claimed beyond the truth
 GRANTED = 3  # standard errors, below the floor
 RECENT = 0.5  # the share of the evaluations over which a gap's growth is taken
 
+Cell = tuple[str, str]
+Key = TypeVar("Key", bound=Hashable)
 
-def accounting(results: Results) -> Verdict:
+
+def accounting(results: Results) -> Verdict | None:
     """Judge whether the released accounting gives a likelihood: none lies below the resolution floor."""
     frame = density(results)
     ended = frame[frame["status"] == "ok"]
     claimed = ended.dropna(subset="claimed")
     if claimed.empty:
-        return nothing_to_judge(results)
+        return None
     claimed = claimed.assign(error=claimed["standard_error"].fillna(0))
     unit = UNITS[claimed["unit"].iloc[0]]
     fair = ended[ended["claimed"].isna() & ended["value"].notna() & ended["doubt"].isna()]
-    means = {row: statistics.fmean(own["value"]) for row, own in groups_of(fair, "layer")}
+    means = {row: statistics.fmean(lines["value"]) for row, lines in groups_of(fair, "layer")}
     rows = tuple(
         (
             line.layer,
@@ -102,7 +106,7 @@ def _growth(record: Record) -> float | None:
     return 100 * (now - before) / (last - first)
 
 
-def singularity(results: Results) -> Verdict:
+def singularity(results: Results) -> Verdict | None:
     """Judge whether training kept every matrix on its side of the singular ones; the first column is the usual rate."""
     rows, crossed = [], dict[str, list[bool]]()
     for line in rows_of(results.of_kind("density")):
@@ -114,16 +118,16 @@ def singularity(results: Results) -> Verdict:
             least = f"{min(smallest):.2g}" if smallest else EMPTY
             rows.append((line.layer, line.dataset, str(line.seed), str(int(counts[-1])), least, line.status))
     if not rows:
-        return nothing_to_judge(results)
+        return None
     header = ("layer", "data", "seed", "determinants that crossed zero", "smallest singular value", "status")
     caption = (
         "Signs of determinants after every step (of every 2x2 matrix of a butterfly, of a 1x1's matrix, of the whole "
         "matrix of another layer), and the smallest singular value of any watched layer at any evaluation."
     )
     table = Table(f"{results.plan.suite}-crossings", caption, header, tuple(rows), words=frozenset({1, 5}))
-    parts = [f"{sum(found)} of {len(found)} at {column}" for column, found in crossed.items()]
+    parts = [f"{sum(crossings)} of {len(crossings)} at {column}" for column, crossings in crossed.items()]
     text = f"Trainings in which a step took a determinant across zero: {', '.join(parts)}."
-    every = [crossing for found in crossed.values() for crossing in found]
+    every = [crossing for crossings in crossed.values() for crossing in crossings]
     if not any(every):
         short = f"no step crossed a singular matrix in {len(every)} trainings"
         return Verdict(HOLDS, short, f"{text} None did in these trainings, which is no proof.", (table,))
@@ -133,57 +137,54 @@ def singularity(results: Results) -> Verdict:
     return Verdict(IN_PART if ordinary and not any(ordinary) else FAILS, short, text, (table,))
 
 
-def ranked(results: Results, subject: str = SUBJECT) -> Verdict:
-    """Judge in which columns the subject is significantly the best, or behind another row, over paired seeds."""
+def ranked(results: Results) -> Verdict | None:
+    """Judge in which columns the butterfly is significantly the best, or behind another row, over paired seeds."""
+    return _ranked(results, SUBJECT)
+
+
+def ranked_cdflow(results: Results) -> Verdict | None:
+    """Judge as `ranked`, of CDFlow."""
+    return _ranked(results, "cdflow")
+
+
+def _ranked(results: Results, subject: str) -> Verdict | None:
     parts, shorts, outcomes, frame = [], [], list[Outcome](), density(results)
     if not frame["tuned"].any():
         return Verdict(UNDECIDED, "nothing was tuned", tuning_text(results))
     for column in results.plan.columns:
-        found = ranking(results, column)
-        means = found.means
+        rank = ranking(results, column)
+        means = rank.means
         if subject not in means or len(means) < 2:
             tuned = frame.loc[frame["dataset"] == column, "tuned"].any()
             parts.append(f"{column}: {'nothing to compare' if tuned else 'nothing was tuned'}")
             outcomes.append("open")
             continue
-        order = sorted(means, key=lambda row: means[row])
-        text = f"{column}: {order[0]} is lowest ({means[order[0]]:.3f} {UNITS[units(results)[column]]})"
-        if order[0] == subject:
-            behind = {row: found.behind(row) for row in order[1:]}
+        lowest, second, *_ = order = sorted(means, key=lambda row: means[row])
+        behind = {row: rank.behind(row) for row in order[1:]}
+        if lowest == subject:
             close = [row for row, difference in behind.items() if outcome_of(difference) != "for"]
+            other = (*close, second)[0]
             outcomes.append("open" if close else "for")
-            nearest = (*close, order[1])[0]
-            text += f", {_behind(nearest, behind[nearest])}"
             shorts.append(f"not clearly ahead of {', '.join(close)} on {column}" if close else f"first on {column}")
         else:
-            difference = found.behind(subject)
-            outcomes.append("against" if outcome_of(difference) == "for" else "open")
-            text += f", {_behind(subject, difference)}"
-            clearly = "" if outcomes[-1] == "against" else "not clearly "
-            shorts.append(f"{clearly}behind {order[0]} on {column}")
-        parts.append(text)
+            other, clear = subject, outcome_of(behind[subject]) == "for"
+            outcomes.append("against" if clear else "open")
+            shorts.append(f"{'' if clear else 'not clearly '}behind {lowest} on {column}")
+        difference = behind[other]
+        evidence = EMPTY if difference is None else difference.evidence()
+        unit = UNITS[units(results)[column]]
+        parts.append(f"{column}: {lowest} is lowest ({means[lowest]:.3f} {unit}), {other} {evidence}")
     if not shorts:
-        return nothing_to_judge(results)
+        return None
     return Verdict(of_outcomes(outcomes), f"{subject} is {', '.join(shorts)}", f"{'; '.join(parts)}.")
 
 
-def ranked_cdflow(results: Results) -> Verdict:
-    """Judge as `ranked`, of CDFlow."""
-    return ranked(results, "cdflow")
-
-
-def _behind(row: str, found: Difference | None) -> str:
-    return f"{row} {EMPTY if found is None else found.evidence()}"
-
-
-def settings(results: Results) -> Verdict:
+def settings(results: Results) -> Verdict | None:
     """Judge whether the published setting, each layer's first row in the first column, beats single changes of it.
 
     A setting without a likelihood is beaten by one that has one.
     """
-    plan, frame = results.plan, density(results)
-    cells = {(row, column): own for column in plan.columns for row, own in of_column(frame, plan, column).items()}
-    values = {cell: by_seed(own) if comparable(own) else {} for cell, own in cells.items()}
+    plan, (cells, values) = results.plan, _likelihoods(results)
     families: dict[str, list[str]] = {}
     for layer in dict.fromkeys(layer for trial in plan.trials if trial.steps for layer in trial.layers_under_test):
         if layer.row not in families.setdefault(layer.layer, []):
@@ -200,19 +201,14 @@ def settings(results: Results) -> Verdict:
         for row in plan.rows
         for column in plan.columns[1:]
     }
-    differences = {
-        name: [changed[seed] - published[seed] for seed in changed if seed in published]
-        for name, (other, own) in pairs.items()
-        if (changed := values[other]) and (published := values[own])
-    }
-    tested = judged({name: found for name, found in differences.items() if found})
+    tested = _differences(values, pairs)
     rows_of_table, outcomes = [], list[Outcome]()
-    for name, (other, own) in pairs.items():
+    for name, (changed, published) in pairs.items():
         outcome, text = outcome_of(tested.get(name)), EMPTY
         if name in tested:
             text = tested[name].evidence()
-        elif values[other] or values[own]:
-            outcome, without = ("for", other) if values[own] else ("against", own)
+        elif values[changed] or values[published]:
+            outcome, without = ("for", changed) if values[published] else ("against", published)
             failures = cells[without]["failure"].mask(cells[without]["doubt"].notna(), AUDIT_FAILED)
             text = f"no value of {', '.join(without)} ({'/'.join(sorted(failures.unique()))})"
         outcomes.append(outcome)
@@ -220,14 +216,59 @@ def settings(results: Results) -> Verdict:
             (name, text, {"for": "worse", "against": "better", "open": "not clearly different"}[outcome])
         )
     if not tested and set(outcomes) <= {"open"}:
-        return nothing_to_judge(results)
+        return None
     caption = "One thing changed of the published setting: difference of the likelihood from it over paired seeds."
-    table = Table(
-        f"{plan.suite}-changes", caption, ("changed", "difference", "is"), tuple(rows_of_table), words=frozenset({2})
-    )
-    better, worse = outcomes.count("against"), outcomes.count("for")
+    header = ("changed", "difference", "is")
+    table = Table(f"{plan.suite}-changes", caption, header, tuple(rows_of_table), words=frozenset({2}))
     short = (
-        f"of {len(outcomes)} single changes of the published settings {better} make it better, {worse} worse, "
-        f"{outcomes.count('open')} make no clear difference"
+        f"of {len(outcomes)} single changes of the published settings {outcomes.count('against')} make it better, "
+        f"{outcomes.count('for')} worse, {outcomes.count('open')} make no clear difference"
     )
     return Verdict(of_outcomes(outcomes), short, f"Of {short[3:]}.", (table,))
+
+
+def same_likelihood(results: Results) -> Verdict | None:
+    """Judge whether each library's layer, "X of LIBRARY", reaches the likelihood of X here, over paired seeds."""
+    names, (_, values) = units(results), _likelihoods(results)
+    pairs = {(row, column): ((row, column), (row.partition(" of ")[0], column)) for row, column in values}
+    pairs = {key: (cell, ours) for key, (cell, ours) in pairs.items() if cell != ours and values.get(ours)}
+    tested = _differences(values, pairs)
+    if not tested:
+        return None
+    rows = tuple(
+        (row, column, UNITS[names[column]], difference.evidence()) for (row, column), difference in tested.items()
+    )
+    header = ("layer", "on", "unit", "its value less ours")
+    caption = (
+        "Negative log-likelihood of each library's layer less that of the same kind of layer here, by paired seeds."
+    )
+    table = Table(f"{results.plan.suite}-differences", caption, header, rows, words=frozenset({1, 2, 3}))
+    same = [outcome_of(difference) == "open" for difference in tested.values()]
+    count = same.count(False)
+    text = f"Of {len(tested)} comparisons {count} show a significant difference."
+    without = [f"{row} on {column}" for row, column in pairs if not values[row, column]]
+    if without:
+        text += f" Without a likelihood: {', '.join(without)}."
+    short = f"{count} of {len(tested)} differ significantly"
+    return Verdict(of_outcomes("for" if equal else "against" for equal in same), short, text, (table,))
+
+
+def _likelihoods(results: Results) -> tuple[dict[Cell, pd.DataFrame], dict[Cell, dict[int, float]]]:
+    """Return the frame by (row, column), and the likelihoods by seed, none of a cell where they may not be compared."""
+    plan, frame = results.plan, density(results)
+    cells = {(row, column): lines for column in plan.columns for row, lines in of_column(frame, plan, column).items()}
+    return cells, {cell: by_seed(lines) if comparable(lines) else {} for cell, lines in cells.items()}
+
+
+def _differences(
+    values: Mapping[Cell, Mapping[int, float]], pairs: Mapping[Key, tuple[Cell, Cell]]
+) -> dict[Key, Difference]:
+    """Return the difference of the first from the second of each pair over paired seeds, where they share seeds."""
+    differences = {
+        key: [value - values[reference][seed] for seed, value in values[cell].items() if seed in values[reference]]
+        for key, (cell, reference) in pairs.items()
+    }
+    return judged({key: sample for key, sample in differences.items() if sample})
+
+
+JUDGES = (accounting, singularity, ranked, ranked_cdflow, settings, same_likelihood)

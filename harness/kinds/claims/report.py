@@ -6,10 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from harness.kinds.claims.judges_layers import block_determinant, mixing, parameters, runtime, speedups
-from harness.kinds.claims.judges_libraries import conformance, same_likelihood, same_time
-from harness.kinds.claims.judges_training import accounting, ranked, ranked_cdflow, settings, singularity
-from harness.kinds.claims.verdicts import FAILS, HOLDS, IN_PART, UNDECIDED, Holds, Verdict
+from harness.kinds.claims import judges_layers, judges_times, judges_training
+from harness.kinds.claims.verdicts import FAILS, HOLDS, IN_PART, UNDECIDED, Holds, Verdict, nothing_to_judge
 from harness.planning.plan import Section
 from harness.reporting.figures.figures import ReportFigure, drawn
 from harness.reporting.frame import DAMAGED, MISSING, Results
@@ -28,18 +26,14 @@ TONES: dict[Holds, Tone] = {HOLDS: "good", IN_PART: "part", FAILS: "bad", UNDECI
 
 HEADER = ("claim", "verdict", "in one line")
 
-JUDGES: dict[str, Callable[[Results], Verdict]] = {
-    judge.__name__: judge
-    for judge in (
-        *(accounting, parameters, mixing, block_determinant, singularity, runtime, ranked, settings),
-        *(speedups, ranked_cdflow),
-        *(conformance, same_time, same_likelihood),
-    )
+
+JUDGES: dict[str, Callable[[Results], Verdict | None]] = {
+    judge.__name__: judge for judge in (*judges_layers.JUDGES, *judges_times.JUDGES, *judges_training.JUDGES)
 }
 """Name, as `judge` of a claim -> its test.
 
 A judge is given the results of the claim's suite, all of whose trials have run. It states numbers that are in them, and
-nothing else.
+nothing else; None if no trial has what it needs.
 """
 
 
@@ -71,11 +65,6 @@ class ExaminedClaim:
         return Finding(self.title, verdict.holds, TONES[verdict.holds], one_line(verdict.short), self.title)
 
 
-def examine(results: Results) -> list[ExaminedClaim]:
-    """Judge every claim of a plan by its results."""
-    return [_examined(section, part) for section, part in zip(results.plan.sections, results.parts, strict=True)]
-
-
 def _examined(section: Section, results: Results) -> ExaminedClaim:
     if short := _without_record([*results.statuses.values()]):
         verdict = Verdict(UNDECIDED, short, f"{short}.")
@@ -83,7 +72,7 @@ def _examined(section: Section, results: Results) -> ExaminedClaim:
         short = f"this version has no judge {section.judge!r}"
         verdict = Verdict(UNDECIDED, short, f"{short}.")
     else:
-        verdict = JUDGES[section.judge](results)
+        verdict = JUDGES[section.judge](results) or nothing_to_judge(results)
     tables = (*verdict.tables, *report_of(results).tables) if results.records else ()
     return ExaminedClaim(section, results, verdict, tables)
 
@@ -104,7 +93,8 @@ class ClaimsReport(Report, kind="claims"):
     @cached_property
     def examined(self) -> list[ExaminedClaim]:
         """The claims after their tests."""
-        return examine(self.results)
+        pairs = zip(self.results.plan.sections, self.results.parts, strict=True)
+        return [_examined(section, part) for section, part in pairs]
 
     @cached_property
     def answer(self) -> Answer:
@@ -121,10 +111,10 @@ class ClaimsReport(Report, kind="claims"):
     @cached_property
     def figures(self) -> list[ReportFigure]:
         """The figures of every claim; their names begin with that of the claim."""
-        own = drawn([claim.results for claim in self.examined], FIGURES)
+        drawn_figures = drawn([claim.results for claim in self.examined], FIGURES)
         return [
             replace(figure, name=f"{claim.section.name}-{figure.name}")
-            for claim, figures in zip(self.examined, own, strict=True)
+            for claim, figures in zip(self.examined, drawn_figures, strict=True)
             for figure in figures
         ]
 
@@ -177,8 +167,8 @@ class ClaimsReport(Report, kind="claims"):
             owned.setdefault(owner, []).append(figure)
         made = []
         for claim in self.examined:
-            own = tuple(owned.get(claim.section.name, ()))
-            made.append(PageSection(claim.title, claim.paragraphs, claim.tables, own, claim.finding, folded=True))
+            shown = tuple(owned.get(claim.section.name, ()))
+            made.append(PageSection(claim.title, claim.paragraphs, claim.tables, shown, claim.finding, folded=True))
         if beside:
             made.append(PageSection("Beside them", tables=tuple(beside), figures=tuple(owned.get("", ()))))
         return made

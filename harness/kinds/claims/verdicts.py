@@ -33,10 +33,10 @@ class Verdict:
 
 def of_outcomes(outcomes: Iterable[Outcome]) -> Holds:
     """Return the verdict of comparisons that a claim needs: an open one leaves it open, unless another refutes it."""
-    found = list(outcomes)
-    if "against" in found:
-        return IN_PART if "for" in found else FAILS
-    return HOLDS if found and "open" not in found else UNDECIDED
+    seen = set(outcomes)
+    if "against" in seen:
+        return IN_PART if "for" in seen else FAILS
+    return HOLDS if seen == {"for"} else UNDECIDED
 
 
 def outcome_of(difference: Difference | None) -> Outcome:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +11,14 @@ import torch
 from torch import Tensor
 
 from harness.audit.findings import INVERSE_LIMIT, LOGDET_LIMIT
-from harness.checking.check_layer import check_layer, construct
+from harness.checking.check_layer import check_layer
 from harness.checking.layer_case import LayerCase, matrix, relative_error
-from harness.checking.report import CONSTRUCTION
+from harness.checking.report import CheckReport
 from harness.core.layer_classes import check_options, resolve_layer
 from harness.core.records import Record, blank_record, finite
 from harness.core.settings import Progress
 from harness.core.texts import error_text
-from harness.kinds.conformance.trial import ConformanceTrial, Weights
+from harness.kinds.conformance.trial import ConformanceTrial
 from layers import InvertibleLinear
 from layers.adapters import Adapted
 
@@ -33,31 +32,28 @@ def run(
     trial: ConformanceTrial, root: Path | None, out: Path, progress: Progress, checkpoints: object = None
 ) -> Record:
     """Check one layer; a shape that it cannot serve is an outcome."""
-    cls = resolve_layer(trial.layer.layer)
-    options = check_options(cls, dict(trial.layer.options))
-    refusal, faults = construct(cls, trial.shape, options)
-    if refusal is not None:
-        return blank_record(trial, "unsupported", refusal)
+    spec, options = trial.layer.layer, dict(trial.layer.options)
+    report = check_layer(spec, options, shapes=(trial.shape,), large=False)
+    if trial.shape in report.refused:
+        return blank_record(trial, "unsupported", report.refused[trial.shape])
     record = blank_record(trial, "ok", None)
-    if faults:
-        finding = _finding(CONSTRUCTION, faults[0])
-        about = {"layer": trial.layer.row, "dataset": trial.label, "conforms": False}
-        record.rows = [about | case | {"failed_rules": CONSTRUCTION, "finding": finding} for case in trial.cases]
+    about = {"layer": trial.layer.row, "dataset": trial.label} | _rules(report)
+    progress(0.6, about["failed_rules"] or "every rule is kept")
+    if trial.shape not in report.served:
+        record.rows = [about | case | {"conforms": False} for case in trial.cases]
         return record
-    case = LayerCase(cls, trial.shape, torch.float32, options, training=False)
-    rules = _rules(trial)
-    progress(0.6, rules["failed_rules"] or "every rule is kept")
-    for weights, layer in _layers(case):
-        about = {"layer": trial.layer.row, "dataset": trial.label, "weights": weights, "remark": layer.remark}
+    cls = resolve_layer(spec)
+    case = LayerCase(cls, trial.shape, torch.float32, check_options(cls, options), training=False)
+    for weights, make in (("random", case.build), ("trained", lambda: trained(case.initial()))):
+        layer = make()
+        row = about | {"weights": weights, "remark": layer.remark}
         try:
-            found = measures(layer, case.events(BATCH, seed=2))
+            numbers = measures(layer, case.events(BATCH, seed=2))
         except Exception as error:  # third-party code may raise anything
-            raised = {"conforms": False, "finding": rules["finding"] or error_text(error)}
-            record.rows.append(about | rules | raised)
+            record.rows.append(row | {"conforms": False, "finding": about["finding"] or error_text(error)})
             continue
-        conforms = not rules["failed_rules"] and _within_limits(found)
-        numbers = {name: finite(value) for name, value in found.items()}
-        record.rows.append(about | rules | numbers | {"conforms": conforms})
+        conforms = not about["failed_rules"] and _within_limits(numbers)
+        record.rows.append(row | {name: finite(value) for name, value in numbers.items()} | {"conforms": conforms})
     progress(1.0, "conforms" if all(row["conforms"] for row in record.rows) else "has faults")
     return record
 
@@ -74,7 +70,7 @@ def measures(layer: InvertibleLinear, x: Tensor) -> dict[str, float]:
         truth = torch.linalg.slogdet(w).logabsdet.item()
         back = relative_error(layer.inverse(y.clone()), x)
         there = relative_error(layer(layer.inverse(x.clone()))[0], x)
-        found = {
+        numbers = {
             "log_det": claimed.item(),
             "log_det_true": truth,
             "log_det_error": abs(claimed.item() - truth),
@@ -83,15 +79,15 @@ def measures(layer: InvertibleLinear, x: Tensor) -> dict[str, float]:
         }
         reverse = layer.inverse_log_det(y.clone()) if isinstance(layer, Adapted) else None
         if reverse is not None:
-            found["reverse_log_det_error"] = abs(reverse.item() + truth)
-    return found
+            numbers["reverse_log_det_error"] = abs(reverse.item() + truth)
+    return numbers
 
 
-def train(layer: InvertibleLinear, steps: int = STEPS) -> None:
-    """Fit the layer to correlated normal events by Adam, with the log-det that it claims, as a flow does."""
+def trained(layer: InvertibleLinear, steps: int = STEPS) -> InvertibleLinear:
+    """Fit the layer to correlated normal events by Adam, with the log-det that it claims; return it in eval()."""
     parameters = [parameter for parameter in layer.parameters() if parameter.requires_grad]
     if not parameters:
-        return
+        return layer
     generator = torch.Generator().manual_seed(0)
     mixing = torch.eye(layer.dim) + torch.randn(layer.dim, layer.dim, generator=generator) / math.sqrt(layer.dim)
     optimiser = torch.optim.Adam(parameters, lr=LEARNING_RATE)
@@ -104,38 +100,23 @@ def train(layer: InvertibleLinear, steps: int = STEPS) -> None:
         if loss.requires_grad:
             loss.backward()
         optimiser.step()
-    layer.eval()
+    return layer.eval()
 
 
-def _layers(case: LayerCase) -> Iterator[tuple[Weights, InvertibleLinear]]:
-    """Yield the layer with each kind of weights, in eval()."""
-    yield "random", case.build()
-    layer = case.initial()
-    train(layer)
-    yield "trained", layer
-
-
-def _rules(trial: ConformanceTrial) -> dict[str, Any]:
-    """Return the outcome of check-layer on the trial's shape, with the first fault, if possible in float32.
-
-    An input that is overwritten comes before its consequences.
+def _rules(report: CheckReport) -> dict[str, Any]:
+    """Return the outcome of check-layer with the first fault: in float32 if possible, and an overwritten input before
+    its consequences.
     """
-    report = check_layer(trial.layer.layer, dict(trial.layer.options), shapes=(trial.shape,), large=False)
-    failed = dict.fromkeys(finding.check for finding in report.faults)
     faults = sorted(report.faults, key=lambda fault: ("float32" not in fault.place, fault.check != "unchanged-state"))
     return {
         "rules": len(report.rules),
-        "failed_rules": ", ".join(failed) or None,
-        "finding": _finding(faults[0].check, faults[0].message) if faults else None,
+        "failed_rules": ", ".join(dict.fromkeys(fault.check for fault in report.faults)) or None,
+        "finding": f"{faults[0].check}: {PACKAGES.sub('', faults[0].message)}" if faults else None,
     }
 
 
-def _finding(rule: str, message: str) -> str:
-    return f"{rule}: {PACKAGES.sub('', message)}"
-
-
-def _within_limits(found: dict[str, float]) -> bool:
+def _within_limits(numbers: dict[str, float]) -> bool:
     """Return whether the errors are within the limits of the audit of a flow."""
-    undone = max(INVERSE_LIMIT, found["condition"] * torch.finfo(torch.float32).eps)
-    reverse = found.get("reverse_log_det_error", 0.0)
-    return max(found["log_det_error"], reverse) <= LOGDET_LIMIT and found["inverse_error"] <= undone
+    undone = max(INVERSE_LIMIT, numbers["condition"] * torch.finfo(torch.float32).eps)
+    reverse = numbers.get("reverse_log_det_error", 0.0)
+    return max(numbers["log_det_error"], reverse) <= LOGDET_LIMIT and numbers["inverse_error"] <= undone

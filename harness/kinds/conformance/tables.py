@@ -9,7 +9,7 @@ import pandas as pd
 
 from harness.core.settings import LayerRef
 from harness.kinds.conformance.trial import ConformanceTrial
-from harness.reporting.frame import Results, Row, groups_of, rows_of
+from harness.reporting.frame import Results, groups_of, rows_of
 from harness.reporting.tables.cells import EMPTY, Notes, failed_cell, shape_text
 from harness.reporting.tables.rendering import Table, one_line
 
@@ -31,73 +31,62 @@ CAPTION = (
     "(relative to the largest entry), the log-determinant that its inverse returns (nats, the larger of both), and the "
     "rules of check-layer that it does not keep."
 )
+FAULTS_CAPTION = (
+    "The first fault found of each layer that does not conform, and the command that shows it. A library may document "
+    "a behaviour that is a fault here: docs/tutorials/libraries.md."
+)
 
 
 def tables(results: Results) -> list[Table]:
     """Return the table of all layers, and that of the faults if there are any."""
     notes = Notes()
-    rows = [_row(own, notes) for _, own in groups_of(results.frame, ["layer", "dataset"])]
-    name = f"{results.plan.suite}-conformance"
-    made = [Table(name, CAPTION, HEADER, tuple(rows), notes.numbered(), GROUPS, words=frozenset({8}))]
-    faults = faults_of(results)
+    rows = tuple(_row(lines, notes) for _, lines in groups_of(results.frame, ["layer", "dataset"]))
+    name, faults = results.plan.suite, faults_of(results)
+    made = [Table(f"{name}-conformance", CAPTION, HEADER, rows, notes.numbered(), GROUPS, words=frozenset({8}))]
     if faults:
-        caption = (
-            "The first fault found of each layer that does not conform, and the command that shows it. A library may "
-            "document a behaviour that is a fault here: docs/tutorials/libraries.md."
-        )
         header = ("layer", "library", "fault", "command")
-        made.append(Table(f"{results.plan.suite}-faults", caption, header, faults, words=frozenset({1, 2, 3})))
+        made.append(Table(f"{name}-faults", FAULTS_CAPTION, header, faults, words=frozenset({1, 2, 3})))
     return made
 
 
 def faults_of(results: Results) -> tuple[tuple[str, ...], ...]:
     """Return (layer, library, fault, command) of each layer that does not conform, once."""
-    trials = {trial.id: trial for trial in results.plan.trials if isinstance(trial, ConformanceTrial)}
-    found: dict[str, tuple[str, ...]] = {}
-    for line in rows_of(results.frame[results.frame["conforms"].eq(False)]):
+    layers = {trial.id: trial.layer for trial in results.plan.trials if isinstance(trial, ConformanceTrial)}
+    faults = []
+    for line in rows_of(results.frame[results.frame["conforms"].eq(False)].drop_duplicates("layer")):
+        finding = line.finding
+        if pd.isna(finding):
+            finding = (
+                f"with {line.weights} weights the log-det is {_number(line.log_det, '.4g')} and should be "
+                f"{_number(line.log_det_true, '.4g')}; round trips are off by {_number(line.inverse_error)}"
+            )
         library = "" if pd.isna(line.remark) else one_line(line.remark)
-        found.setdefault(line.layer, (line.layer, library, _fault(line), command(trials[line.id].layer)))
-    return tuple(found.values())
+        faults.append((line.layer, library, one_line(finding), command(layers[line.id])))
+    return tuple(faults)
 
 
 def command(layer: LayerRef) -> str:
     """Return the command line that checks the layer alone."""
-    options = [f"--set {shlex.quote(f'{name}={_text(value)}')}" for name, value in layer.options]
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in layer.options}
+    options = [f"--set {shlex.quote(f'{name}={text}')}" for name, text in texts.items()]
     return " ".join(["python -m harness check-layer", shlex.quote(layer.layer), *options])
 
 
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def _fault(line: Row) -> str:
-    if pd.notna(line.finding):
-        return one_line(line.finding)
-    return (
-        f"with {line.weights} weights the log-det is {_number(line.log_det)} and should be "
-        f"{_number(line.log_det_true)}; round trips are off by {_small(line.inverse_error)}"
-    )
-
-
-def _row(own: pd.DataFrame, notes: Notes) -> tuple[str, ...]:
-    lines = {line.weights: line for line in rows_of(own)}
-    random, trained = lines["random"], lines["trained"]
+def _row(lines: pd.DataFrame, notes: Notes) -> tuple[str, ...]:
+    by_weights = {line.weights: line for line in rows_of(lines)}
+    both = random, trained = by_weights["random"], by_weights["trained"]
     label = (random.layer, shape_text(random.dataset))
     if random.status != "ok":
         return (*label, failed_cell(random, notes), *[EMPTY] * (len(HEADER) - 3))
     return (
         *label,
         "yes" if random.conforms and trained.conforms else "no",
-        *(_small(line.log_det_error) for line in (random, trained)),
-        *(_small(line.inverse_error) for line in (random, trained)),
-        _small(own["reverse_log_det_error"].max()),
+        *(_number(line.log_det_error) for line in both),
+        *(_number(line.inverse_error) for line in both),
+        _number(lines["reverse_log_det_error"].max()),
         EMPTY if pd.isna(random.failed_rules) else random.failed_rules,
     )
 
 
-def _small(value: float) -> str:
-    return EMPTY if pd.isna(value) else f"{value:.1e}" if value else "0"
-
-
-def _number(value: float) -> str:
-    return EMPTY if pd.isna(value) else f"{value:.4g}"
+def _number(value: float, form: str = ".1e") -> str:
+    return EMPTY if pd.isna(value) else "0" if value == 0 else format(value, form)

@@ -58,22 +58,22 @@ def fields(results: Results) -> list[Field]:
     plan = results.plan
     trials = {trial.id: trial for trial in plan.trials if isinstance(trial, DensityTrial)}
     frame = density(results).sort_values("dataset", key=lambda labels: labels.map(plan.columns.index), kind="stable")
-    tunings = {column: candidates_text(own) if own else "" for column, own in searches(results).items()}
+    tunings = {column: candidates_text(tuned) if tuned else "" for column, tuned in searches(results).items()}
     numbers: dict[Any, int] = {}
     frame = frame.assign(
         field=[numbers.setdefault(_alike(trials[name], tunings), len(numbers)) for name in frame["id"]],
         width=[trials[name].flow.width for name in frame["id"]],
         oracle=[trials[name].layer.oracle for name in frame["id"]],
     )
-    found = []
-    for _, own in groups_of(frame, "field"):
+    made = []
+    for _, rows in groups_of(frame, "field"):
         models: dict[tuple[str, int], Model] = {}
-        for (_, row, width), group in groups_of(own, ["dataset", "layer", "width"]):
+        for (_, row, width), group in groups_of(rows, ["dataset", "layer", "width"]):
             if (row, width) not in models and group["value"].notna().any():  # in a second column it is the same model
                 models[row, width] = _model(row, width, group)
         ordered = sorted(models.values(), key=lambda model: (plan.rows.index(model.row), model.width))
-        found.append(Field(" and ".join(own["dataset"].unique()), own["measure"].iloc[0], tuple(ordered)))
-    return found
+        made.append(Field(" and ".join(rows["dataset"].unique()), rows["measure"].iloc[0], tuple(ordered)))
+    return made
 
 
 def _alike(trial: DensityTrial, tunings: Mapping[str, str]) -> tuple[Any, ...]:

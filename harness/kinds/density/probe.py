@@ -15,7 +15,7 @@ from harness.core.errors import Diverged
 from harness.core.records import Record, blank_record
 from harness.core.settings import Progress
 from harness.evaluation.evaluation import evaluate
-from harness.kinds.density.run import built, load_splits
+from harness.kinds.density.run import built, load_splits, training_callbacks
 from harness.kinds.density.trial import DensityTrial, FlowTrial
 from harness.pipeline.pipeline import Pipeline
 from harness.training.training import fit
@@ -127,7 +127,9 @@ def _step_seconds(flow: Flow, pipeline: Pipeline, trial: FlowTrial, progress: Pr
     training = trial.training.model_copy(update=changes)
 
     def timed(steps: int) -> list[float]:
-        fitted = fit(flow, pipeline, training.model_copy(update={"steps": steps}), trial.seed, progress)
+        settings = training.model_copy(update={"steps": steps})
+        callbacks = training_callbacks(settings, pipeline)
+        fitted = fit(flow, pipeline, settings, trial.seed, progress, None, callbacks)
         after = [seconds for seconds in fitted.curves["seconds"] if seconds is not None]
         return [end - begin for begin, end in pairwise(after)]
 

@@ -84,9 +84,9 @@ def result_fault(record: Record) -> str | None:
     """Return why the rows of a record are not those of a `DensityResult`; None if they are."""
     verdicts = get_args(AuditVerdict) + (() if record.status == "ok" else (None,))
     for row in record.rows:
-        for name, known in (("unit", get_args(Unit)), ("audit", verdicts)):
-            if row.get(name) not in known:
-                return f"{name} {row.get(name)!r:.60} is not one of {', '.join(map(str, known))}"
+        for name, allowed in (("unit", get_args(Unit)), ("audit", verdicts)):
+            if row.get(name) not in allowed:
+                return f"{name} {row.get(name)!r:.60} is not one of {', '.join(map(str, allowed))}"
         for name in ("parameters", "masked_free"):
             if row.get(name) is None:
                 return f"a row without {name}"

@@ -76,7 +76,7 @@ class TrainedRow(Searched, Trained, Row):
 
     @property
     def covers_layer(self) -> bool:
-        """True if the row is its layer's own, and no control."""
+        """True if the row stands for its layer, and is no control."""
         return not (self.oracle or self.keep_mixer)
 
     def reference(self, label: str, options: Mapping[str, Any], folder: Path | None) -> LayerRef:
@@ -86,7 +86,7 @@ class TrainedRow(Searched, Trained, Row):
 
 
 class BaselineRow(Trained, AnyRow):
-    """A row that is a whole flow of its own.
+    """A row that is a whole flow.
 
     Attributes:
         baseline: the name of the flow (`python -m harness list flows`); without it, the row's label is the name.
@@ -104,13 +104,13 @@ class BaselineRow(Trained, AnyRow):
         from flows import Flow
         from flows.baselines import BASELINES, find_baseline
 
-        name, own = self.named(label), dict.fromkeys(BASELINES, Flow)
-        if name in own:
+        name, baselines = self.named(label), dict.fromkeys(BASELINES, Flow)
+        if name in baselines:
             return find_baseline(name)
-        known = [*own, *offers("flow", own)]
-        if name in known:
-            return resolve_class("flow", name, Flow, own, folder)
-        raise UserError(f"no baseline is called {name!r}; {nearest(name, known)} (`python -m harness list flows`)")
+        names = [*baselines, *offers("flow", baselines)]
+        if name in names:
+            return resolve_class("flow", name, Flow, baselines, folder)
+        raise UserError(f"no baseline is called {name!r}; {nearest(name, names)} (`python -m harness list flows`)")
 
     def option_faults(self, cls: type[Any], options: Mapping[str, Any]) -> list[tuple[str, str]]:
         """See `AnyRow.option_faults`."""

@@ -22,6 +22,8 @@ from harness.core.settings import LayerRef, Progress, TrainingSettings
 from harness.datasets import Splits, Store, find_dataset
 from harness.evaluation.evaluation import Evaluation, evaluate
 from harness.evaluation.fidelity import measure_fidelity
+from harness.kinds.density.accounting import ReleasedAccounting, claimed_shift
+from harness.kinds.density.crossings import Crossings
 from harness.kinds.density.result import DensityResult
 from harness.kinds.density.samples import save_samples
 from harness.kinds.density.trial import DensityTrial, FlowTrial
@@ -30,7 +32,7 @@ from harness.kinds.density.weights import load_flow, save_flow
 from harness.pipeline.data_remarks import notes_of, remarks_on
 from harness.pipeline.models import build_flow, make_layer
 from harness.pipeline.pipeline import Pipeline
-from harness.training.training import Fit, claimed_shift, fit
+from harness.training.training import Callback, Fit, fit
 from layers import LAYERS, InvertibleLinear, UnsupportedShape, count_entries, free_parameters
 
 if TYPE_CHECKING:
@@ -67,7 +69,7 @@ def run(
     Returns:
         A record of one row. `median` and `worst` (over the test events), `standard_error`, `estimate_error` (of a flow
         of estimates: the part of the standard error that these make), `importance_weighted` (over `draws` draws),
-        `validation` and `floor` are in the data set's own unit, and the three parts `*_nats_per_dim` sum to
+        `validation` and `floor` are in the data set's unit, and the three parts `*_nats_per_dim` sum to
         `nats_per_dim`; a trial whose audit failed keeps the status "ok" and is marked by `audit` and `audit_reason`.
 
     Raises:
@@ -170,7 +172,8 @@ def train(
         progress(TRAINING_SHARE * done, text)
 
     try:
-        training = fit(flow, pipeline, trial.training, trial.seed, training_progress, checkpoints)
+        callbacks = training_callbacks(trial.training, pipeline)
+        training = fit(flow, pipeline, trial.training, trial.seed, training_progress, checkpoints, callbacks)
     except Diverged as error:
         record.status, record.reason, record.curves = "diverged", str(error), error.curves
         return None
@@ -184,11 +187,11 @@ def train(
     evaluation = evaluate(flow, pipeline, held_out, draws, trial.training.evaluation_batch, trial.seed)
     progress(0.93, "audit")
     begin = time.perf_counter()
-    make, validation = partial(_rebuild, trial), kept_validation(training)
+    make = partial(_rebuild, trial)
     if held_out == "validation":
-        findings = audit_candidate(flow, pipeline, evaluation, make, validation)
+        findings = audit_candidate(flow, pipeline, evaluation, make, training.best_likelihood)
     else:
-        findings = audit(flow, pipeline, evaluation, make, reload, validation, trial.training)
+        findings = audit(flow, pipeline, evaluation, make, reload, training.best_likelihood, trial.training)
     changed = surroundings.restore()
     if changed:
         findings.reasons.append(f"the flow changes settings of its process: {'; '.join(changed)}")
@@ -207,7 +210,7 @@ def train(
         size,
         standard_error=evaluation.standard_error,
         estimate_error=evaluation.estimate_error,
-        validation=min(value for value in training.curves["validation"] if value is not None),
+        validation=training.best,
         inverse_error=findings.inverse_error,
         logdet_error=findings.logdet_error,
         condition=findings.condition,
@@ -225,11 +228,10 @@ def train(
     return Trained(trial.training, flow, pipeline, evaluation, findings, result)
 
 
-def kept_validation(training: Fit) -> float:
-    """Return the validation value of the kept weights, as training measured it, in the data's unit."""
-    curves = training.curves
-    value = curves.get("true_validation", curves["validation"])[curves["step"].index(training.best_step)]
-    return math.nan if value is None else value
+def training_callbacks(settings: TrainingSettings, pipeline: Pipeline) -> list[Callback]:
+    """Return the callbacks that the settings of a training select."""
+    callbacks: list[Callback] = [Crossings()] if settings.watch else []
+    return callbacks if settings.accounting == "true" else [*callbacks, ReleasedAccounting(pipeline)]
 
 
 def load_splits(trial: FlowTrial, root: Path | None) -> Splits:

@@ -8,15 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from harness.core.settings import (
-    Augmentation,
-    Count,
-    DataRef,
-    Flag,
-    Permute,
-    TimingSettings,
-    TrainingSettings,
-)
+from harness.core.settings import Augmentation, Count, DataRef, Flag, Permute, TrainingSettings
 from harness.core.third_party import reference
 from harness.core.trial import Trial
 from harness.kinds.density.problems import (
@@ -41,6 +33,7 @@ from harness.planning.suite_model import (
     Profile,
     ProfileName,
 )
+from harness.timing.settings import TimingSettings
 
 SIZES = ("levels", "steps", "width")
 """The settings of `flow` that a baseline has; the others belong to the backbone."""

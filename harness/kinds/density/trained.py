@@ -28,7 +28,7 @@ class TrainedFlow:
     """The flow of a trial, with the weights that were evaluated, in eval().
 
     Events are arrays (N, *shape) in the units of the data's source: an image file's levels, a recording's physical
-    units, the numbers of an .npz or .csv file. The values of a data set of one's own are the entries of its arrays,
+    units, the numbers of an .npz or .csv file. The values of a third-party data set are the entries of its arrays,
     unless it states `Splits.lattices`.
 
     Attributes:
@@ -82,12 +82,12 @@ class TrainedFlow:
         noise = evaluated_noise(self.pipeline, "test", seed)
         estimates = generator(torch.device("cpu"), seed, "evaluation estimates of test")
         drawn = (estimates,) if has_estimates(self.flow) else ()
-        found = []
+        log_probs = []
         for part in values.split(self.trial.training.evaluation_batch):
             x, log_det = self.pipeline.prepare(part, noise)
-            found.append(sum(term.double() for term in self.flow.terms(x, *drawn)) + log_det)
+            log_probs.append(sum(term.double() for term in self.flow.terms(x, *drawn)) + log_det)
         per_unit = math.prod(self.shape[1:]) * np.log(np.abs(self._lattices()[1])).sum()
-        return torch.cat(found).cpu().numpy() - per_unit if found else np.empty(0)
+        return torch.cat(log_probs).cpu().numpy() - per_unit if log_probs else np.empty(0)
 
     def _lattices(self) -> np.ndarray:
         """Return offset, step and tolerance, (3, C, 1, ...), of the lattices whose k-th value an entry k stands for."""

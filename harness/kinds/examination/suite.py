@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from harness.core.settings import Examination
+from harness.kinds.examination.examinations import Property
 from harness.kinds.examination.trial import ExaminationTrial
 from harness.planning.resolve import Cell, Scope
 from harness.planning.suite_base import Suite
@@ -18,10 +18,10 @@ class ExaminationSuite(Suite, kind="examination"):
     """A suite that computes properties of every row's layer at every event shape.
 
     Attributes:
-        examine: the properties (`harness.core.settings.Examination`).
+        examine: the properties (`harness.kinds.examination.examinations`).
     """
 
-    examine: Annotated[tuple[Examination, ...], Field(min_length=1)]
+    examine: Annotated[tuple[Property, ...], Field(min_length=1)]
     profiles: Annotated[Mapping[ProfileName, ShapedProfile], Field(min_length=1)]
 
     def expand(self, scope: Scope, common: Mapping[str, Any], data: object) -> Iterator[ExaminationTrial]:

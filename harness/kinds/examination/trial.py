@@ -5,21 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-from harness.core.settings import Count, Examination, LayerRef
+from harness.core.settings import Count, LayerRef
 from harness.core.trial import IDENTITY, ORIGIN, OUTCOME, Dependencies, Trial
+from harness.kinds.examination.examinations import EXAMINATIONS, Property
 
 MEASURES = {
-    "density": "Float64",
-    "classes": "Int64",
-    "sizes": "string",
-    "log10_permutations": "Float64",
-    "factors": "Int64",
-    "realised": "Int64",
-    "draws": "Int64",
-    "log10_one_pass": "Float64",
-    "block_size": "Int64",
-    "layer_error": "Float64",
-    "blocks_error": "Float64",
+    name: pandas_type
+    for examination in EXAMINATIONS.values()
+    for name, (pandas_type, _, _) in examination.measures.items()
 }
 
 
@@ -35,7 +28,7 @@ class ExaminationTrial(Trial):
     shape: tuple[Count, ...]
     layer: LayerRef
     mixer: Literal["plu", "qr", "dense", "none"] = "none"  # the 1x1 convolution before the layer
-    examine: Examination
+    examine: Property
 
     @property
     def slug(self) -> str:

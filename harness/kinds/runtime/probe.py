@@ -6,9 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.core.records import Record
-from harness.core.settings import Progress, TimingSettings
+from harness.core.settings import Progress
 from harness.kinds.runtime.run import run as run_trial
 from harness.kinds.runtime.trial import RuntimeTrial
+from harness.timing.settings import TimingSettings
 from harness.timing.timing import LEAST_ROUNDS, SLOW
 
 FEW_CALLS = TimingSettings(warmup=1, rounds=1, min_sample_ms=1e-6)

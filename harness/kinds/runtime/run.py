@@ -11,12 +11,13 @@ from torch import Tensor
 
 from harness.core.global_settings import GlobalSettings
 from harness.core.records import Record, blank_record, finite
-from harness.core.settings import LayerRef, Operation, Progress
+from harness.core.settings import LayerRef, Progress
 from harness.core.texts import bounded, error_text, message_of
 from harness.kinds.runtime.trial import RuntimeTrial
 from harness.pipeline.models import make_layer
 from harness.timing.operations import Prepared, backend_of, events, inverse_error, perturb, prepare, remembered
 from harness.timing.peak_memory import bytes_outside_torch, is_notable, peak_bytes
+from harness.timing.settings import Operation
 from harness.timing.timing import Measurement, measure
 from layers import InvertibleLinear, UnsupportedShape, count_entries
 

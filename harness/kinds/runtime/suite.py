@@ -7,12 +7,13 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, model_validator
 
-from harness.core.settings import Count, Operation, Settings, TimingSettings
+from harness.core.settings import Count, Settings
 from harness.kinds.runtime.trial import RuntimeTrial
 from harness.planning.problems import Problem
 from harness.planning.resolve import Cell, Scope
 from harness.planning.suite_base import Suite
 from harness.planning.suite_model import Label, Profile, ProfileName, Shape
+from harness.timing.settings import Operation, TimingSettings
 
 
 class RuntimeTiming(TimingSettings):

@@ -8,8 +8,9 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from harness.core.settings import Count, LayerRef, Operation, TimingSettings
+from harness.core.settings import Count, LayerRef
 from harness.core.trial import IDENTITY, ORIGIN, OUTCOME, Dependencies, Trial
+from harness.timing.settings import Operation, TimingSettings
 
 MEASURES = {
     "parameters": "Int64",

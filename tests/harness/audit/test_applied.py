@@ -10,7 +10,6 @@ from harness.audit.audit import audit, audit_candidate
 from harness.audit.stochastic_log_det import NotDifferentiable
 from harness.core.settings import TrainingSettings
 from harness.evaluation.evaluation import evaluate, evaluated_inputs
-from harness.kinds.density.run import kept_validation
 from harness.timing.operations import perturb
 from harness.training.training import fit
 from layers.base import push_identity
@@ -140,7 +139,7 @@ def test_the_reported_validation_value_is_that_of_the_kept_weights(
     data = make_data((2, 8, 8), test_events=20)
     flow = make_flow(data, make_layer, levels=1)
     training = fit(flow, data, TRAINING, 0, lambda done, text: None)
-    reported = kept_validation(training)
+    reported = training.best_likelihood
     evaluation = evaluate(flow, data, "test", 1, 8, 0)
     for result in (audit(flow, data, evaluation, validation=reported), candidate(flow, data, reported)):
         assert (result.validation_error > 1e-3) == fault

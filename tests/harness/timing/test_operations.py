@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from harness.core.settings import TimingSettings
 from harness.timing import timing
 from harness.timing.operations import OPERATIONS, events, inverse_error, perturb, prepare, remembered
 from harness.timing.peak_memory import bytes_outside_torch, is_notable, peak_bytes
+from harness.timing.settings import TimingSettings
 from harness.timing.timing import Measurement, Sample, measure
 from layers import LAYERS, InvertibleLinear
 

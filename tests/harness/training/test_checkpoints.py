@@ -2,8 +2,8 @@
 
 import errno
 import hashlib
+import io
 import itertools
-import json
 import math
 import os
 import subprocess
@@ -22,7 +22,7 @@ from harness.kinds.density.trial import DensityTrial
 from harness.pipeline.models import build_flow
 from harness.pipeline.pipeline import Pipeline
 from harness.training.checkpoints import Checkpoints, read_checkpoint
-from harness.training.training import fit
+from harness.training.training import Callback, fit
 
 SOURCES = {"layers/one.py": "aaa", "flows/glow.py": "bbb"}
 
@@ -70,14 +70,14 @@ class KilledAfter(Checkpoints):
         return super().due()
 
 
-def train(trial, splits, out, at=None, sources=SOURCES, wrap=Checkpoints, **changes):
+def train(trial, splits, out, at=None, sources=SOURCES, wrap=Checkpoints, callbacks=(), **changes):
     """Train once, from a checkpoint if present; stop after `at` steps, or return weights, result and notes."""
     torch.manual_seed(trial.seed)
     pipeline = Pipeline(splits, trial.data)
     flow = build_flow(pipeline.shape, trial.layer, trial.flow, trial.seed)
     arguments = (trial, trial.training.steps, RunOptions(out, checkpoint=0, **changes), sources)
     checkpoints = wrap(*arguments) if at is None else KilledAfter(*arguments, at=at)
-    result = fit(flow, pipeline, trial.training, trial.seed, lambda *_: None, checkpoints)
+    result = fit(flow, pipeline, trial.training, trial.seed, lambda *_: None, checkpoints, callbacks)
     return flow.state_dict(), result, checkpoints
 
 
@@ -135,6 +135,30 @@ def test_resumed_training_keeps_the_patience_counter(digits, tmp_path):
     assert f"from step {whole[1].steps_done} of" in done[2].notes["resumed"]
 
 
+class Count(Callback):
+    steps = 0
+
+    def on_step(self):
+        self.steps += 1
+
+    def on_validation(self, flow, value, curves):
+        curves.setdefault("steps", []).append(self.steps)
+        return value
+
+    def state_dict(self):
+        return {"steps": self.steps}
+
+    def load_state_dict(self, state):
+        self.steps = state["steps"]
+
+
+def test_resumed_training_keeps_the_state_of_a_callback(digits, tmp_path):
+    with pytest.raises(Killed):
+        train(make_trial(), digits, tmp_path, at=6, callbacks=[Count()])
+    _, result, _ = train(make_trial(), digits, tmp_path, callbacks=[Count()])
+    assert result.curves["steps"] == result.curves["step"] == [4, 8, 12, 13]
+
+
 def test_resumed_training_restores_the_global_generator(digits, tmp_path):
     """Layers that draw in forward use torch's own generator."""
     trial = make_trial()
@@ -169,6 +193,22 @@ def flip(path):
 
 
 SPOILT = "it is damaged: its checksum does not fit"
+
+
+class Trap:
+    def __reduce__(self):
+        return (os.system, ("touch ran",))
+
+
+def resealed(path, state):
+    """Replace the state of a checkpoint, under a checksum that fits."""
+    line = path.read_bytes().partition(b"\n")[0] + b"\n"
+    payload = io.BytesIO()
+    torch.save(state, payload)
+    body = line + payload.getvalue()
+    path.write_bytes(body + hashlib.sha256(body).digest())
+
+
 DAMAGE = {
     "a flipped bit": (flip, SPOILT),
     "a torn end": (
@@ -181,11 +221,13 @@ DAMAGE = {
         lambda path: path.write_bytes(path.read_bytes().replace(b'"format": 2', b'"format": 9', 1)),
         "format 9, this version reads 2",
     ),
+    "code": (lambda path: resealed(path, {"parts": Trap()}), "it is not readable"),
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_checkpoint_is_named_and_skipped(digits, tmp_path, capsys, damage):
+def test_a_damaged_checkpoint_is_named_and_skipped(digits, tmp_path, capsys, monkeypatch, damage):
+    monkeypatch.chdir(tmp_path)
     trial = make_trial()
     whole = train(trial, digits, tmp_path / "whole")
     spoil, words = DAMAGE[damage]
@@ -195,6 +237,7 @@ def test_a_damaged_checkpoint_is_named_and_skipped(digits, tmp_path, capsys, dam
     assert f"000000007.ckpt is skipped ({words}" in again[2].notes["checkpoints"]
     assert "resumed from step 6" in again[2].notes["resumed"]
     assert "000000007.ckpt is skipped" in capsys.readouterr().out
+    assert not Path("ran").exists(), "nothing is unpickled that could run code"
 
 
 def test_with_both_checkpoints_damaged_training_restarts(digits, tmp_path):
@@ -205,25 +248,6 @@ def test_with_both_checkpoints_damaged_training_restarts(digits, tmp_path):
     again = train(trial, digits, tmp_path / "cut")
     assert_equal(again, whole)
     assert "resumed" not in again[2].notes and again[2].seconds == 0
-
-
-class Trap:
-    def __reduce__(self):
-        return (os.system, ("touch ran",))
-
-
-def test_nothing_is_unpickled_that_could_run_code(digits, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    trial = make_trial()
-    path = cut_at(trial, digits, tmp_path, 1)[0]
-    line = path.read_bytes().partition(b"\n")[0] + b"\n"
-    torch.save({"parts": Trap()}, tmp_path / "payload")
-    body = line + (tmp_path / "payload").read_bytes()
-    path.write_bytes(body + hashlib.sha256(body).digest())
-    with pytest.raises(ValueError, match="it is not readable"):
-        read_checkpoint(path)
-    again = train(trial, digits, tmp_path)
-    assert "skipped (it is not readable" in again[2].notes["checkpoints"] and not Path("ran").exists()
 
 
 def test_a_checkpoint_of_another_trial_is_not_used(digits, tmp_path):
@@ -256,15 +280,11 @@ def test_a_checkpoint_with_other_parameters_changes_nothing(digits, tmp_path):
     """A layer was changed under `--stale keep`: its old weights do not fit, and none of them is loaded."""
     trial = make_trial()
     whole = train(trial, digits, tmp_path / "whole")
-    path = cut_at(trial, digits, tmp_path / "cut", 2)[0]
-    header, state = read_checkpoint(path)
-    weights = state["parts"]["flow"]
-    weights[next(reversed(weights))] = torch.zeros(7, 7)
-    line = json.dumps(vars(header)).encode() + b"\n"
-    torch.save(state, tmp_path / "payload")
-    body = line + (tmp_path / "payload").read_bytes()
-    for file in checkpoint_files(tmp_path / "cut", trial.id):
-        file.write_bytes(body + hashlib.sha256(body).digest())
+    for path in cut_at(trial, digits, tmp_path / "cut", 2):
+        _, state = read_checkpoint(path)
+        weights = state["parts"]["flow"]
+        weights[next(reversed(weights))] = torch.zeros(7, 7)
+        resealed(path, state)
     again = train(trial, digits, tmp_path / "cut")
     assert_equal(again, whole)
     assert "size mismatch" in again[2].notes["checkpoints"] or "Error(s) in loading" in again[2].notes["checkpoints"]

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.optim import Adam
 
-from harness.training.flat import flattened
+from harness.training.updates import flattened
 
 
 def net(dtype=torch.float32):

@@ -1,6 +1,5 @@
 """Suites of kind claims: their files, --only, --set, reports, merging and comparison."""
 
-import json
 import re
 import shutil
 from dataclasses import replace
@@ -10,7 +9,7 @@ import pytest
 from harness.cli.parser import main
 from harness.core.errors import SuiteError, UserError
 from harness.core.records import read_record, write_record
-from harness.kinds.claims.report import JUDGES, ClaimsReport, examine
+from harness.kinds.claims.report import JUDGES, ClaimsReport
 from harness.kinds.density.figures import accounting, singular
 from harness.planning.plan import Plan
 from harness.planning.settle import load_suite, settle
@@ -255,13 +254,6 @@ def test_figures_of_accounting_and_singular_values(done, density_run):
     assert set(floor.get_ydata()) == {-5.4}
     marks = singular.figures(Results.of(plan, waves[:1]))["singular"].axes[0].lines[1]
     assert list(marks.get_xdata()) == [20, 40] and list(marks.get_ydata()) == [0.4, 0.2]
-
-
-def test_a_plan_of_claims_is_read_back(done):
-    results = Results.read(done)
-    assert [section.name for section in results.plan.sections] == ["mixes", "blocks"]
-    assert [len(claim.results.records) for claim in examine(results)] == [4, 2]
-    assert json.loads((done / "plan.json").read_text())["kind"] == "claims"
 
 
 def test_each_section_of_the_page_has_the_figures_of_its_claim(done):

@@ -5,7 +5,7 @@ import pytest
 from harness.core.records import blank_record
 from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
 from harness.kinds.claims.report import JUDGES
-from harness.kinds.claims.verdicts import of_outcomes, outcome_of
+from harness.kinds.claims.verdicts import nothing_to_judge, of_outcomes, outcome_of
 from harness.kinds.density.trial import DensityTrial, Tuning
 from harness.kinds.examination.trial import ExaminationTrial
 from harness.kinds.parameters.trial import ParametersTrial
@@ -29,7 +29,8 @@ def made(kind, trials, columns, **fields):
 
 
 def judge(name, plan, records):
-    verdict = JUDGES[name](Results.of(plan, records))
+    results = Results.of(plan, records)
+    verdict = JUDGES[name](results) or nothing_to_judge(results)
     assert verdict.short and verdict.text and "\n" not in verdict.short
     return verdict
 

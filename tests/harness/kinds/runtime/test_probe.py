@@ -3,9 +3,10 @@
 import pytest
 
 from harness.core.records import blank_record, read_record, write_record
-from harness.core.settings import LayerRef, TimingSettings
+from harness.core.settings import LayerRef
 from harness.kinds.runtime.probe import run, seconds
 from harness.kinds.runtime.trial import RuntimeTrial
+from harness.timing.settings import TimingSettings
 
 
 def trial(*layers, **timing):

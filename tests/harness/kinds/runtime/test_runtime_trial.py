@@ -4,9 +4,10 @@ import pytest
 import torch
 
 from harness.checking.check_layer import construct
-from harness.core.settings import LayerRef, TimingSettings
+from harness.core.settings import LayerRef
 from harness.kinds.runtime.run import run as run_runtime
 from harness.kinds.runtime.trial import RuntimeTrial
+from harness.timing.settings import TimingSettings
 from layers import LAYERS, InvertibleLinear, UnsupportedShape
 from layers.conv1x1 import Conv1x1
 

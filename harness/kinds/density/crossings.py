@@ -1,4 +1,4 @@
-"""Record whether training takes a layer across a singular matrix, and how close it comes.
+"""A callback that records whether training takes a layer across a singular matrix, and how close it comes.
 
 The loss grows without bound as det W -> 0, which keeps a gradient flow from crossing, but not a step of finite length.
 A determinant whose sign differs from that of the previous step was zero somewhere on the straight line in between.
@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor
 
+from harness.core.records import finite
+from harness.training.training import Callback, Curves
 from harness.training.updates import layers_under_test
 from layers import LAYERS, InvertibleLinear
 from layers.base import push_identity
@@ -26,26 +28,31 @@ if TYPE_CHECKING:
 LARGEST = 1024  # largest D of a watched layer: a matrix of this size per step and layer
 
 
-class Watch:
-    """The signs of determinants of a flow's layers under test, step by step.
+class Crossings(Callback):
+    """Enter two curves: "crossings", sign changes between successive steps so far, and "smallest_singular_value".
 
-    Args:
-        flow: the flow whose layers are watched; those with D above LARGEST are not.
-
-    Attributes:
-        crossings: sign changes between successive steps so far, over all determinants.
+    The determinants are those of the layers under test with D up to LARGEST.
     """
 
-    def __init__(self, flow: Flow) -> None:
-        self._layers = [layer for _, layer in layers_under_test(flow) if layer.dim <= LARGEST]
-        self._signs = self._signs_now()
+    def __init__(self) -> None:
         self.crossings = 0
 
-    def step(self) -> None:
+    def start(self, flow: Flow) -> None:
+        """Take the signs before the first step."""
+        self._layers = [layer for _, layer in layers_under_test(flow) if layer.dim <= LARGEST]
+        self._signs = self._signs_now()
+
+    def on_step(self) -> None:
         """Compare the signs with those of the previous step."""
         signs = self._signs_now()
         self.crossings += int((signs != self._signs).sum())
         self._signs = signs
+
+    def on_validation(self, flow: Flow, value: float, curves: Curves) -> float:
+        """See `Callback.on_validation`."""
+        curves.setdefault("crossings", []).append(self.crossings)
+        curves.setdefault("smallest_singular_value", []).append(finite(self.smallest_singular_value()))
+        return value
 
     def smallest_singular_value(self) -> float:
         """Return the smallest singular value of the current matrices W of all watched layers."""

@@ -9,10 +9,10 @@ from flows import Glow
 from harness.cli.parser import main
 from harness.core.errors import SuiteError
 from harness.core.settings import FlowSettings, LayerRef
+from harness.kinds.density.accounting import uncounted
 from harness.kinds.density.run import run as run_density
 from harness.pipeline.models import build_flow
 from harness.planning.settle import load_suite, settle
-from harness.training.accounting import uncounted
 from layers import LAYERS
 
 
@@ -66,6 +66,7 @@ def test_both_values_of_the_same_weights_are_recorded(tmp_path):
     assert any(gap == pytest.approx(t - c, abs=1e-5) for t, c in zip(true, claimed, strict=True))
     assert math.isfinite(row["floor"])
     other = run_density(fair, None, tmp_path, lambda done, text: None)
+    assert other.curves["train"] != record.curves["train"], "the loss is the claimed value"
     assert "true_validation" not in other.curves and other.rows[0]["claimed"] is None
     assert released.id != fair.id
 

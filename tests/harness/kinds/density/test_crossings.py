@@ -4,9 +4,15 @@ import pytest
 import torch
 
 from harness.core.settings import FlowSettings, LayerRef
+from harness.kinds.density.crossings import LARGEST, Crossings
 from harness.pipeline.models import build_flow
 from harness.training.updates import layers_under_test
-from harness.training.watch import LARGEST, Watch
+
+
+def started(flow):
+    crossings = Crossings()
+    crossings.start(flow)
+    return crossings
 
 
 def watched(layer, shape=(1, 4, 4), **options):
@@ -18,16 +24,16 @@ def watched(layer, shape=(1, 4, 4), **options):
 
 def test_only_planted_crossings_are_counted():
     flow, layer = watched("butterfly", levels=2, initialisation="rotation")
-    watch = Watch(flow)
+    watch = started(flow)
     with torch.no_grad():
         layer.weight.mul_(0.5)  # closer to singular, without a change of sign
-    watch.step()
+    watch.on_step()
     assert watch.crossings == 0
     with torch.no_grad():  # two at once: the determinant of the product keeps its sign
         layer.weight[0, :, :2].neg_()
-    watch.step()
+    watch.on_step()
     assert watch.crossings == 2
-    watch.step()
+    watch.on_step()
     assert watch.crossings == 2, "a crossing is the step's, not the side's"
 
 
@@ -35,35 +41,36 @@ def test_a_1x1_is_watched_by_its_channel_matrix():
     """The determinant of the whole map would be positive for an even number of positions."""
     flow, layer = watched("conv1x1", parameterisation="dense")
     assert layer.shape == (4, 2, 2)
-    watch = Watch(flow)
+    watch = started(flow)
     with torch.no_grad():
         layer.weight[0].neg_()
-    watch.step()
+    watch.on_step()
     assert watch.crossings == 1
 
 
 def test_the_smallest_singular_value_is_that_of_the_layer():
     flow, layer = watched("butterfly", levels=2)  # the identity
-    assert Watch(flow).smallest_singular_value() == pytest.approx(1.0)
+    assert started(flow).smallest_singular_value() == pytest.approx(1.0)
     with torch.no_grad():
         layer.weight[:, :, 0] *= 1e-3  # one pair of the first factor
-    assert Watch(flow).smallest_singular_value() == pytest.approx(1e-3, rel=1e-4)
+    assert started(flow).smallest_singular_value() == pytest.approx(1e-3, rel=1e-4)
 
 
 def test_layers_that_are_too_large_are_not_watched():
     flow, layer = watched("butterfly", (1, 48, 48), levels=2)
     assert layer.dim > LARGEST
-    watch = Watch(flow)
-    watch.step()
+    watch = started(flow)
+    watch.on_step()
     assert watch.crossings == 0
 
 
 def test_a_restored_state_resumes_counting():
     flow, layer = watched("butterfly", levels=2)
-    watch, restored = Watch(flow), Watch(flow)
-    with torch.no_grad():
-        layer.weight[0, :, 0].neg_()
-    watch.step()
+    watch, restored = started(flow), started(flow)
+    for _ in range(2):  # there and back
+        with torch.no_grad():
+            layer.weight[0, :, 0].neg_()
+        watch.on_step()
     restored.load_state_dict(watch.state_dict())
-    restored.step()
-    assert restored.crossings == 1
+    restored.on_step()
+    assert restored.crossings == 2
