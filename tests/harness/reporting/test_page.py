@@ -278,18 +278,14 @@ def test_trials_are_listed_with_kind_dataset_layer_and_seed(density_run):
     assert rows[0].cells[:5] == ("density", "digits", "conv1x1", "seed 0", "ok")
 
 
-def test_requested_tables_and_figures_are_on_the_page(density_run, write_run, tmp_path):
-    bench = {"group": "g", "name": "n", "fullname": "n", "stats": {"median": 1e-3, "iqr": 1e-5, "rounds": 5}}
-    saved = {"machine_info": {}, "commit_info": {}, "datetime": "2026-01-01T00:00:00", "benchmarks": [bench]}
-    file = tmp_path / "saved.json"
-    file.write_text(json.dumps(saved))
+def test_requested_tables_and_all_figures_are_on_the_page(density_run, write_run):
     folder = write_run(*density_run)
-    report = write_report(folder, ["steps", "width"], [file])
+    report = write_report(folder, ["steps", "width"])
     text = (folder / "index.html").read_text(encoding="utf-8")
     words = " ".join(Parts(text).text)
-    assert "At equal training steps" in words and "At equal coupling width" in words and "Benchmarks" in words
+    assert "At equal training steps" in words and "At equal coupling width" in words
     names = [path.rpartition("/")[2].removesuffix(".png") for path in report.files if path.endswith(".png")]
-    assert names[:4] == ["ranking", "likelihood", "pareto", "cost"] and names[-1] == "benchmarks"
+    assert names[:4] == ["ranking", "likelihood", "pareto", "cost"]
     assert names[5:7] == ["samples-digits", "samples-waveforms"]
     images = {image["alt"]: shown(image) for tag, image in Parts(text).tags if tag == "img"}
     for name in names:
