@@ -8,9 +8,7 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 SUITES = ("density", "permuted", "galaxy", "mimic", "parameters")
-SECTIONS = dict(
-    zip(SUITES, (ROOT / "docs" / "findings" / "published.md").read_text().split("\n## ")[1:], strict=True)
-)
+SECTIONS = dict(zip(SUITES, (ROOT / "docs" / "findings" / "published.md").read_text().split("\n## ")[1:], strict=True))
 
 
 @pytest.mark.parametrize("suite", SUITES)
