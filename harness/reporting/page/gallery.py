@@ -17,7 +17,7 @@ from harness.core.texts import bounded
 from harness.planning.plan import Plan
 from harness.reporting.frame import Results
 from harness.reporting.page.answer import Finding
-from harness.reporting.page.templating import rendered_template
+from harness.reporting.page.page import rendered_template
 from harness.reporting.report import SuiteReport
 
 PAGE, TEXT = "index.html", "table.md"
