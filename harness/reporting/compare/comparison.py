@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from harness.core.errors import UserError
+from harness.reporting.compare.measure import Measure
 from harness.reporting.compare.pairs import Pair, Place, pairs
 from harness.reporting.frame import Results, shortened
 from harness.reporting.statistics.statistics import LEAST_SEEDS, Difference, Estimate, judged, spread_text
@@ -39,9 +40,8 @@ class Thresholds(NamedTuple):
                     f"--threshold {text}: expected a number of nats or bits per dimension such as 0.02, or a part of a "
                     "time or count such as 10%"
                 )
-            thresholds = thresholds._replace(
-                **({"part": number / 100} if text.endswith("%") else {"likelihood": number})
-            )
+            changes = {"part": number / 100} if text.endswith("%") else {"likelihood": number}
+            thresholds = thresholds._replace(**changes)
         return thresholds
 
 
@@ -65,14 +65,9 @@ class Comparison:
     damaged: tuple[str, ...] = ()  # records that cannot be read
 
     @property
-    def compared(self) -> bool:
-        """True if anything could be compared."""
-        return any(place.verdict != "not comparable" for place in self.places.values())
-
-    @property
-    def worse(self) -> bool:
-        """True if anything became worse."""
-        return any(place.verdict == "worse" for place in self.places.values())
+    def counts(self) -> Counter[Verdict]:
+        """The number of places by verdict."""
+        return Counter(place.verdict for place in self.places.values())
 
 
 def compare(first: Path, second: Path, thresholds: Thresholds, other_code: bool = False) -> Comparison:
@@ -168,19 +163,24 @@ def comparison_tables(comparison: Comparison, first: str, second: str) -> list[T
     rows, trials = [], []
     for place, outcome in comparison.places.items():
         mark = notes.mark("; ".join(shortened(reason) for reason in outcome.reasons)) if outcome.reasons else ""
-        rows.append((*place, *_joint_texts(outcome.pairs), _change(outcome), outcome.verdict + mark))
-        if len(outcome.pairs) > 1:
-            trials += [(*place, pair.repeat, *_joint_texts([pair]), _single_change(pair)) for pair in outcome.pairs]
-    counts = Counter(outcome.verdict for outcome in comparison.places.values())
+        measure = outcome.pairs[0].measure
+        change = EMPTY if outcome.change is None else _change(measure, outcome.change)
+        rows.append((*place, *_joint_texts(outcome.pairs), change, outcome.verdict + mark))
+        for pair in outcome.pairs if len(outcome.pairs) > 1 else ():
+            if pair.change is None:
+                change = shortened(pair.fault[1] if pair.fault is not None else "not comparable")
+            else:
+                change = _change(measure, Difference(Estimate(pair.change, None, None, 1)))
+            trials.append((*place, pair.repeat, *_joint_texts([pair]), change))
     spread = spread_text(outcome.change.estimate.seeds for outcome in comparison.places.values() if outcome.change)
     likelihood, part = comparison.thresholds
+    verdicts = ", ".join(f"{count} {verdict}" for verdict, count in comparison.counts.items())
     caption = (
-        f"A: {first}. B: {second}. {', '.join(f'{count} {name}' for name, count in counts.items())}. Less is better. A "
-        f"change counts beyond {likelihood:g} nats or bits per dimension, of times and parameters beyond "
-        f"{100 * part:g} %. Likelihoods: mean difference B - A [{spread}] over paired seeds; "
-        f"from {LEAST_SEEDS} seeds on it must pass a paired t test after Holm's correction for all rows here, below "
-        "that all seeds must change in the same direction. Times: medians, a change is significant where their spreads "
-        "do not overlap."
+        f"A: {first}. B: {second}. {verdicts}. Less is better. A change counts beyond {likelihood:g} nats or bits per "
+        f"dimension, of times and parameters beyond {100 * part:g} %. Likelihoods: mean difference B - A [{spread}] "
+        f"over paired seeds; from {LEAST_SEEDS} seeds on it must pass a paired t test after Holm's correction for all "
+        "rows here, below that all seeds must change in the same direction. Times: medians, a change is significant "
+        "where their spreads do not overlap."
     )
     remarks = (*notes.numbered(), *comparison.damaged, *comparison.versions)
     made = [Table("comparison", caption, ("what", "layer", "A", "B", "change", "verdict"), tuple(rows), remarks)]
@@ -200,15 +200,5 @@ def _joint_texts(pairs: Sequence[Pair]) -> list[str]:
     return texts
 
 
-def _change(outcome: PlaceComparison) -> str:
-    if outcome.change is None:
-        return EMPTY
-    if outcome.pairs[0].measure.relative:
-        return f"{100 * outcome.change.estimate.mean:+.1f} %"
-    return outcome.change.text()
-
-
-def _single_change(pair: Pair) -> str:
-    if pair.change is None:
-        return shortened(pair.fault[1] if pair.fault is not None else "not comparable")
-    return f"{100 * pair.change:+.1f} %" if pair.measure.relative else f"{pair.change:+.3f}"
+def _change(measure: Measure, change: Difference) -> str:
+    return f"{100 * change.estimate.mean:+.1f} %" if measure.relative else change.text()

@@ -91,14 +91,14 @@ def looks(plan: Plan) -> dict[str, Look]:
     layers = {layer.row: layer.layer for trial in plan.trials for layer in trial.layers_under_test}
     families = list(dict.fromkeys(layers.get(row, row) for row in plan.rows))
     members: Counter[str] = Counter()
-    found = {}
+    chosen = {}
     for row in plan.rows:
         family = layers.get(row, row)
         number = families.index(family)
         turn = number + number // len(COLOURS) + members[family]
         members[family] += 1
-        found[row] = Look(COLOURS[number % len(COLOURS)], MARKERS[turn % len(MARKERS)])
-    return found
+        chosen[row] = Look(COLOURS[number % len(COLOURS)], MARKERS[turn % len(MARKERS)])
+    return chosen
 
 
 def row_handles(shown: Mapping[str, Look], **line: Any) -> list[Line2D]:

@@ -100,24 +100,24 @@ def threads_text(threads: int) -> str:
 
 def fallbacks(results: Results) -> dict[str, str]:
     """Return trial id -> why the compiled kernels were not loaded, of the trials in which a layer asked for them."""
-    found = {}
+    reasons = {}
     for name, record in results.records.items():
         reason = record.environment.get("kernels", {}).get("reason")
         if record.environment.get("backend") == "torch" and reason not in (None, NOT_ASKED):
-            found[name] = reason
-    return found
+            reasons[name] = reason
+    return reasons
 
 
 def kernel_remarks(results: Results, timed: pd.DataFrame) -> tuple[str, ...]:
     """Return remarks below a table of these times: the layers with kernels, and the reason of a fallback."""
-    known = timed.dropna(subset=["median_ms", "backend"])
+    measured = timed.dropna(subset=["median_ms", "backend"])
     reasons = fallbacks(results)
     remarks = []
-    compiled = list(dict.fromkeys(known.loc[known["backend"] != "torch", "layer"]))
+    compiled = list(dict.fromkeys(measured.loc[measured["backend"] != "torch", "layer"]))
     if compiled:
-        others = " the others are plain PyTorch" if (known["backend"] == "torch").any() else ""
+        others = " the others are plain PyTorch" if (measured["backend"] == "torch").any() else ""
         remarks.append(f"compiled kernels: {', '.join(compiled)}{';' * bool(others)}{others}")
-    elif len(known):
+    elif len(measured):
         remarks.append("every layer ran as plain PyTorch")
     lacking = dict.fromkeys(reasons[name] for name in timed["id"] if name in reasons)
     return (*remarks, *(f"{FALLBACK} plain PyTorch, as there were no compiled kernels: {why}" for why in lacking))

@@ -84,10 +84,6 @@ def test_runtime_curves_are_medians_and_include_the_copy(runtime_run):
     assert [axes.get_yscale() for axes in curves_by_suffix["-conv1x1"].axes] == ["log"] * 3
 
 
-def test_a_parameters_suite_has_no_figure(parameters_run, tmp_path):
-    assert image_files(drawn([Results.of(*parameters_run, tmp_path)])[0]) == {}
-
-
 def test_the_likelihood_figure_shows_every_seed_and_failed_rows(density_run):
     plan, records = density_run
     records[2].status, records[2].rows = "diverged", []

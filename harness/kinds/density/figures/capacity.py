@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 
 from harness.core.settings import FlowSettings
 from harness.kinds.density.likelihoods import IMPROVING, UNITS, density, interval_texts, units
-from harness.kinds.density.tables.leads import control_of, leads
+from harness.kinds.density.tables.differences import control_of, leads
 from harness.kinds.density.trial import DensityTrial
 from harness.kinds.density.tuning.searches import tuning_text
 from harness.reporting.figures.figure_style import INK, Look, footnotes, looks, panels, plain, row_handles, side_legend

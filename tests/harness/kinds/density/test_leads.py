@@ -6,7 +6,7 @@ import statistics
 import pytest
 from scipy import stats
 
-from harness.kinds.density.tables.leads import leads_table
+from harness.kinds.density.tables.differences import leads_table
 from harness.kinds.density.trial import DensityTrial
 from harness.planning.suite import load_suite
 from harness.reporting.frame import Results
