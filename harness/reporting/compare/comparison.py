@@ -154,7 +154,7 @@ def _versions(run: Results) -> dict[str, str]:
         versions = {**about.get("versions", {}), "processor": about.get("cpu"), "kernels": about.get("backend")}
         for name, value in versions.items():
             values.setdefault(name, set()).add(str(value))
-    return {name: "/".join(sorted(found)) for name, found in values.items()}
+    return {name: "/".join(sorted(texts)) for name, texts in values.items()}
 
 
 def comparison_tables(comparison: Comparison, first: str, second: str) -> list[Table]:

@@ -89,8 +89,8 @@ def join_plans(plans: Mapping[Path, Plan]) -> Plan:
     trials = sorted((trial for _, trial in cells.values()), key=lambda trial: trial.order(rows, columns))
     published = first.published
     if published is not None:  # a run with --only has the numbers of its own rows
-        found = [plan.published.values for plan in plans.values() if plan.published is not None]
-        quoted = {row: numbers for values in found for row, numbers in values.items()}
+        tables = [plan.published.values for plan in plans.values() if plan.published is not None]
+        quoted = {row: numbers for values in tables for row, numbers in values.items()}
         published = published.model_copy(update={"values": quoted})
     return first.model_copy(
         update={

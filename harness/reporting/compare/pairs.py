@@ -74,8 +74,7 @@ class Pair:
 def pairs(first: Results, second: Results, other_code: bool) -> Iterator[Pair]:
     """Yield every row of either run, in the order of the second run's plan; no trials that only prepare others."""
     before, after = _entries(first), _entries(second)
-    cells = list(dict.fromkeys(cell for cell, _ in [*after, *before]))
-    ranks = {cell: rank for rank, cell in enumerate(cells)}
+    ranks = {cell: rank for rank, cell in enumerate(dict.fromkeys(cell for cell, _ in [*after, *before]))}
     sections = {section.head.suite: f"{section.name}: " for section in reversed(second.plan.sections)}
     run_cells = [{cell for cell, _ in side} for side in (before, after)]
     for key in sorted(after | before, key=lambda key: ranks[key[0]]):
@@ -83,11 +82,8 @@ def pairs(first: Results, second: Results, other_code: bool) -> Iterator[Pair]:
         case = [OPERATIONS.get(text, text) for name, text in _case(trial, row).items() if name != "layer"]
         place = Place(sections.get(trial.suite, "") + ", ".join([trial.place, *case]), row.layer)
         entries = before.get(key), after.get(key)
-        missing = [
-            f"{ABSENT[entry.row.status] if entry else 'not run' if key[0] in known else 'no such trial'} in {name}"
-            for name, entry, known in zip("AB", entries, run_cells, strict=True)
-            if entry is None or entry.row.status in ABSENT
-        ]
+        absences = [_absence(entry, key[0] in cells) for entry, cells in zip(entries, run_cells, strict=True)]
+        missing = [f"{why} in {name}" for name, why in zip("AB", absences, strict=True) if why is not None]
         measure = kind_of(trial.kind).measure() or Measure()
         if missing:
             rows = entries[0] and entries[0].row, entries[1] and entries[1].row
@@ -103,6 +99,11 @@ def _entries(results: Results) -> dict[Key, Entry]:
     rows = rows_of(frame.where(frame.notna(), None))
     entries = [Entry(row, trials[row.id], results.records.get(row.id)) for row in rows]
     return {(results.plan.cell(entry.trial), tuple(_case(entry.trial, entry.row).values())): entry for entry in entries}
+
+
+def _absence(entry: Entry | None, planned: bool) -> str | None:
+    """Return why a run has no result in a row; None if it has one."""
+    return ABSENT.get(entry.row.status) if entry else "not run" if planned else "no such trial"
 
 
 def _case(trial: Trial, row: Row) -> dict[str, Any]:
