@@ -35,8 +35,8 @@ def execute(args: argparse.Namespace) -> int:
     from harness.reporting.compare.comparison import Thresholds, compare, comparison_tables
     from harness.reporting.tables.rendering import markdown, plain
 
-    found = compare(args.first, args.second, Thresholds.parse(args.threshold), args.other_code)
-    tables = comparison_tables(found, str(args.first), str(args.second))
+    comparison = compare(args.first, args.second, Thresholds.parse(args.threshold), args.other_code)
+    tables = comparison_tables(comparison, str(args.first), str(args.second))
     if args.markdown is not None:
         try:
             write_atomically(args.markdown, ("\n\n".join(map(markdown, tables)) + "\n").encode())
@@ -45,7 +45,7 @@ def execute(args: argparse.Namespace) -> int:
     print("\n\n".join(map(plain, tables)))
     for folder in (args.first, args.second):
         print_strays(Plan.load(folder), folder)
-    if not found.compared:
+    if not comparison.counts.keys() - {"not comparable"}:
         print("\nnothing could be compared; the remarks say why")
         return 2
-    return 1 if found.worse or found.damaged else 0
+    return 1 if comparison.counts["worse"] or comparison.damaged else 0

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from importlib import import_module
 
 from harness.cli.shared.options import add_folder
 from harness.cli.shared.runs import MERGED, run_folders
 from harness.core.errors import UserError
 from harness.execution.folder import writing
-from harness.reporting.exports import FORMATS, export
+from harness.reporting.exports import FORMATS
 
 HELP = "write the curves and measures of a run for another tool"
 EXAMPLES = (
@@ -32,6 +33,7 @@ def execute(args: argparse.Namespace) -> int:
     """Return 0."""
     from harness.reporting.frame import Results
 
+    write = import_module(f"harness.reporting.exports.{args.to}").write
     runs = [(folder, Results.read(folder)) for folder in run_folders(args.folder)]
     if not any(results.records for _, results in runs):
         raise UserError(f"{args.folder}: has no records; give the folder in which a suite was run, or its archive")
@@ -39,5 +41,5 @@ def execute(args: argparse.Namespace) -> int:
         target = MERGED / results.plan.suite if folder.is_file() else folder
         with writing(target):
             target.mkdir(parents=True, exist_ok=True)
-            print(export(results, target, args.to))
+            print(write(results, target))
     return 0

@@ -42,14 +42,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         choices=["steps", "seconds", "parameters", "width"],
         help="add a table of the likelihoods at equal values of this measure; repeatable",
     )
-    parser.add_argument(
-        "--benchmark",
-        type=Path,
-        nargs="+",
-        default=[],
-        metavar="FILE",
-        help="add times from a JSON file of pytest-benchmark to the figures",
-    )
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -72,6 +64,6 @@ def execute(args: argparse.Namespace) -> int:
         stored = read_records(folder, plan.trials, others=True)
         if not merging:
             print_strays(plan, folder, stored)
-        report_folder(plan, folder, stored, args.at, args.benchmark, args.archive)
+        report_folder(plan, folder, stored, args.at, args.archive)
         code = max(code, exit_code(plan, agenda(plan, folder, stored=stored)))
     return code

@@ -15,8 +15,6 @@ from harness.core.files import RECORD, checked_name, read_file
 from harness.core.trial import sibling
 from harness.planning.plan import FILE as PLAN
 from harness.planning.suite_model import SUITES
-from harness.reporting.benchmarks import benchmark_figure, benchmark_table, read_benchmarks
-from harness.reporting.figures.figure_style import render, style
 from harness.reporting.figures.figures import ReportFigure, drawn, image_files
 from harness.reporting.frame import TABLE, Results, csv_bytes
 from harness.reporting.page.answer import Answer
@@ -79,7 +77,7 @@ class Report:
         return [answer, *map(plain, self.tables), self.results.status_line]
 
     def sections(self, figures: Sequence[PageFigure], beside: Sequence[Table]) -> list[PageSection]:
-        """Return the sections of the page; the command asked for the tables `beside` and for the last figures.
+        """Return the sections of the page; the command asked for the tables `beside`.
 
         What leads stands above the tables; details of the tables and the other figures are folded.
         """
@@ -117,7 +115,6 @@ class WrittenReport:
 def write_report(
     folder: Path,
     at: Sequence[str] = (),
-    benchmarks: Sequence[Path] = (),
     archive: bool = False,
     results: Results | None = None,
 ) -> WrittenReport:
@@ -126,7 +123,6 @@ def write_report(
     Args:
         folder: OUT/<suite>, with plan.json and records/.
         at: terms on which results are to be equal, each for a table of its own, table-at-<terms>.
-        benchmarks: files of pytest-benchmark, for a table and a figure of their own.
         archive: also write plan and records as one file (see `harness.core.archive`); the page then links to it and
             holds no raw numbers.
         results: those of the folder, if they have been read.
@@ -139,9 +135,6 @@ def write_report(
     plan = results.plan
     report = report_of(results)
     beside = {f"at-{terms}": report.table_at(terms) for terms in dict.fromkeys(at)}
-    further: list[ReportFigure] = []
-    if benchmarks:
-        beside["benchmarks"], further = _benchmarks(benchmarks)
     title, question = one_line(plan.title), one_line(plan.question)
     warnings = [f"{one_line(text)}." for text in results.warnings]
     in_markdown = _joined(
@@ -157,7 +150,7 @@ def write_report(
         "table.md": f"{in_markdown}\n".encode(),
         "table.tex": (NEEDS + latex_tables(report.tables) + "\n").encode(),
     }
-    figures = [*report.figures, *further]  # after the tables: their processes then know what those have computed
+    figures = report.figures  # after the tables: their processes then know what those have computed
     content |= {f"figures/{checked_name(name)}": image for name, image in image_files(figures).items()}
     for name, table in beside.items():
         content[f"table-{name}.md"] = f"{markdown(table)}\n".encode()
@@ -179,11 +172,3 @@ def write_report(
 
 def _joined(paragraphs: Sequence[str]) -> str:
     return "\n\n".join(paragraph for paragraph in paragraphs if paragraph)
-
-
-def _benchmarks(paths: Sequence[Path]) -> tuple[Table, list[ReportFigure]]:
-    files = [read_benchmarks(path) for path in paths]
-    with style():
-        figure = benchmark_figure(files)
-        figures = [] if figure is None else [ReportFigure("benchmarks", "Benchmarks", render(figure))]
-    return benchmark_table(files), figures

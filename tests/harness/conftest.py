@@ -3,6 +3,8 @@
 import io
 import json
 from dataclasses import replace
+from functools import reduce
+from operator import getitem
 
 import numpy as np
 import pytest
@@ -122,6 +124,40 @@ def many_seeds(density_run):
         return plan.model_copy(update=changes), records
 
     return make
+
+
+@pytest.fixture
+def replanned():
+    """Return a function that changes the trials of a run, their ids and their records.
+
+    `change(trial)` gives the changed settings by dotted path, or None for a trial to be left out; further arguments
+    are changes of the plan.
+    """
+
+    def changed(run, change, **of_plan):
+        plan, records = run
+        by_id = {record.id: record for record in records}
+        trials, kept = [], []
+        for trial in plan.trials:
+            changes, record = change(trial), by_id.get(trial.id)
+            if changes is None:
+                continue
+            fields = trial.model_dump()
+            for path, value in changes.items():
+                *parents, name = path.split(".")
+                reduce(getitem, parents, fields)[name] = value
+            trials.append(type(trial).model_validate(fields))
+            if record is not None:
+                kept.append(replace(record, id=trials[-1].id, trial=trials[-1].model_dump(mode="json")))
+        return plan.model_copy(update={"trials": tuple(trials), **of_plan}), kept
+
+    return changed
+
+
+@pytest.fixture
+def one_seed(replanned):
+    """Return a function that leaves the first seed of a run, and its other trials."""
+    return lambda run: replanned(run, lambda trial: {} if getattr(trial, "seed", 0) == 0 else None, seeds=(0,))
 
 
 def trained(trial):

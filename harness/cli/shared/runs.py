@@ -71,7 +71,6 @@ def report_folder(
     folder: Path,
     stored: StoredRecords,
     at: Sequence[Any] = (),
-    benchmarks: Sequence[Path] = (),
     archive: bool = False,
 ) -> None:
     """Write the report of a folder from its plan and its records, and an archive if asked to, and print its table."""
@@ -80,6 +79,6 @@ def report_folder(
 
     with writing(folder):
         results = Results.of_stored(plan, stored, folder / "records")
-        written = write_report(folder, at, benchmarks, archive, results)
+        written = write_report(folder, at, archive, results)
     print(f"\n{written.text}")
     print(f"in {folder}: {', '.join(written.files)}")

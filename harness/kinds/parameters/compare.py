@@ -1,22 +1,10 @@
-"""Compare counts of parameters."""
-
-from __future__ import annotations
+"""Compare counts of parameters: a change is not a fault in itself."""
 
 import statistics
-from collections.abc import Sequence
-from typing import ClassVar
 
-from harness.reporting.compare.measure import Measure, Row
+from harness.reporting.compare.measure import Measure
 
-
-class CountMeasure(Measure):
-    """The number of parameters of a model; a change is not a fault in itself."""
-
-    column: ClassVar[str] = "parameters"
-
-    def text(self, values: Sequence[float], rows: Sequence[Row]) -> str:
-        """Return the count with separators."""
-        return f"{statistics.fmean(values):,.0f}"
-
-
-measure = CountMeasure("parameters")
+measure = Measure(
+    value=lambda row: row.parameters,
+    text=lambda rows: f"{statistics.fmean(row.parameters for row in rows):,.0f}",
+)

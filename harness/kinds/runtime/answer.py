@@ -10,8 +10,7 @@ from harness.kinds.runtime.points import APART, clearly_faster, merged
 from harness.kinds.runtime.trial import RuntimeTrial
 from harness.reporting.frame import Results, Row, groups_of, rows_of
 from harness.reporting.page.answer import Answer, Finding, listed
-from harness.reporting.tables.cells import OPERATIONS, milliseconds, shape_text
-from harness.reporting.tables.kernels import kernel_remarks
+from harness.reporting.tables.cells import OPERATIONS, kernel_remarks, milliseconds, shape_text
 
 ASKED = (("forward_backward", "forward"), ("inverse",))
 """Operations that stand for a step of training and for a sample, each with the one taken where it was not timed."""

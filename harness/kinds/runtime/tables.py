@@ -25,13 +25,14 @@ from harness.reporting.tables.cells import (
     Notes,
     device_text,
     failed_cell,
+    fallbacks,
+    kernel_remarks,
     layer_cell,
     milliseconds,
     shape_text,
     threads_text,
     time_cell,
 )
-from harness.reporting.tables.kernels import fallbacks, kernel_remarks
 from harness.reporting.tables.rendering import Table
 
 UNSTABLE = " †"

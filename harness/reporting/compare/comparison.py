@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from harness.core.errors import UserError
-from harness.reporting.compare.measure import Row
-from harness.reporting.compare.pairs import Pair, Place, Run, pairs
-from harness.reporting.frame import shortened
+from harness.reporting.compare.measure import Measure
+from harness.reporting.compare.pairs import Pair, Place, pairs
+from harness.reporting.frame import Results, shortened
 from harness.reporting.statistics.statistics import LEAST_SEEDS, Difference, Estimate, judged, spread_text
 from harness.reporting.tables.cells import EMPTY, Notes
 from harness.reporting.tables.rendering import Table
@@ -29,7 +29,7 @@ class Thresholds(NamedTuple):
     @classmethod
     def parse(cls, texts: Sequence[str]) -> Thresholds:
         """Read "0.02" for likelihoods and "10%" for times and counts, either or both."""
-        found = cls()
+        thresholds = cls()
         for text in texts:
             try:
                 number = float(text.removesuffix("%"))
@@ -40,8 +40,9 @@ class Thresholds(NamedTuple):
                     f"--threshold {text}: expected a number of nats or bits per dimension such as 0.02, or a part of a "
                     "time or count such as 10%"
                 )
-            found = found._replace(part=number / 100) if text.endswith("%") else found._replace(likelihood=number)
-        return found
+            changes = {"part": number / 100} if text.endswith("%") else {"likelihood": number}
+            thresholds = thresholds._replace(**changes)
+        return thresholds
 
 
 @dataclass(frozen=True)
@@ -64,14 +65,9 @@ class Comparison:
     damaged: tuple[str, ...] = ()  # records that cannot be read
 
     @property
-    def compared(self) -> bool:
-        """True if anything could be compared."""
-        return any(place.verdict != "not comparable" for place in self.places.values())
-
-    @property
-    def worse(self) -> bool:
-        """True if anything became worse."""
-        return any(place.verdict == "worse" for place in self.places.values())
+    def counts(self) -> Counter[Verdict]:
+        """The number of places by verdict."""
+        return Counter(place.verdict for place in self.places.values())
 
 
 def compare(first: Path, second: Path, thresholds: Thresholds, other_code: bool = False) -> Comparison:
@@ -85,7 +81,7 @@ def compare(first: Path, second: Path, thresholds: Thresholds, other_code: bool 
     Raises:
         UserError: a folder without a plan, or suites of different kinds.
     """
-    runs = Run.read(first), Run.read(second)
+    runs = Results.read(first), Results.read(second)
     kinds = [run.plan.kind for run in runs]
     if kinds[0] != kinds[1]:
         raise UserError(
@@ -94,13 +90,8 @@ def compare(first: Path, second: Path, thresholds: Thresholds, other_code: bool 
     groups: dict[Place, list[Pair]] = {}
     for pair in pairs(*runs, other_code):
         groups.setdefault(pair.place, []).append(pair)
-    tested = judged(
-        {
-            place: found
-            for place, group in groups.items()
-            if group[0].measure.tested and (found := [pair.change for pair in group if pair.change is not None])
-        }
-    )
+    changes = {place: [pair.change for pair in group if pair.change is not None] for place, group in groups.items()}
+    tested = judged({place: own for place, own in changes.items() if own and groups[place][0].measure.tested})
     places = {place: _compare(group, tested.get(place), thresholds) for place, group in groups.items()}
     damaged = [
         f"damaged in {name}: {why}" for name, run in zip("AB", runs, strict=True) for why in run.damaged.values()
@@ -118,111 +109,96 @@ def _compare(group: Sequence[Pair], tested: Difference | None, thresholds: Thres
     verdict: Verdict = "not comparable"
     if any(worse for worse, _ in faults):
         verdict = "worse"
-    elif change is not None:
-        mean = change.estimate.mean
-        verdict = (
-            "same"
-            if abs(mean) <= limit
-            else "not significant"
-            if not significant
-            else "worse"
-            if mean > 0
-            else "better"
-        )
-    if faults and verdict in ("not comparable", "same", "not significant"):
+    elif change is not None and significant and abs(change.estimate.mean) > limit:
+        verdict = "worse" if change.estimate.mean > 0 else "better"
+    elif faults:
         verdict = "better"
+    elif change is not None:
+        verdict = "same" if abs(change.estimate.mean) <= limit else "not significant"
     return PlaceComparison(tuple(group), verdict, change, tuple(dict.fromkeys(reasons)))
 
 
 def _significant(change: Difference) -> bool:
     """Return the outcome of the test; with too few seeds for one, whether all changed in the same direction."""
-    found = change.estimate
+    low, high = change.estimate.low, change.estimate.high
     if change.p is not None:
         return change.significant
-    return found.low is None or found.high is None or found.low > 0 or found.high < 0
+    return low is None or high is None or low > 0 or high < 0
 
 
 def _joint(group: Sequence[Pair]) -> tuple[Difference | None, bool]:
     """Return the joint change of repetitions without a test, and whether it exceeds the spread of both runs."""
-    good = [pair for pair in group if pair.change is not None]
-    if not good:
+    changes = [(pair.change, pair.rows) for pair in group if pair.change is not None]
+    if not changes:
         return None, True
-    before = good[0].measure.spread([pair.first for pair in good if pair.first is not None])
-    after = good[0].measure.spread([pair.second for pair in good if pair.second is not None])
-    if before is None or after is None:
-        mean = statistics.fmean(pair.change for pair in good if pair.change is not None)
-        return Difference(Estimate(mean, None, None, len(good))), True
-    change = Difference(Estimate(after.value / before.value - 1, None, None, len(good)))
-    return change, after.high < before.low or after.low > before.high
+    spread = group[0].measure.spread
+    if spread is None:
+        mean, apart = statistics.fmean(change for change, _ in changes), True
+    else:
+        before, after = (spread([rows[side] for _, rows in changes]) for side in (0, 1))
+        mean, apart = after[1] / before[1] - 1, after[2] < before[0] or after[0] > before[2]
+    return Difference(Estimate(mean, None, None, len(changes))), apart
 
 
-def _surroundings(first: Run, second: Run) -> tuple[str, ...]:
+def _surroundings(first: Results, second: Results) -> tuple[str, ...]:
     """Return the packages and processors in which the runs differ, as texts."""
     before, after = _versions(first), _versions(second)
-    return tuple(
-        f"{name}: {value} in A, {after[name]} in B"
-        for name, value in before.items()
-        if name in after and value != after[name]
-    )
+    both = [name for name in before if name in after]
+    return tuple(f"{name}: {before[name]} in A, {after[name]} in B" for name in both if before[name] != after[name])
 
 
-def _versions(run: Run) -> dict[str, str]:
-    found: dict[str, set[str]] = {}
+def _versions(run: Results) -> dict[str, str]:
+    values: dict[str, set[str]] = {}
     for record in run.records.values():
         about = record.environment
-        own = {**about.get("versions", {}), "processor": about.get("cpu"), "kernels": about.get("backend")}
-        for name, value in own.items():
-            found.setdefault(name, set()).add(str(value))
-    return {name: "/".join(sorted(values)) for name, values in found.items()}
+        versions = {**about.get("versions", {}), "processor": about.get("cpu"), "kernels": about.get("backend")}
+        for name, value in versions.items():
+            values.setdefault(name, set()).add(str(value))
+    return {name: "/".join(sorted(texts)) for name, texts in values.items()}
 
 
-def comparison_tables(found: Comparison, first: str, second: str) -> list[Table]:
+def comparison_tables(comparison: Comparison, first: str, second: str) -> list[Table]:
     """Return the table of verdicts and, if any place has repetitions, a table of these; A and B are the named runs."""
     notes = Notes()
     rows, trials = [], []
-    for place, outcome in found.places.items():
+    for place, outcome in comparison.places.items():
         mark = notes.mark("; ".join(shortened(reason) for reason in outcome.reasons)) if outcome.reasons else ""
-        rows.append((*place, *_joint_texts(outcome.pairs), _change(outcome), outcome.verdict + mark))
-        if len(outcome.pairs) > 1:
-            trials += [(*place, pair.repeat, *_joint_texts([pair]), _single_change(pair)) for pair in outcome.pairs]
-    counts = Counter(outcome.verdict for outcome in found.places.values())
-    spread = spread_text(outcome.change.estimate.seeds for outcome in found.places.values() if outcome.change)
+        measure = outcome.pairs[0].measure
+        change = EMPTY if outcome.change is None else _change(measure, outcome.change)
+        rows.append((*place, *_joint_texts(outcome.pairs), change, outcome.verdict + mark))
+        for pair in outcome.pairs if len(outcome.pairs) > 1 else ():
+            if pair.change is None:
+                change = shortened(pair.fault[1] if pair.fault is not None else "not comparable")
+            else:
+                change = _change(measure, Difference(Estimate(pair.change, None, None, 1)))
+            trials.append((*place, pair.repeat, *_joint_texts([pair]), change))
+    spread = spread_text(outcome.change.estimate.seeds for outcome in comparison.places.values() if outcome.change)
+    likelihood, part = comparison.thresholds
+    verdicts = ", ".join(f"{count} {verdict}" for verdict, count in comparison.counts.items())
     caption = (
-        f"A: {first}. B: {second}. {', '.join(f'{count} {name}' for name, count in counts.items())}. Less is better. A "
-        f"change counts beyond {found.thresholds.likelihood:g} nats or bits per dimension, of times and parameters "
-        f"beyond {100 * found.thresholds.part:g} %. Likelihoods: mean difference B - A [{spread}] over paired seeds; "
-        f"from {LEAST_SEEDS} seeds on it must pass a paired t test after Holm's correction for all rows here, below "
-        "that all seeds must change in the same direction. Times: medians, a change is significant where their spreads "
-        "do not overlap."
+        f"A: {first}. B: {second}. {verdicts}. Less is better. A change counts beyond {likelihood:g} nats or bits per "
+        f"dimension, of times and parameters beyond {100 * part:g} %. Likelihoods: mean difference B - A [{spread}] "
+        f"over paired seeds; from {LEAST_SEEDS} seeds on it must pass a paired t test after Holm's correction for all "
+        "rows here, below that all seeds must change in the same direction. Times: medians, a change is significant "
+        "where their spreads do not overlap."
     )
-    remarks = (*notes.numbered(), *found.damaged, *found.versions)
+    remarks = (*notes.numbered(), *comparison.damaged, *comparison.versions)
     made = [Table("comparison", caption, ("what", "layer", "A", "B", "change", "verdict"), tuple(rows), remarks)]
     if trials:
         made.append(Table("trials", "Trial by trial.", ("what", "layer", "trial", "A", "B", "change"), tuple(trials)))
     return made
 
 
-def _joint_texts(pairs: Sequence[Pair]) -> tuple[str, str]:
+def _joint_texts(pairs: Sequence[Pair]) -> list[str]:
     """Return the joint values of A and B over the pairs that are compared or, without any, over all."""
     compared = [pair for pair in pairs if pair.change is not None] or pairs
-    measure = pairs[0].measure
-    texts = []
-    for side in (0, 1):
-        values = [value for pair in compared if (value := pair.values[side]) is not None]
-        rows: list[Row] = [row for pair in compared if (row := (pair.first, pair.second)[side]) is not None]
-        texts.append(measure.text(values, rows) if values else EMPTY)
-    return texts[0], texts[1]
+    measure, texts = pairs[0].measure, []
+    for rows in zip(*(pair.rows for pair in compared), strict=True):
+        ok = [row for row in rows if row is not None and row.status == "ok"]
+        valued = [row for row in ok if measure.value is not None and measure.value(row) is not None]
+        texts.append(measure.text(valued) if valued else EMPTY)
+    return texts
 
 
-def _change(outcome: PlaceComparison) -> str:
-    if outcome.change is None:
-        return EMPTY
-    if outcome.pairs[0].measure.relative:
-        return f"{100 * outcome.change.estimate.mean:+.1f} %"
-    return outcome.change.text()
-
-
-def _single_change(pair: Pair) -> str:
-    if pair.change is None:
-        return shortened(pair.fault[1] if pair.fault is not None else "not comparable")
-    return f"{100 * pair.change:+.1f} %" if pair.measure.relative else f"{pair.change:+.3f}"
+def _change(measure: Measure, change: Difference) -> str:
+    return f"{100 * change.estimate.mean:+.1f} %" if measure.relative else change.text()

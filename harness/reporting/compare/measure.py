@@ -2,96 +2,69 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from harness.core.records import Record
-from harness.core.trial import IDENTITY, ORIGIN, OUTCOME, Trial, sibling, trial_class
+from harness.core.trial import Trial, sibling
+from harness.reporting.frame import Row
 
-Row = Mapping[str, Any]
-"""One row of a record with the fields of its trial, its status and its reason."""
-
-UNCOMPARED = IDENTITY | OUTCOME | ORIGIN
+Spread = tuple[float, float, float]
+"""The low end, the joint value and the high end of repeated measurements."""
 
 
-class Spread(NamedTuple):
-    """A value with the range in which repetitions of its measurement lie."""
-
-    value: float
-    low: float
-    high: float
-
-
+@dataclass(frozen=True)
 class Measure:
-    """The comparison of results of one kind.
-
-    This class serves kinds without a random result: any column that differs by more than rounding is a fault. A kind
-    that measures something has a subclass, whose values are judged instead.
+    """The comparison of results of one kind; a row has None where it has no value.
 
     Attributes:
-        column: the measure.
+        value: the measure of a row. None: there is none to judge, and every column must agree but for rounding.
+        text: the joint value of several rows, as text.
         relative: whether changes are a part of the first value, rather than a difference.
         tested: whether changes over several repetitions are judged by the paired test of `statistics.judged`.
+        spread: the joint value of several repetitions with its ends; None: any change exceeds the spread.
+        doubt: why the value of a row must not be compared; None if it may.
+        obstacle: why two rows cannot be compared although data and source are the same; None if they can.
+        remarks: differences beside the settings and the source, which do not prevent the comparison.
     """
 
-    column: ClassVar[str] = ""
-    relative: ClassVar[bool] = True
-    tested: ClassVar[bool] = False
-
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-
-    def value(self, row: Row) -> float | None:
-        """Return the measure of a row; None where there is none."""
-        return row.get(self.column)
+    value: Callable[[Row], float | None] | None = None
+    text: Callable[[Sequence[Row]], str] = lambda rows: ""
+    relative: bool = True
+    tested: bool = False
+    spread: Callable[[Sequence[Row]], Spread] | None = None
+    doubt: Callable[[Row], str | None] = lambda row: None
+    obstacle: Callable[[Row, Row], str | None] = lambda first, second: None
+    remarks: Callable[[Row, Row], list[str]] = lambda first, second: []
 
     def change(self, first: Row, second: Row) -> float | None:
         """Return the change from the first row to the second, as a part of the first if `relative`; or None."""
-        if type(self) is Measure:
+        if self.value is None:
             return 0.0
         before, after = self.value(first), self.value(second)
         if before is None or after is None or (self.relative and before == 0):
             return None
         return after / before - 1 if self.relative else after - before
 
-    def doubt(self, row: Row) -> str | None:
-        """Return why the value of a row must not be compared; None if it may."""
-        return None
-
-    def obstacle(self, first: tuple[Row, Record], second: tuple[Row, Record]) -> str | None:
-        """Return why two rows cannot be compared although data and source are the same; None if they can."""
-        return None
-
-    def faults(self, first: Row, second: Row) -> list[str]:
-        """Return the columns in which rows differ that must agree, as texts; none of a measure that is judged."""
-        names = [name for name in trial_class(self.kind).columns if name not in UNCOMPARED]
-        return [
-            f"{name} is {first.get(name)} in A, {second.get(name)} in B"
-            for name in names
-            if type(self) is Measure and _differ(first.get(name), second.get(name))
-        ]
-
-    def remarks(self, first: Row, second: Row) -> list[str]:
-        """Return differences beside the settings and the source, which do not prevent the comparison."""
-        return []
-
-    def spread(self, rows: Sequence[Row]) -> Spread | None:
-        """Return the joint value of several repetitions with its spread; None without a spread."""
-        return None
-
-    def text(self, values: Sequence[float], rows: Sequence[Row]) -> str:
-        """Return the joint value of several repetitions as text."""
-        return ""
-
 
 def measure_of(trial: Trial) -> Measure:
     """Return the measure of a kind of trial: `measure` in compare.py beside its class, else that of exact results."""
     module = sibling(type(trial), "compare")
-    return module.measure if module is not None and module.measure.kind == trial.kind else Measure(trial.kind)
+    return Measure() if module is None else module.measure
 
 
-def _differ(first: Any, second: Any) -> bool:
-    if isinstance(first, float) and isinstance(second, float):
-        return not math.isclose(first, second, rel_tol=1e-6, abs_tol=1e-9)
-    return bool(first != second)
+def flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (dotted name, value) of nested settings."""
+    if name.endswith("options") and isinstance(value, list):
+        value = dict(value)
+    if not isinstance(value, dict):
+        yield name, value
+        return
+    for key, item in value.items():
+        yield from flat(item, f"{name}.{key}" if name else key)
+
+
+def difference(name: str, first: Any, second: Any) -> str:
+    """Return the name of a setting with both of its values."""
+    one, other = (f"a list of {len(value)}" if isinstance(value, list) else value for value in (first, second))
+    return f"{name} ({one} and {other})"

@@ -15,7 +15,7 @@ from harness.core.files import RECORD, checked_name, read_file, write_atomically
 from harness.core.records import Record, remove_record, verdict, write_record
 from harness.core.trial import AnyTrial
 from harness.planning.plan import FILE, Plan, Section
-from harness.reporting.compare.pairs import difference, flat
+from harness.reporting.compare.measure import difference, flat
 from harness.reporting.frame import CONFLICT, elsewhere, is_timed, machine_name, timing_machine
 from harness.reporting.written import refuse_links
 
@@ -89,8 +89,8 @@ def join_plans(plans: Mapping[Path, Plan]) -> Plan:
     trials = sorted((trial for _, trial in cells.values()), key=lambda trial: trial.order(rows, columns))
     published = first.published
     if published is not None:  # a run with --only has the numbers of its own rows
-        found = [plan.published.values for plan in plans.values() if plan.published is not None]
-        quoted = {row: numbers for values in found for row, numbers in values.items()}
+        tables = [plan.published.values for plan in plans.values() if plan.published is not None]
+        quoted = {row: numbers for values in tables for row, numbers in values.items()}
         published = published.model_copy(update={"values": quoted})
     return first.model_copy(
         update={
@@ -122,27 +122,25 @@ def _check_target(folder: Path, origins: Sequence[Path]) -> None:
 
 
 def _merge_suite(plan: Plan, origins: Sequence[Path], folder: Path) -> Merged:
-    found: dict[str, list[tuple[Path, Record]]] = {trial.id: [] for trial in plan.trials}
+    read: dict[str, list[tuple[Path, Record]]] = {trial.id: [] for trial in plan.trials}
     conflicts: list[str] = []
     remarks: list[str] = []
     for origin in origins:
         stored = read_records(origin, plan.trials)
         remarks += [f"{origin}: {why}" for why in stored.damaged.values()]
         for name, record in stored.records.items():
-            found[name].append((origin, record))
-    machine = timing_machine(record for records in found.values() for _, record in records)
+            read[name].append((origin, record))
+    machine = timing_machine(record for records in read.values() for _, record in records)
     chosen: list[tuple[Path, Record]] = []
-    for name, records in found.items():
-        here = [(origin, record) for origin, record in records if elsewhere(record, machine) is None]
-        for origin, record in records:
-            if (why := elsewhere(record, machine)) is not None:
-                remarks.append(f"{name} of {origin} is left out: {why}")
-        if here:
+    for name, records in read.items():
+        reasons = [elsewhere(record, machine) for _, record in records]
+        left_out = [(origin, why) for (origin, _), why in zip(records, reasons, strict=True) if why is not None]
+        remarks += [f"{name} of {origin} is left out: {why}" for origin, why in left_out]
+        if here := [entry for entry, why in zip(records, reasons, strict=True) if why is None]:
             chosen.append(_choose(name, here, conflicts, remarks))
-    known = {record.id: record for _, record in chosen}
-    for trial in plan.trials:
-        if trial.id in known and (contradiction := trial.outdated(known[trial.id], known)) is not None:
-            conflicts.append(f"{trial.id}: {contradiction}")
+    taken = {record.id: record for _, record in chosen}
+    outdated = [(trial.id, trial.outdated(taken[trial.id], taken)) for trial in plan.trials if trial.id in taken]
+    conflicts += [f"{name}: {contradiction}" for name, contradiction in outdated if contradiction is not None]
     _write(plan, origins, folder, chosen)
     return Merged(folder, tuple(origins), len(chosen), tuple(conflicts), tuple(remarks))
 
@@ -151,11 +149,9 @@ def _choose(
     name: str, records: Sequence[tuple[Path, Record]], conflicts: list[str], remarks: list[str]
 ) -> tuple[Path, Record]:
     """Return the first record that is ok, or else the first; contradictions are entered, and noted in the record."""
-    origin, record = next(((origin, record) for origin, record in records if verdict(record) == "ok"), records[0])
+    origin, record = next((entry for entry in records if verdict(entry[1]) == "ok"), records[0])
     differing = []
     for other_origin, other in records:
-        if other is record:
-            continue
         if verdict(other) != verdict(record):
             remarks.append(f"{name}: {verdict(record)} in {origin}, which is taken, {verdict(other)} in {other_origin}")
         elif record.status == "ok" and (measure := _contradiction(record, other)) is not None:

@@ -1,4 +1,4 @@
-"""The style of all figures, and their rendering: equal figures give equal bytes."""
+"""The style of all figures, the look of each row in them, and their rendering: equal figures give equal bytes."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import io
 import itertools
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import matplotlib
 import matplotlib.style
@@ -18,11 +20,23 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from PIL import Image
 
+if TYPE_CHECKING:
+    from harness.planning.plan import Plan
+
 INK = "#333333"
 PALE = "#d9d9d9"
+
+# Okabe & Ito's palette without its yellow, whose seven colours people with any common colour vision tell apart; then
+# colours as far as possible, in CIELAB, from all before them.
+COLOURS = (
+    *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#332288", "#7A9A01", "#661100"),
+    *("#9C755F", "#FF7F7F", "#882255", "#9467bd", "#70C1B3", "#5A5A5A", "#228833", "#A0522D", "#BB5566", "#C44E9F"),
+)
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 ROW_HEIGHT = 0.36  # inches, of a layer on a vertical axis
 NOTE_LINE, NOTE_CHARACTERS = 0.15, 15  # inches: height of a line of notes; characters in an inch
@@ -62,6 +76,37 @@ STYLE: dict[str, Any] = {
     "svg.hashsalt": "invertbench",  # ids of SVG elements are random without it
     "path.simplify": True,
 }
+
+
+@dataclass(frozen=True)
+class Look:
+    """The look of a row."""
+
+    colour: str
+    marker: str
+
+
+def looks(plan: Plan) -> dict[str, Look]:
+    """Return the look of each row: rows of one layer share its colour, and differ in their markers."""
+    layers = {layer.row: layer.layer for trial in plan.trials for layer in trial.layers_under_test}
+    families = list(dict.fromkeys(layers.get(row, row) for row in plan.rows))
+    members: Counter[str] = Counter()
+    chosen = {}
+    for row in plan.rows:
+        family = layers.get(row, row)
+        number = families.index(family)
+        turn = number + number // len(COLOURS) + members[family]
+        members[family] += 1
+        chosen[row] = Look(COLOURS[number % len(COLOURS)], MARKERS[turn % len(MARKERS)])
+    return chosen
+
+
+def row_handles(shown: Mapping[str, Look], **line: Any) -> list[Line2D]:
+    """Return an entry of a legend for each row."""
+    return [
+        Line2D([], [], color=look.colour, label=plain(row), **{"marker": look.marker} | line)
+        for row, look in shown.items()
+    ]
 
 
 @contextmanager

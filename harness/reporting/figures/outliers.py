@@ -24,6 +24,12 @@ def inner_range(values: Sequence[float]) -> tuple[float, float]:
     return (min(near), max(near)) if high - low > GAIN * (max(near) - min(near)) > 0 else (low, high)
 
 
+def padded(low: float, high: float, share: float) -> tuple[float, float]:
+    """Return limits of an axis with a share of their distance on either side, and some room where they are equal."""
+    pad = share * (high - low) or 0.05 * abs(high) or 1.0
+    return low - pad, high + pad
+
+
 def arrow(axes: Axes, place: float, text: str, colour: str, along: str, upward: bool, align: str = "center") -> None:
     """Draw an arrow at the edge of a panel for a value beyond it, with the value.
 

@@ -8,8 +8,10 @@ import hashlib
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 from urllib.parse import quote
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from PIL import Image
 
 from harness.core.archive import FILE as ARCHIVE
@@ -25,7 +27,6 @@ from harness.reporting.page.page_facts import (
     trial_rows,
     without_paths,
 )
-from harness.reporting.page.templating import rendered_template
 from harness.reporting.tables.cells import device_text
 from harness.reporting.tables.rendering import Table, one_line
 
@@ -38,6 +39,14 @@ DOWNLOADS = {
     ARCHIVE: "plan and records, from which the report can be made again",
 }
 RESERVED = ("answer", "trials", "origin", "numbers", "theme", "menu")  # ids of the page's own
+
+_ENVIRONMENT = Environment(
+    loader=PackageLoader("harness.reporting"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
 
 
 @dataclass(frozen=True)
@@ -88,6 +97,11 @@ def numbers(results: Results) -> dict[str, bytes]:
     frame = results.table
     frame = frame.assign(reason=frame["reason"].map(without_paths, na_action="ignore"))
     return {TABLE: csv_bytes(frame), SUMMARY: records_summary(results.plan, list(results.records.values()))}
+
+
+def rendered_template(name: str, **values: Any) -> str:
+    """Return a template with these values in it."""
+    return _ENVIRONMENT.get_template(name).render(**values)
 
 
 def page(

@@ -6,7 +6,7 @@ import gzip
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -96,19 +96,15 @@ def without_paths(text: str) -> str:
 
 def environment_rows(records: Sequence[Record]) -> list[tuple[str, str]]:
     """Return (name, value) of the environments in the records; where they differ, with the number of trials of each."""
+    environments = [_environment(record.environment) for record in records]
     rows = []
-    for name, value_of in _ENVIRONMENT.items():
-        counts: Counter[str] = Counter()
-        for record in records:
-            value = value_of(record.environment)
-            if value:
-                counts[value] += 1
+    for name in environments[0] if environments else ():
+        counts = Counter(environment[name] for environment in environments if environment[name])
         if len(counts) == 1:
             rows.append((name, next(iter(counts))))
         elif counts:
-            rows.append(
-                (name, "; ".join(f"{value} ({count} trial{'s' * (count > 1)})" for value, count in counts.items()))
-            )
+            texts = (f"{value} ({count} trial{'s' * (count > 1)})" for value, count in counts.items())
+            rows.append((name, "; ".join(texts)))
     started = sorted(record.started for record in records if record.started)
     if started:
         first, last = (text.replace("T", " ").replace("+00:00", " UTC") for text in (started[0], started[-1]))
@@ -119,57 +115,35 @@ def environment_rows(records: Sequence[Record]) -> list[tuple[str, str]]:
     return rows
 
 
-def _version(name: str) -> Callable[[Mapping[str, Any]], str | None]:
-    return lambda about: about.get("versions", {}).get(name)
-
-
-def _commit(about: Mapping[str, Any]) -> str | None:
-    git = about.get("git")
-    if not git:
-        return None
+def _environment(about: Mapping[str, Any]) -> dict[str, str]:
+    """Return the facts of an environment by name; a fact that it does not state is empty."""
+    versions, kernels, git = about.get("versions", {}), about.get("kernels", {}), about.get("git") or {}
     change = f", with changes (source/{git['diff']}.diff)" if git.get("diff") else ", other files than source changed"
-    return f"{git['commit']}{change if git.get('dirty') else ''}"
-
-
-def _kernels(about: Mapping[str, Any]) -> str | None:
-    kernels = about.get("kernels", {})
-    facts = [f"build {kernels['build']}"] if "build" in kernels else []
-    facts += [str(kernels[name]) for name in ("instructions", "reason") if kernels.get(name)]
+    build = [f"build {kernels['build']}"] if "build" in kernels else []
+    build += [str(kernels[name]) for name in ("instructions", "reason") if kernels.get(name)]
     backend = about.get("backend")
-    return f"{backend} ({', '.join(map(without_paths, facts))})" if backend and facts else backend
-
-
-def _gpu(about: Mapping[str, Any]) -> str | None:
-    gpu = about.get("cuda", {})
-    return ", ".join(f"{value}" if key == "name" else f"{key} {value}" for key, value in sorted(gpu.items())) or None
-
-
-def _text(name: str) -> Callable[[Mapping[str, Any]], str | None]:
-    def text(about: Mapping[str, Any]) -> str | None:
-        value = about.get(name)
-        if isinstance(value, bool):
-            return "on" if value else "off"
-        return None if value is None else str(value)
-
-    return text
-
-
-_ENVIRONMENT: dict[str, Callable[[Mapping[str, Any]], str | None]] = {
-    "commit": _commit,
-    "invertbench": _version("invertbench"),
-    "Python": _version("python"),
-    "PyTorch": _version("torch"),
-    "NumPy": _version("numpy"),
-    "processor": _text("cpu"),
-    "cores": _text("cores"),
-    "threads of a trial": _text("threads"),
-    "GPU": _gpu,
-    "layers run as": _kernels,
-    "instructions": _text("instructions"),
-    "float32 products": _text("matmul_precision"),
-    "deterministic algorithms": _text("deterministic_algorithms"),
-    "system": _text("platform"),
-}
+    gpu = (str(value) if key == "name" else f"{key} {value}" for key, value in sorted(about.get("cuda", {}).items()))
+    facts = {
+        "commit": f"{git['commit']}{change * bool(git.get('dirty'))}" if git else None,
+        "invertbench": versions.get("invertbench"),
+        "Python": versions.get("python"),
+        "PyTorch": versions.get("torch"),
+        "NumPy": versions.get("numpy"),
+        "processor": about.get("cpu"),
+        "cores": about.get("cores"),
+        "threads of a trial": about.get("threads"),
+        "GPU": ", ".join(gpu),
+        "layers run as": f"{backend} ({', '.join(map(without_paths, build))})" if backend and build else backend,
+        "instructions": about.get("instructions"),
+        "float32 products": about.get("matmul_precision"),
+        "deterministic algorithms": about.get("deterministic_algorithms"),
+        "system": about.get("platform"),
+    }
+    switches = {True: "on", False: "off"}
+    return {
+        name: "" if value is None else switches[value] if isinstance(value, bool) else str(value)
+        for name, value in facts.items()
+    }
 
 
 def rebuild_lines(plan: Plan, records: Sequence[Record]) -> list[str]:

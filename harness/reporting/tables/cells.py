@@ -1,16 +1,17 @@
-"""The texts of cells: a time, a count, a failure with a numbered remark."""
+"""The texts of cells: a time, a count, a failure with a numbered remark; and remarks on the kernels behind times."""
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping, Sequence
 
 import pandas as pd
 
+from harness.core.provenance.environment import NOT_ASKED
 from harness.core.run_options import NOT_FULLY_CHECKED, UNCHECKED
-from harness.reporting.frame import MISSING, Row
-from harness.reporting.tables.kernels import FALLBACK
+from harness.reporting.frame import MISSING, Results, Row
 
 EMPTY = "–"
+FALLBACK = "¶"  # after a time of plain PyTorch whose layer may have a kernel, which was not loaded
 
 OPERATIONS = {
     "forward": "forward",
@@ -36,6 +37,11 @@ class Notes:
     def numbered(self) -> tuple[str, ...]:
         """Return all remarks with their numbers."""
         return tuple(f"[{number}] {text}" for number, text in enumerate(self.texts, start=1))
+
+
+def grid(rows: Sequence[str], columns: Sequence[Mapping[str, str]]) -> tuple[tuple[str, ...], ...]:
+    """Return a line for each row: its label, and its cell of each column, or a dash."""
+    return tuple((row, *(cells.get(row, EMPTY) for cells in columns)) for row in rows)
 
 
 def layer_cell(row: str, frame: pd.DataFrame, notes: Notes) -> str:
@@ -90,3 +96,36 @@ def device_text(device: str, frame: pd.DataFrame) -> str:
 def threads_text(threads: int) -> str:
     """Return "1 thread"."""
     return f"{threads} thread{'s' if threads > 1 else ''}"
+
+
+def fallbacks(results: Results) -> dict[str, str]:
+    """Return trial id -> why the compiled kernels were not loaded, of the trials in which a layer asked for them."""
+    reasons = {}
+    for name, record in results.records.items():
+        reason = record.environment.get("kernels", {}).get("reason")
+        if record.environment.get("backend") == "torch" and reason not in (None, NOT_ASKED):
+            reasons[name] = reason
+    return reasons
+
+
+def kernel_remarks(results: Results, timed: pd.DataFrame) -> tuple[str, ...]:
+    """Return remarks below a table of these times: the layers with kernels, and the reason of a fallback."""
+    measured = timed.dropna(subset=["median_ms", "backend"])
+    reasons = fallbacks(results)
+    remarks = []
+    compiled = list(dict.fromkeys(measured.loc[measured["backend"] != "torch", "layer"]))
+    if compiled:
+        others = " the others are plain PyTorch" if (measured["backend"] == "torch").any() else ""
+        remarks.append(f"compiled kernels: {', '.join(compiled)}{';' * bool(others)}{others}")
+    elif len(measured):
+        remarks.append("every layer ran as plain PyTorch")
+    lacking = dict.fromkeys(reasons[name] for name in timed["id"] if name in reasons)
+    return (*remarks, *(f"{FALLBACK} plain PyTorch, as there were no compiled kernels: {why}" for why in lacking))
+
+
+def fallback_note(results: Results, kind: str) -> tuple[str, ...]:
+    """Return a remark on seconds of trials of a kind that ran without the compiled kernels; none where all had them."""
+    reasons = fallbacks(results)
+    own = results.frame.loc[results.frame["kind"] == kind, "id"]
+    lacking = dict.fromkeys(reasons[name] for name in own if name in reasons)
+    return tuple(f"seconds of plain PyTorch, as there were no compiled kernels: {why}" for why in lacking)

@@ -1,3 +1,4 @@
+import copy
 import math
 
 import pytest
@@ -5,10 +6,13 @@ import pytest
 from harness.cli.parser import main
 from harness.core.errors import UserError
 from harness.core.records import blank_record, write_record
-from harness.kinds.density.trial import DensityTrial
+from harness.core.settings import LayerRef
+from harness.kinds.conformance.trial import ConformanceTrial
+from harness.planning.plan import Plan
 from harness.reporting.compare.comparison import Thresholds, compare, comparison_tables
 from harness.reporting.compare.pairs import Place
 
+LAYER = LayerRef(row="x", layer="conv1x1")
 SOURCES = {"flows/glow.py": "1", "layers/conv1x1.py": "2"}
 ROWS = ("conv1x1", "my_layer & co", "<script>")
 
@@ -86,33 +90,19 @@ def test_from_eight_seeds_on_the_corrected_paired_test_decides(many_seeds, runs)
     assert judged.verdict == "not significant"
 
 
-def test_different_data_are_not_comparable(many_seeds, runs, capsys):
-    plan, _ = first = many_seeds(3)
-    trials = []
-    records = []
-    for trial, record in zip(plan.trials, many_seeds(3)[1], strict=True):
-        fields = trial.model_dump()
-        if trial.data.label == "digits":
-            fields["data"]["checksum"] = "abc"
-        trials.append(DensityTrial.model_validate(fields))
-        records.append(record)
-        record.id, record.trial = trials[-1].id, trials[-1].model_dump(mode="json")
-    folders = runs(first, (plan.model_copy(update={"trials": tuple(trials)}), records))
+def test_different_data_are_not_comparable(many_seeds, runs, replanned, capsys):
+    checksums = {"digits": "abc", "waveforms": None}
+    changed = replanned(many_seeds(3), lambda trial: {"data.checksum": checksums[trial.data.label]})
+    folders = runs(many_seeds(3), changed)
     by_place = verdicts(folders)
     assert {by_place["digits", row] for row in ROWS} == {"not comparable"}
     assert {by_place["waveforms", row] for row in ROWS} == {"same"}
     assert code_of(folders) == 0 and "data differ: data.checksum (None and abc)" in capsys.readouterr().out
 
 
-def test_runs_with_different_settings_are_compared(many_seeds, runs, capsys):
-    plan, records = moved(many_seeds(3), 0.05)
-    trials = []
-    for trial, record in zip(plan.trials, records, strict=True):
-        trials.append(
-            DensityTrial.model_validate(trial.model_dump() | {"training": trial.training.model_dump() | {"steps": 9}})
-        )
-        record.id, record.trial = trials[-1].id, trials[-1].model_dump(mode="json")
-    folders = runs(many_seeds(3), (plan.model_copy(update={"trials": tuple(trials)}), records))
+def test_runs_with_different_settings_are_compared(many_seeds, runs, replanned, capsys):
+    changed = replanned(moved(many_seeds(3), 0.05), lambda trial: {"training.steps": 9})
+    folders = runs(many_seeds(3), changed)
     assert verdicts(folders)["digits", ROWS[1]] == "worse"
     assert code_of(folders) == 1 and "settings: training.steps (40 and 9)" in capsys.readouterr().out
 
@@ -169,15 +159,9 @@ def slower(run, factor, row=ROWS[1], operation="forward"):
     return plan, records
 
 
-def of_machine(run, name):
-    for record in run[1]:
-        record.environment["cpu"] = name
-    return run
-
-
 def test_times_differ_only_beyond_threshold_and_spread(runtime_run, runs, capsys):
     plan, records = runtime_run
-    copies = [record.__class__(**{**vars(record), "rows": [dict(line) for line in record.rows]}) for record in records]
+    copies = copy.deepcopy(records)
     folders = runs((plan, records), slower((plan, copies), 1.2))
     by_place = verdicts(folders)
     place = ("spatial, 3×16×16, batch 4, forward", ROWS[1])
@@ -193,17 +177,32 @@ def test_times_differ_only_beyond_threshold_and_spread(runtime_run, runs, capsys
 
 
 def test_times_of_two_machines_are_not_comparable(runtime_run, runs, capsys):
-    plan, records = of_machine(runtime_run, "One")
-    copies = [record.__class__(**{**vars(record), "environment": {"cpu": "Two"}}) for record in records]
+    plan, records = runtime_run
+    copies = copy.deepcopy(records)
+    for here, there in zip(records, copies, strict=True):
+        here.environment["cpu"], there.environment["cpu"] = "One", "Two"
     folders = runs((plan, records), (plan, copies))
     assert set(verdicts(folders).values()) == {"not comparable"} and code_of(folders) == 2
     text = capsys.readouterr().out
     assert "times of different machines: One" in text and "processor: One in A, Two in B" in text
 
 
+def test_every_row_of_a_trial_without_a_measure_must_agree(runs):
+    """A conformance trial has a row for random and one for trained weights."""
+    trial = ConformanceTrial(suite="c", profile="quick", label="2x4x4", layer=LAYER, shape=(2, 4, 4))
+    record = blank_record(trial, "ok", None)
+    record.rows = [case | {"inverse_error": 1e-6} for case in trial.cases]
+    other = copy.deepcopy(record)
+    other.rows[0]["inverse_error"] = 1e-5
+    about = {"suite": "c", "title": "C", "question": "", "profile": "quick", "device": "cpu", "rows": ("x",)}
+    plan = Plan(kind="conformance", columns=(trial.column,), trials=(trial,), **about)
+    found = compare(*runs((plan, [record]), (plan, [other])), Thresholds())
+    assert [place.verdict for place in found.places.values()] == ["worse", "same"]
+
+
 def test_parameter_counts_are_compared(parameters_run, runs):
     plan, records = parameters_run
-    copies = [record.__class__(**{**vars(record), "rows": [dict(line) for line in record.rows]}) for record in records]
+    copies = copy.deepcopy(records)
     copies[0].rows[0]["parameters"] = 2000
     by_place = verdicts(runs((plan, records), (plan, copies)))
     assert by_place.pop(("mimic, width 16", ROWS[0])) == "worse" and set(by_place.values()) == {"same"}

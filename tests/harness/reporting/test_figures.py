@@ -15,10 +15,9 @@ from harness.kinds.density.figures import likelihood, maps, ranking, samples
 from harness.kinds.density.figures.samples import mosaic
 from harness.kinds.density.figures.training import average, limits
 from harness.kinds.runtime.figures.sweeps import sweep_figures, varying
-from harness.reporting.figures.figure_style import panels, side_legend, style
+from harness.reporting.figures.figure_style import COLOURS, MARKERS, looks, panels, side_legend, style
 from harness.reporting.figures.figures import drawn, image_files
 from harness.reporting.figures.labels import Label, label_points
-from harness.reporting.figures.looks import COLOURS, MARKERS, looks
 from harness.reporting.figures.outliers import inner_range
 from harness.reporting.frame import Results
 
@@ -85,10 +84,6 @@ def test_runtime_curves_are_medians_and_include_the_copy(runtime_run):
     assert [axes.get_yscale() for axes in curves_by_suffix["-conv1x1"].axes] == ["log"] * 3
 
 
-def test_a_parameters_suite_has_no_figure(parameters_run, tmp_path):
-    assert image_files(drawn([Results.of(*parameters_run, tmp_path)])[0]) == {}
-
-
 def test_the_likelihood_figure_shows_every_seed_and_failed_rows(density_run):
     plan, records = density_run
     records[2].status, records[2].rows = "diverged", []
@@ -104,15 +99,14 @@ def test_the_likelihood_figure_shows_every_seed_and_failed_rows(density_run):
     assert "bits/dim" in digits.get_xlabel() and "nats/dim" in figure.axes[1].get_xlabel()
 
 
-def test_the_likelihood_figure_explains_its_bars_and_marks(density_run):
+def test_the_likelihood_figure_explains_its_bars_and_marks(density_run, one_seed):
     plan, records = density_run
     several = likelihood.figures(Results.of(plan, records))["likelihood"]
     bars, dots, tuning = several.get_supxlabel().split("\n")
     assert (bars, dots) == ("bars over seeds: lowest, highest", "small dots: single seeds")
     assert tuning == "Validation chose each layer's settings among 4 candidates."
     records[0].rows[0] |= {"standard_error": 0.35, "best_step": 40, "stopped_early": False}
-    trials = tuple(trial for trial in plan.trials if getattr(trial, "seed", 0) == 0)
-    single = likelihood.figures(Results.of(plan.model_copy(update={"trials": trials}), records))["likelihood"]
+    single = likelihood.figures(Results.of(*one_seed((plan, records))))["likelihood"]
     bars, mark, _ = single.get_supxlabel().split("\n")
     assert bars == "bars: ± standard error over test examples, of one seed" and mark.startswith("‡ still improving")
     [reach] = single.axes[0].collections[0].get_segments()
@@ -263,18 +257,11 @@ def test_missing_sample_files_have_no_figure(density_files):
     assert all(density_files.records[trial].arrays for trial in density_files.of_kind("density")["id"])
 
 
-def test_data_sets_whose_labels_are_alike_have_figures_of_their_own(density_run, write_run):
-    plan, records = density_run
+def test_data_sets_whose_labels_are_alike_have_figures_of_their_own(many_seeds, replanned, write_run):
     labels = {"digits": "a b", "waveforms": "a-b"}
-    trials, renamed = [], []
-    for trial, record in zip(plan.trials, records, strict=True):
-        if trial.kind == "density":
-            data = trial.data.model_dump() | {"label": labels[trial.data.label]}
-            trials.append(type(trial).model_validate(trial.model_dump() | {"data": data}))
-            about = trials[-1].model_dump(mode="json")
-            renamed.append(replace(record, id=trials[-1].id, trial=about))
-    plan = plan.model_copy(update={"columns": tuple(labels.values()), "trials": tuple(trials)})
-    results = Results.read(write_run(plan, renamed))
+    columns = tuple(labels.values())
+    run = replanned(many_seeds(1), lambda trial: {"data.label": labels[trial.data.label]}, columns=columns)
+    results = Results.read(write_run(*run))
     for module in (samples, maps):
         first, second = module.figures(results)
         assert second.endswith("-a-b") and first.startswith(f"{second}-") and first not in second

@@ -174,22 +174,16 @@ def test_times_of_different_machines_in_one_folder_are_not_pooled(density_run):
         ({"profile": "paper"}, "is of profile quick, .* of paper: not one table"),
     ],
 )
-def test_runs_that_cannot_share_a_table_are_refused(machines, density_run, tmp_path, change, words):
-    plan, _ = density_run
-    trials = tuple(type(trial).model_validate(trial.model_dump() | change) for trial in plan.trials)
-    made = plan.model_copy(update=change | {"trials": trials})
+def test_runs_that_cannot_share_a_table_are_refused(machines, density_run, replanned, tmp_path, change, words):
+    made, _ = replanned(density_run, lambda trial: change, **change)
     first, second = machines("one", density), machines("two", density, made=made)
     with pytest.raises(UserError, match=words):
         merge([first, second], tmp_path / "merged")
     assert not (tmp_path / "merged").exists()
 
 
-def test_one_cell_under_two_settings_is_refused(machines, density_run, tmp_path):
-    plan, _ = density_run
-    trial = plan.trials[0]
-    fields = {name: getattr(trial, name) for name in type(trial).model_fields}
-    changed_trial = DensityTrial(**fields | {"training": trial.training.model_copy(update={"steps": 7})})
-    changed = plan.model_copy(update={"trials": (changed_trial, *plan.trials[1:])})
+def test_one_cell_under_two_settings_is_refused(machines, density_run, replanned, tmp_path):
+    changed, _ = replanned(density_run, lambda trial: {"training.steps": 7} if trial.kind == "density" else {})
     first, second = machines("one", density), machines("two", density, made=changed)
     with pytest.raises(UserError, match=r"differ in training.steps \(40 and 7\)"):
         merge([first, second], tmp_path / "merged")

@@ -141,6 +141,8 @@ def test_every_planned_trial_is_listed_with_its_outcome(density_run, write_run):
     rows = trial_rows(Results.of(plan, records[:-3]))
     assert [row.id for row in rows] == [trial.id for trial in plan.trials]
     assert [row.cells[4] for row in rows] == ["audit failed", "diverged"] + ["ok"] * 15 + ["missing"] * 3
+    assert rows[0].cells[:4] == ("density", "digits", "conv1x1", "seed 0")
+    assert len(trial_columns(plan)) == len(rows[0].cells) == len(rows[-1].cells)
     assert rows[0].cells[5:10] == ("failed", "1", "–", "3.2", "3 of 4") and not rows[0].good
     assert rows[0].reasons[0].startswith("level0/step0/layer: log-det") and "beyond 4096" in rows[0].reasons[1]
     assert rows[1].reasons == ("not finite at step 3",)
@@ -255,6 +257,7 @@ def test_a_section_may_have_any_heading_facts_tables_and_figures(density_run, tm
     assert [item["href"] for tag, item in parts.tags if tag == "a"][:3] == [f"#{name}" for name in anchors_found[:3]]
     words = " ".join(parts.text)
     assert "as <i> said" in words and "<b>1</b>" in words and "of …/y" in words
+    assert anchors([PageSection("()"), PageSection("–")]) == ["section", "section-2"]
     assert "<strong>2</strong>" in text and text.count("<strong>") == 1
     assert [item["alt"] for tag, item in parts.tags if tag == "img"] == [figure.alt for figure in figures]
 
@@ -267,29 +270,14 @@ def test_leading_figures_come_first_and_what_is_no_main_table_is_folded(density_
     assert [table.name for table in made[1].tables] == ["made_up-likelihood"] and len(made[2].tables) == 4
 
 
-def test_anchors_are_unique():
-    assert anchors([PageSection("()"), PageSection("–")]) == ["section", "section-2"]
-
-
-def test_trials_are_listed_with_kind_dataset_layer_and_seed(density_run):
-    plan, records = density_run
-    rows = trial_rows(Results.of(plan, records))
-    assert len(trial_columns(plan)) == len(rows[0].cells) == len(rows[-1].cells)
-    assert rows[0].cells[:5] == ("density", "digits", "conv1x1", "seed 0", "ok")
-
-
-def test_requested_tables_and_figures_are_on_the_page(density_run, write_run, tmp_path):
-    bench = {"group": "g", "name": "n", "fullname": "n", "stats": {"median": 1e-3, "iqr": 1e-5, "rounds": 5}}
-    saved = {"machine_info": {}, "commit_info": {}, "datetime": "2026-01-01T00:00:00", "benchmarks": [bench]}
-    file = tmp_path / "saved.json"
-    file.write_text(json.dumps(saved))
+def test_requested_tables_and_all_figures_are_on_the_page(density_run, write_run):
     folder = write_run(*density_run)
-    report = write_report(folder, ["steps", "width"], [file])
+    report = write_report(folder, ["steps", "width"])
     text = (folder / "index.html").read_text(encoding="utf-8")
     words = " ".join(Parts(text).text)
-    assert "At equal training steps" in words and "At equal coupling width" in words and "Benchmarks" in words
+    assert "At equal training steps" in words and "At equal coupling width" in words
     names = [path.rpartition("/")[2].removesuffix(".png") for path in report.files if path.endswith(".png")]
-    assert names[:4] == ["ranking", "likelihood", "pareto", "cost"] and names[-1] == "benchmarks"
+    assert names[:4] == ["ranking", "likelihood", "pareto", "cost"]
     assert names[5:7] == ["samples-digits", "samples-waveforms"]
     images = {image["alt"]: shown(image) for tag, image in Parts(text).tags if tag == "img"}
     for name in names:

@@ -9,8 +9,7 @@ from matplotlib.lines import Line2D
 
 from harness.kinds.density.curves import average, curve, trained
 from harness.kinds.density.likelihoods import UNITS
-from harness.reporting.figures.figure_style import INK, panels, plain
-from harness.reporting.figures.looks import COLOURS
+from harness.reporting.figures.figure_style import COLOURS, INK, panels, plain
 from harness.reporting.frame import Results
 
 HEADING = "Claimed and true likelihood"

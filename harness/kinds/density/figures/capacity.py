@@ -11,12 +11,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from harness.core.settings import FlowSettings
-from harness.kinds.density.leads import control_of, leads
 from harness.kinds.density.likelihoods import IMPROVING, UNITS, density, interval_texts, units
+from harness.kinds.density.tables.differences import control_of, leads
 from harness.kinds.density.trial import DensityTrial
 from harness.kinds.density.tuning.searches import tuning_text
-from harness.reporting.figures.figure_style import INK, footnotes, panels, plain, side_legend
-from harness.reporting.figures.looks import Look, looks
+from harness.reporting.figures.figure_style import INK, Look, footnotes, looks, panels, plain, row_handles, side_legend
 from harness.reporting.frame import Results
 from harness.reporting.statistics.statistics import Difference
 
@@ -64,11 +63,9 @@ def figures(results: Results) -> dict[str, Figure]:
         _draw(axes, panel, chosen, found)
         first = next(iter(panel.columns.values()))
         axes.set_ylabel(f"lead, {UNITS[units(results)[first]]} (higher is better)")
-    handles = [
-        Line2D([], [], color=look.colour, marker=look.marker, markersize=5, label=plain(row))
-        for row, look in chosen.items()
-    ]
-    side_legend(figure, [*handles, Line2D([], [], color=INK, linewidth=1, label=plain(control))])
+    side_legend(
+        figure, [*row_handles(chosen, markersize=5), Line2D([], [], color=INK, linewidth=1, label=plain(control))]
+    )
     notes = [f"lead: negative log-likelihood of {control} minus that of the layer, by paired seeds"]
     notes += interval_texts(difference for own in found.values() for difference in own.values())
     if density(results)["improving"].any():

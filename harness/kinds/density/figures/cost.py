@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from harness.reporting.figures.figure_style import ROW_HEIGHT, layer_axis, logarithmic, panels, plain
-from harness.reporting.figures.looks import COLOURS, MARKERS
+from harness.reporting.figures.figure_style import COLOURS, MARKERS, ROW_HEIGHT, layer_axis, logarithmic, panels, plain
 from harness.reporting.frame import Results, groups_of
 from harness.reporting.tables.cells import OPERATIONS, shape_text
 

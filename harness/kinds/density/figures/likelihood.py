@@ -10,9 +10,8 @@ from matplotlib.ticker import MaxNLocator
 
 from harness.kinds.density.likelihoods import IMPROVING, UNITS, bars_texts, density, of_column, standard_error, units
 from harness.kinds.density.tuning.searches import tuning_text
-from harness.reporting.figures.figure_style import ROW_HEIGHT, footnotes, layer_axis, panels, plain, value_above
-from harness.reporting.figures.looks import looks
-from harness.reporting.figures.outliers import arrow, inner_range
+from harness.reporting.figures.figure_style import ROW_HEIGHT, footnotes, layer_axis, looks, panels, plain, value_above
+from harness.reporting.figures.outliers import arrow, inner_range, padded
 from harness.reporting.frame import Results
 from harness.reporting.statistics.statistics import Estimate, estimate
 
@@ -79,5 +78,4 @@ def limits(known: pd.DataFrame) -> tuple[float, float]:
     near = known["layer"].map(means).between(low, high)
     errors = known["standard_error"].where(known.groupby("layer")["value"].transform("size") == 1, 0.0).fillna(0.0)
     low, high = ((known["value"] + sign * errors)[near].agg(end) for sign, end in ((-1, "min"), (1, "max")))
-    pad = 0.12 * (high - low) or 0.05 * abs(high) or 1.0
-    return float(low - pad), float(high + pad)
+    return padded(float(low), float(high), 0.12)

@@ -11,8 +11,7 @@ from matplotlib.figure import Figure
 from harness.core.files import distinct_slugs
 from harness.core.records import MAP
 from harness.kinds.density.figures.samples import arrays_of
-from harness.reporting.figures.figure_style import panels, plain
-from harness.reporting.figures.looks import COLOURS
+from harness.reporting.figures.figure_style import COLOURS, panels, plain
 from harness.reporting.frame import Results
 
 HEADING = "Matrices of trained layers"

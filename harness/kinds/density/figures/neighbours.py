@@ -8,16 +8,14 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from harness.core.files import distinct_slugs
-from harness.kinds.density.figures.samples import arrays_of, shades, tiled
-from harness.reporting.figures.figure_style import INK, panels, plain
-from harness.reporting.figures.looks import COLOURS
+from harness.kinds.density.figures.samples import WAVES, arrays_of, draw_wave, shades, tiled, wave_axes
+from harness.reporting.figures.figure_style import COLOURS, INK, panels, plain
 from harness.reporting.frame import Results
 
 HEADING = "Nearest training examples"
 ORDER = 8
 
 ACROSS, DOWN = 8, 3  # pairs of images in a panel
-WAVES = 3  # pairs of sequences in a panel
 ARRAYS = tuple(f"{name}{part}" for name in ("data", "samples") for part in ("", "_neighbours", "_neighbour_distance"))
 
 Pairs = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -89,9 +87,6 @@ def wave_figure(blocks: Sequence[tuple[str, Pairs]]) -> Figure:
                 for values, colour, width in ((near, INK, 2.0), (waves, COLOURS[channel % len(COLOURS)], 1.0)):
                     line = ((values - low) / span)[number, channel]
                     opacity = 0.3 if values is near else 1.0
-                    axes.plot(np.clip(line, -0.15, 1.15) - 1.35 * number, color=colour, linewidth=width, alpha=opacity)
-        axes.set_ylim(-1.35 * (WAVES - 1) - 0.2, 1.2)
-        axes.set_yticks([])
-        axes.grid(visible=False)
-        axes.set_xlabel("time step")
+                    draw_wave(axes, line, number, color=colour, linewidth=width, alpha=opacity)
+        wave_axes(axes)
     return figure

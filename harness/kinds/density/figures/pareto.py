@@ -14,12 +14,11 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from harness.kinds.density.likelihoods import UNITS, bars_texts
 from harness.kinds.density.models import Field, Model, fields
 from harness.kinds.density.tuning.searches import tuning_text
-from harness.reporting.figures.figure_style import INK, footnotes, panels, plain
+from harness.reporting.figures.figure_style import INK, Look, footnotes, looks, panels, plain
 from harness.reporting.figures.labels import Label, label_points
-from harness.reporting.figures.looks import Look, looks
 from harness.reporting.figures.outliers import arrow, inner_range
 from harness.reporting.frame import Results
-from harness.reporting.tables.kernels import fallback_note
+from harness.reporting.tables.cells import fallback_note
 
 HEADING = "Likelihood against cost"
 ORDER = 2

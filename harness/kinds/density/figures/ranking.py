@@ -12,13 +12,14 @@ from harness.reporting.figures.figure_style import (
     INK,
     PALE,
     ROW_HEIGHT,
+    Look,
     footnotes,
     layer_axis,
+    looks,
     panels,
     plain,
     value_above,
 )
-from harness.reporting.figures.looks import Look, looks
 from harness.reporting.figures.outliers import arrow, inner_range
 from harness.reporting.frame import Results
 

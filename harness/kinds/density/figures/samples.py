@@ -18,8 +18,7 @@ from harness.core.records import MAP
 from harness.core.third_party import is_third_party
 from harness.kinds.density.likelihoods import UNITS, density
 from harness.kinds.density.trial import DensityTrial
-from harness.reporting.figures.figure_style import INK, panels, plain
-from harness.reporting.figures.looks import COLOURS
+from harness.reporting.figures.figure_style import COLOURS, INK, panels, plain
 from harness.reporting.frame import Results, Row, rows_of
 
 HEADING = "Samples"
@@ -174,8 +173,10 @@ def wave_figure(blocks: Sequence[Block], names: Sequence[str] = ()) -> Figure:
     span = np.maximum(data.max(axis=(0, 2), keepdims=True) - low, 1)
     for axes, block in zip(grid, blocks, strict=True):
         name_panel(axes, block)
-        draw_waves(axes, (block.events[:WAVES] - low) / span)
-        axes.set_xlabel("time step")
+        for number, wave in enumerate((block.events[:WAVES] - low) / span):
+            for channel, values in enumerate(wave):
+                draw_wave(axes, values, number, color=COLOURS[channel % len(COLOURS)], linewidth=1)
+        wave_axes(axes)
     for axes in grid[::3]:
         axes.set_ylabel("scaled to the data's range")
     known = list(names) or [f"channel {number}" for number in range(1, data.shape[1] + 1)]
@@ -183,13 +184,14 @@ def wave_figure(blocks: Sequence[Block], names: Sequence[str] = ()) -> Figure:
     return figure
 
 
-def draw_waves(axes: Axes, waves: np.ndarray) -> None:
-    """Draw sequences (N, C, T) in units of the data's range, the first on top, a colour per channel."""
-    for number, wave in enumerate(waves):
-        for channel, values in enumerate(wave):
-            # A sample far outside the range would cross its neighbours.
-            shifted = np.clip(values, -0.15, 1.15) - 1.35 * number
-            axes.plot(shifted, color=COLOURS[channel % len(COLOURS)], linewidth=1)
+def draw_wave(axes: Axes, values: np.ndarray, number: int, **look: Any) -> None:
+    """Draw a channel in units of the data's range; a sample far outside the range would cross its neighbours."""
+    axes.plot(np.clip(values, -0.15, 1.15) - 1.35 * number, **look)
+
+
+def wave_axes(axes: Axes) -> None:
+    """Set limits for WAVES sequences, and a horizontal axis alone."""
+    axes.set_xlabel("time step")
     axes.set_ylim(-1.35 * (WAVES - 1) - 0.2, 1.2)
     axes.set_yticks([])
     axes.grid(visible=False)

@@ -6,8 +6,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from harness.kinds.density.curves import curve, trained
-from harness.reporting.figures.figure_style import INK, panels, plain
-from harness.reporting.figures.looks import looks
+from harness.reporting.figures.figure_style import INK, looks, panels, plain, row_handles
 from harness.reporting.frame import Results, rows_of
 
 HEADING = "Smallest singular value"
@@ -47,7 +46,7 @@ def figures(results: Results) -> dict[str, Figure]:
         axes.set_title(plain(column))
         axes.set_xlabel("training step")
     figure.supylabel("smallest singular value of any layer", fontsize=9, color=INK)
-    handles = [Line2D([], [], color=look.colour, label=plain(row)) for row, look in shown.items()]
+    handles = row_handles(shown, marker="")
     crossing = "a step before crossed a singular matrix"
     handles.append(Line2D([], [], color=INK, linestyle="none", marker="o", label=crossing))
     figure.legend(handles=handles, loc="outside lower center", ncols=2)

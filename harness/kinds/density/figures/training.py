@@ -10,9 +10,8 @@ from matplotlib.lines import Line2D
 
 from harness.kinds.density.curves import Curve, average, curve, trained
 from harness.kinds.density.likelihoods import UNITS, units
-from harness.reporting.figures.figure_style import INK, footnotes, panels, plain, side_legend
-from harness.reporting.figures.looks import looks
-from harness.reporting.figures.outliers import inner_range
+from harness.reporting.figures.figure_style import INK, footnotes, looks, panels, plain, row_handles, side_legend
+from harness.reporting.figures.outliers import inner_range, padded
 from harness.reporting.frame import Results
 
 HEADING = "Training curves"
@@ -68,10 +67,7 @@ def figures(results: Results) -> dict[str, Figure]:
         axes.set_xlabel("training step")
         axes.set_ylabel(UNITS[units(results)[column]])
     handles = [
-        Line2D([], [], color=look.colour, marker=look.marker, linewidth=2, label=plain(row))
-        for row, look in chosen.items()
-    ]
-    handles += [
+        *row_handles(chosen, linewidth=2),
         Line2D([], [], color=INK, linewidth=2, label="validation"),
         Line2D([], [], color=INK, linewidth=1.2, linestyle=":", label="training batches"),
     ]
@@ -85,6 +81,4 @@ def limits(curves: Sequence[Curve]) -> tuple[float, float]:
     last = max(step for points in curves for step, _ in points)
     values = [value for points in curves for step, value in points if step >= SETTLED * last]
     values = values or [value for points in curves for _, value in points]
-    low, high = min(values), max(values)
-    pad = 0.06 * (high - low) or 0.05 * abs(high) or 1.0
-    return low - pad, high + pad
+    return padded(min(values), max(values), 0.06)

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from harness.kinds.density.likelihoods import UNITS, units
-from harness.reporting.figures.figure_style import footnotes, panels, plain, side_legend
-from harness.reporting.figures.looks import looks
+from harness.reporting.figures.figure_style import footnotes, looks, panels, plain, row_handles, side_legend
+from harness.reporting.figures.outliers import padded
 from harness.reporting.frame import MISSING, Results, groups_of
 from harness.reporting.statistics.expected_best import ExpectedBest, expected_best
 
@@ -48,12 +47,8 @@ def figures(results: Results) -> dict[str, Figure]:
         axes.set_title(plain(column))
         axes.set_xlabel("candidates")
         axes.set_ylabel(UNITS[units(results)[column]])
-    handles = [
-        Line2D([], [], color=look.colour, marker=look.marker, markersize=4, label=plain(row))
-        for row, look in shown.items()
-        if any(row in curves[column] for column in columns)
-    ]
-    side_legend(figure, handles)
+    drawn = {row: look for row, look in shown.items() if any(row in curves[column] for column in columns)}
+    side_legend(figure, row_handles(drawn, markersize=4))
     notes = ["expected lowest validation value of that many candidates"]
     notes += ["band: 95 % bootstrap interval over candidates"]
     notes += ["a failed candidate counts as the highest value of its layer on the data set"] if failed else []
@@ -70,8 +65,7 @@ def limits(shown: Sequence[ExpectedBest]) -> tuple[float, float]:
     first = max(found.mean[0] for found in shown)
     middle = max(found.mean[len(found.mean) // 2] for found in shown)
     high = min(first, low + STEEP * (middle - low))
-    pad = 0.06 * (high - low) or 0.05 * abs(high) or 1.0
-    return low - pad, high + pad
+    return padded(low, high, 0.06)
 
 
 def outcomes(candidates: pd.DataFrame) -> tuple[list[float], int]:

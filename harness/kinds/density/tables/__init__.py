@@ -5,10 +5,9 @@ from __future__ import annotations
 from harness.kinds.density.likelihoods import UNITS, ranking
 from harness.kinds.density.tables.choices import choices_table
 from harness.kinds.density.tables.cost import cost_table
-from harness.kinds.density.tables.differences import differences_table
+from harness.kinds.density.tables.differences import differences_table, leads_table
 from harness.kinds.density.tables.events import events_table
 from harness.kinds.density.tables.fidelity import fidelity_table
-from harness.kinds.density.tables.leads import leads_table
 from harness.kinds.density.tables.likelihoods import likelihoods_table, published_table
 from harness.reporting.frame import Results
 from harness.reporting.tables.rendering import Table

@@ -6,8 +6,16 @@ from typing import Any
 
 from harness.kinds.runtime.trial import RuntimeTrial
 from harness.reporting.frame import Results, Row, rows_of
-from harness.reporting.tables.cells import EMPTY, OPERATIONS, Notes, device_text, threads_text, time_cell
-from harness.reporting.tables.kernels import fallbacks, kernel_remarks
+from harness.reporting.tables.cells import (
+    OPERATIONS,
+    Notes,
+    device_text,
+    fallbacks,
+    grid,
+    kernel_remarks,
+    threads_text,
+    time_cell,
+)
 from harness.reporting.tables.rendering import Table
 
 
@@ -23,7 +31,7 @@ def cost_table(results: Results) -> Table | None:
     )
     timed = results.of_kind("runtime")
     remarks = (*notes.numbered(), *(kernel_remarks(results, timed) if len(timed) else ()))
-    rows = tuple((row, *(cells.get(row, EMPTY) for _, cells in columns)) for row in plan.rows)
+    rows = grid(plan.rows, [cells for _, cells in columns])
     header = ("layer", *(head for head, _ in columns))
     return Table(f"{plan.suite}-cost", caption, header, rows, remarks, detail=True)
 

@@ -1,33 +1,53 @@
-"""The paired differences below a density table: each layer's distance from the lowest mean, seed by seed."""
+"""Paired differences below a density table: from the lowest mean, from two 1x1 convolutions, and on to the oracle."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from harness.kinds.density.likelihoods import Ranking, interval_kind
+from harness.kinds.density.likelihoods import (
+    UNITS,
+    Ranking,
+    by_seed,
+    competes,
+    density,
+    interval_kind,
+    of_column,
+    oracles,
+    ranking,
+    units,
+)
+from harness.kinds.density.trial import DensityTrial
 from harness.kinds.density.tuning.searches import tuning_text
 from harness.reporting.frame import Results
-from harness.reporting.statistics.statistics import LEAST_SEEDS
-from harness.reporting.tables.cells import EMPTY
+from harness.reporting.statistics.statistics import LEAST_SEEDS, Difference, estimate
+from harness.reporting.tables.cells import EMPTY, grid
 from harness.reporting.tables.rendering import Table
+
+if TYPE_CHECKING:
+    from harness.planning.plan import Plan
 
 BEST = "lowest mean"
 
 
 def differences_table(results: Results, rankings: Mapping[str, Ranking]) -> Table | None:
     """Return a row per layer, a column per data set; None where no two ranked rows share two seeds."""
-    competing = {
-        label: found
-        for label, found in rankings.items()
-        if any(difference.estimate.low is not None for difference in found.differences.values())
+    competitions = {
+        label: competition
+        for label, competition in rankings.items()
+        if any(difference.estimate.low is not None for difference in competition.differences.values())
     }
-    if not competing:
+    if not competitions:
         return None
-    differences = [difference for found in competing.values() for difference in found.differences.values()]
+    differences = [
+        difference for competition in competitions.values() for difference in competition.differences.values()
+    ]
     tests = any(difference.p is not None for difference in differences)
     kind = interval_kind(differences)
     brackets = f" [{kind} 95 % interval]" if kind else ", too few for an interval,"
-    rows = tuple((row, *(_cell(found, row) for found in competing.values())) for row in results.plan.rows)
+    rows = tuple(
+        (row, *(_difference(competition, row) for competition in competitions.values())) for row in results.plan.rows
+    )
     caption = (
         f"Difference from the row of the lowest mean: mean{brackets} over paired seeds. Trials of one seed share the "
         "order of the data, the noise and the initial weights of the backbone."
@@ -42,13 +62,96 @@ def differences_table(results: Results, rankings: Mapping[str, Ranking]) -> Tabl
     caption += f" {tuning_text(results)}"
     remark = f"{EMPTY}: an oracle, a row that was not tuned, or not every seed has a likelihood that may be compared"
     notes = (remark,) if any(EMPTY in row for row in rows) else ()
-    return Table(f"{results.plan.suite}-differences", caption, ("layer", *competing), rows, notes, detail=True)
+    return Table(f"{results.plan.suite}-differences", caption, ("layer", *competitions), rows, notes, detail=True)
 
 
-def _cell(found: Ranking, row: str) -> str:
-    if row == found.best:
+def _difference(competition: Ranking, row: str) -> str:
+    if row == competition.best:
         return BEST
-    difference = found.behind(row)
+    difference = competition.behind(row)
     if difference is None:
         return EMPTY
     return difference.short() if difference.p is None else difference.text()
+
+
+def leads_table(results: Results) -> Table | None:
+    """Return a row per layer, a column per data set and another where there is an oracle; None without the control."""
+    plan = results.plan
+    control = control_of(plan)
+    if control is None:
+        return None
+    by_column = {column: leads(results, column, control) for column in plan.columns}
+    by_column = {column: cells for column, cells in by_column.items() if cells}
+    if not by_column:
+        return None
+    header, columns = ["layer"], list[dict[str, str]]()
+    ways = {column: shares(results, column, control) for column in by_column}
+    for column, cells in by_column.items():
+        header.append(f"{column}, {UNITS[units(results)[column]]} ↑")
+        columns.append({row: difference.short() for row, difference in cells.items()})
+        if ways[column]:
+            header.append(f"{column}, % of the way to the oracle ↑")
+            columns.append({row: _percent(share) for row, share in ways[column].items()})
+    shown = [row for row in plan.rows if any(row in cells for cells in columns)]
+    caption = (
+        f"Lead over {control}, the control with two 1x1 convolutions in each step: its negative log-likelihood minus "
+        f"that of the layer, mean{_brackets(by_column)} over paired seeds; above zero the layer is better."
+    )
+    if any(ways.values()):
+        caption += (
+            f" The way to the oracle: the lead divided by that of the oracle, seed by seed, mean{_brackets(ways)}; "
+            "100 is as good as knowing the permutation."
+        )
+    caption += f" {tuning_text(results)}"
+    return Table(f"{plan.suite}-leads", caption, tuple(header), grid(shown, columns), detail=True)
+
+
+def control_of(plan: Plan) -> str | None:
+    """Return the first row with two 1x1 convolutions in each step, in plan order; None without such a row."""
+    trials = [trial for trial in plan.trials if isinstance(trial, DensityTrial)]
+    rows = {trial.layer.row for trial in trials if trial.layer.layer == "conv1x1" and trial.layer.keep_mixer}
+    return next((row for row in plan.rows if row in rows), None)
+
+
+def leads(results: Results, column: str, control: str) -> dict[str, Difference]:
+    """Return control - layer over paired seeds, by layer that competes; above zero the layer is better."""
+    competition = ranking(results, column)
+    return {row: lead for row in competition.rows if (lead := competition.difference(control, row)) is not None}
+
+
+def shares(results: Results, column: str, control: str) -> dict[str, Difference]:
+    """Return (control - layer) / (control - oracle) over paired seeds, by layer that competes.
+
+    0: as far from the oracle as the control; 1: as good as the oracle. Empty without an oracle whose likelihoods may be
+    compared and are better than the control's on each seed.
+    """
+    rows = ranking(results, column).rows
+    columns = of_column(density(results), results.plan, column)
+    bounds = [by_seed(columns[row]) for row in oracles(results.plan) if row in columns and competes(columns[row])]
+    if control not in rows or not bounds:
+        return {}
+    reference, bound = rows[control], bounds[0]
+    if any(bound.get(seed, value) >= value for seed, value in reference.items()):
+        return {}
+    ways = {}
+    for row, values in rows.items():
+        seeds = [seed for seed in reference if seed in values and seed in bound]
+        shares_by_seed = tuple((reference[seed] - values[seed]) / (reference[seed] - bound[seed]) for seed in seeds)
+        if row != control and shares_by_seed:
+            ways[row] = Difference(estimate(shares_by_seed), values=shares_by_seed)
+    return ways
+
+
+def _brackets(by_column: Mapping[str, Mapping[str, Difference]]) -> str:
+    differences = [difference for of_layers in by_column.values() for difference in of_layers.values()]
+    tests = ", p as in the differences" if any(difference.p is not None for difference in differences) else ""
+    kind = interval_kind(differences)
+    return f" [{kind} 95 % interval{tests}]" if kind else ""
+
+
+def _percent(share: Difference) -> str:
+    text = f"{100 * share.estimate.mean:.0f}"
+    if share.interval is None:
+        return text
+    low, high = share.interval
+    return f"{text} [{100 * low:.0f}, {100 * high:.0f}]"

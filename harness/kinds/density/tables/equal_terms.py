@@ -32,8 +32,7 @@ from harness.kinds.density.models import Field, Model, fields
 from harness.kinds.density.tuning.searches import tuning_text
 from harness.reporting.frame import Results, groups_of
 from harness.reporting.statistics.statistics import spread_text
-from harness.reporting.tables.cells import EMPTY, Notes
-from harness.reporting.tables.kernels import fallback_note
+from harness.reporting.tables.cells import EMPTY, Notes, fallback_note, grid
 from harness.reporting.tables.rendering import Table
 
 DOUBT = f"{SUSPECT}; or it is an oracle"
@@ -178,7 +177,7 @@ def _table(
     results: Results, terms: str, caption: str, header: list[str], columns: list[dict[str, str]], notes: Notes
 ) -> Table:
     plan = results.plan
-    rows = tuple((row, *(cells.get(row, EMPTY) for cells in columns)) for row in plan.rows)
+    rows = grid(plan.rows, columns)
     remarks = (*notes.numbered(), *explained(rows, DOUBT))
     if any(IMPROVING in cell for row in rows for cell in row):
         remarks += improving_remark(density(results))

@@ -6,7 +6,7 @@ import pandas as pd
 
 from harness.kinds.density.likelihoods import UNITS, density, explained, marked, units
 from harness.reporting.frame import Results, rows_of
-from harness.reporting.tables.cells import EMPTY, Notes
+from harness.reporting.tables.cells import EMPTY, Notes, grid
 from harness.reporting.tables.rendering import Table
 
 
@@ -27,7 +27,7 @@ def events_table(results: Results) -> Table | None:
             columns.append(
                 {row: _cell(own[own["layer"] == row], measure, f"{row} on {label}, {name}", notes) for row in plan.rows}
             )
-    rows = tuple((row, *(cells[row] for cells in columns)) for row in plan.rows)
+    rows = grid(plan.rows, columns)
     counts = sorted(frame.groupby("dataset")["seed"].nunique().unique())
     over = f", each the mean over {' or '.join(map(str, counts))} seeds" if counts != [1] else ", one seed"
     caption = (

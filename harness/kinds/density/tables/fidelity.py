@@ -10,7 +10,7 @@ from harness.core.settings import SampleSettings
 from harness.kinds.density.trial import DensityTrial
 from harness.reporting.frame import MISSING, Results, Row, rows_of
 from harness.reporting.statistics.statistics import estimate, spread_text
-from harness.reporting.tables.cells import EMPTY, Notes
+from harness.reporting.tables.cells import EMPTY, Notes, grid
 from harness.reporting.tables.rendering import Table
 
 FORMATS = {"fid": ".1f", "kid": ".4f", "precision": ".3f", "recall": ".3f"}
@@ -42,7 +42,7 @@ def fidelity_table(results: Results) -> Table | None:
                     row: _cell(own[own["layer"] == row], measure, f"{row} on {heading}", notes) for row in plan.rows
                 }
                 columns.append(cells)
-    rows = tuple((row, *(cells[row] for cells in columns)) for row in plan.rows)
+    rows = grid(plan.rows, columns)
     remarks = (*notes.numbered(), *_compared(asked, results.frame))
     caption = _caption(results, asked)
     return Table(f"{plan.suite}-fidelity", caption, tuple(header), rows, remarks, tuple(groups), detail=True)

@@ -14,8 +14,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from harness.core.files import distinct_slugs
 from harness.kinds.runtime.points import merged
 from harness.kinds.runtime.trial import RuntimeTrial
-from harness.reporting.figures.figure_style import INK, logarithmic, panels, plain, side_legend
-from harness.reporting.figures.looks import Look, looks
+from harness.reporting.figures.figure_style import INK, Look, logarithmic, looks, panels, plain, side_legend
 from harness.reporting.frame import Results
 from harness.reporting.tables.cells import OPERATIONS, shape_text
 

@@ -1,7 +1,5 @@
 """The answer above a density report: who leads, by how much, and where no order is given."""
 
-from dataclasses import replace
-
 import pytest
 
 from harness.kinds.density.answer import answer
@@ -11,17 +9,6 @@ from harness.reporting.frame import Results
 def findings(run):
     found = answer(Results.of(*run))
     return {each.subject: each for each in found.findings}, dict(found.remarks)
-
-
-def without_tuning(plan, row=None):
-    """Return the plan in which a row, or every row, was not tuned."""
-    trials = [
-        trial.model_copy(update={"tuning": None})
-        if getattr(trial, "tuning", None) and row in (None, trial.layer.row)
-        else trial
-        for trial in plan.trials
-    ]
-    return plan.model_copy(update={"trials": tuple(trials)})
 
 
 def test_a_lead_has_its_interval_and_its_test(many_seeds):
@@ -46,19 +33,13 @@ def test_few_seeds_give_no_test_and_fewer_no_order(many_seeds, seeds, verdict):
     assert any("no test below 8 seeds" in text for text in remarks["Not said"]) == (seeds == 3)
 
 
-def test_what_was_not_tuned_is_in_no_order(many_seeds):
-    plan, records = many_seeds(8)
-    untuned = without_tuning(plan)
-    found, remarks = findings((untuned, relabelled(untuned, records)))
+def test_what_was_not_tuned_is_in_no_order(many_seeds, replanned):
+    run = many_seeds(8)
+    found, remarks = findings(replanned(run, lambda trial: {"tuning": None}))
     assert {each.verdict for each in found.values()} == {"not ranked"}
     assert all(each.text == "Nothing was tuned, so no order is given." for each in found.values())
     assert remarks["Tuned"][0].startswith("Nothing was tuned")
-    exempt = without_tuning(plan, "conv1x1")
-    found, remarks = findings((exempt, relabelled(exempt, records)))
+    exempt = replanned(run, lambda trial: {"tuning": None} if trial.layer.row == "conv1x1" else {})
+    found, remarks = findings(exempt)
     assert found["digits"].text.startswith("my_layer & co 3.0")
     assert "Not ranked: conv1x1 on digits and waveforms (not tuned)." in remarks["Not said"]
-
-
-def relabelled(plan, records):
-    """Return the records under the ids of the plan's trials."""
-    return [replace(record, id=trial.id) for trial, record in zip(plan.trials, records, strict=True)]

@@ -4,7 +4,6 @@ from harness.cli.parser import main
 from harness.kinds.density.figures import pareto
 from harness.kinds.density.models import Model, fields
 from harness.kinds.density.tables.equal_terms import equal_terms_table, nearest_counts
-from harness.kinds.density.trial import DensityTrial
 from harness.reporting.frame import Results
 from harness.reporting.report import write_report
 
@@ -26,22 +25,21 @@ def curved(density_run):
 
 
 @pytest.fixture
-def two_widths(density_run):
+def two_widths(density_run, replanned):
     """Return a run with two columns of digits: width 8, and width 32 with ten times the parameters."""
-    plan, records = density_run
-    trials, changed = [], []
-    for trial, record in zip(plan.trials[:18], records, strict=False):
-        wide = trial.data.label == "waveforms"
-        fields = trial.model_dump()
-        fields["data"]["name"] = "digits"
-        fields["flow"]["width"] = 32 if wide else 8
-        trials.append(DensityTrial.model_validate(fields))
+
+    def change(trial):
+        if trial.kind == "density":
+            return {"data.name": "digits", "flow.width": 32 if trial.data.label == "waveforms" else 8}
+        return None
+
+    plan, records = replanned(density_run, change)
+    for record in records:
+        wide = record.trial["flow"]["width"] == 32
         record.rows[0] |= {"unit": "bits_per_dim", "train_seconds": 5.0 if wide else 1.0}
-        record.rows[0]["parameters"] = (1000 + 100 * ROWS.index(trial.layer.row)) * (10 if wide else 1)
+        record.rows[0]["parameters"] = (1000 + 100 * ROWS.index(record.trial["layer"]["row"])) * (10 if wide else 1)
         record.rows[0]["bits_per_dim"] -= wide
-        record.id, record.trial = trials[-1].id, trials[-1].model_dump(mode="json")
-        changed.append(record)
-    return plan.model_copy(update={"trials": tuple(trials)}), changed
+    return plan, records
 
 
 def cells(run, terms):
@@ -83,12 +81,10 @@ def test_a_step_that_early_stopping_sets_for_all_is_noted(curved):
     )
 
 
-def test_one_seed_of_a_width_has_its_standard_error_and_mark(two_widths):
-    plan, records = two_widths
-    for record in records:
+def test_one_seed_of_a_width_has_its_standard_error_and_mark(two_widths, one_seed):
+    for record in two_widths[1]:
         record.rows[0] |= {"standard_error": 0.02, "best_step": 40, "stopped_early": False}
-    plan = plan.model_copy(update={"trials": tuple(trial for trial in plan.trials if trial.seed == 0)})
-    grid, table = cells((plan, records), "width")
+    grid, table = cells(one_seed(two_widths), "width")
     assert grid["conv1x1"][table.header[1]] == "2.000 ± 0.020 ‡, 1,000 parameters"
     assert "test split, one seed;" in table.caption and [note[0] for note in table.notes] == ["±", "‡"]
 

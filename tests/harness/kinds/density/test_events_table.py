@@ -11,7 +11,6 @@ from harness.kinds.density.tables.events import events_table
 from harness.kinds.density.trial import DensityTrial
 from harness.reporting.frame import Results
 from harness.reporting.report import report_of
-from harness.reporting.tables.rendering import latex, markdown
 
 
 @pytest.fixture
@@ -64,18 +63,6 @@ def test_three_columns_per_data_set_in_its_unit_over_the_seeds(measured):
     last = {trial.id for trial in plan.trials if isinstance(trial, DensityTrial) and trial.seed == 2}
     fewer = [trial for trial in plan.trials if not (trial.id in last and trial.data.label == "waveforms")]
     assert "each the mean over 2 or 3 seeds" in events(plan.limited(fewer), records).caption
-
-
-def test_markdown_and_latex_of_the_table(measured):
-    table = events(*measured)
-    text = markdown(table)
-    assert "Test events: mean, median and worst" in text
-    assert "digits, bits/dim ↓, worst |" in text and "| 7.010 |" in " ".join(text.split())
-    text = latex(table)
-    assert r"\multicolumn{3}{c}{digits, bits/dim $\downarrow$}" in text and r"& median & worst" in " ".join(
-        text.split()
-    )
-    assert r"\label{tab:made_up-events}".replace("_", "-") in text
 
 
 def test_median_and_worst_are_computed_per_event():

@@ -5,7 +5,6 @@ import pytest
 from harness.core.errors import SuiteError
 from harness.core.settings import SampleSettings
 from harness.kinds.density.tables.fidelity import fidelity_table
-from harness.kinds.density.trial import DensityTrial
 from harness.planning.settle import load_suite, settle
 from harness.reporting.frame import Results
 from harness.reporting.report import report_of
@@ -15,25 +14,22 @@ MISSING_WEIGHTS = "no FID, KID, precision and recall: Inception's weights are mi
 
 
 @pytest.fixture
-def asked(density_run):
+def asked(density_run, replanned):
     """Return a function that makes the density run with measures of samples of digits; FID is 10 + seed."""
 
     def make(settings_of=lambda trial: SampleSettings(count=256, extractor="toy-net")):
-        plan, records = density_run
-        trials, changed = [], []
-        for trial, record in zip(plan.trials, records, strict=True):
-            if isinstance(trial, DensityTrial) and trial.data.label == "digits":
-                fields = trial.model_dump()
-                fields["training"]["samples"] = settings_of(trial).model_dump()
-                trial = DensityTrial.model_validate(fields)
-                record.id, record.trial = trial.id, trial.model_dump(mode="json")
-                samples = trial.training.samples
+        def change(trial):
+            digits = trial.kind == "density" and trial.data.label == "digits"
+            return {"training.samples": settings_of(trial).model_dump()} if digits else {}
+
+        plan, records = replanned(density_run, change)
+        for record in records:
+            if samples := record.trial.get("training", {}).get("samples"):
+                extractor = samples["extractor"]
                 record.rows[0] |= {"kid": 0.01, "kid_sd": 0.002, "precision": 0.5, "recall": 0.25}
-                record.rows[0] |= {"fid": 10.0 + trial.seed, "samples": 250, "extractor": samples.extractor}
-                record.notes["fidelity"] = f"samples and 250 of 250 test images; features of {samples.extractor}"
-            trials.append(trial)
-            changed.append(record)
-        return plan.model_copy(update={"trials": tuple(trials)}), changed
+                record.rows[0] |= {"fid": 10.0 + record.trial["seed"], "samples": 250, "extractor": extractor}
+                record.notes["fidelity"] = f"samples and 250 of 250 test images; features of {extractor}"
+        return plan, records
 
     return make
 

@@ -1,7 +1,5 @@
 """Uncertainty in the table of likelihoods: seeds, standard errors over test examples, and trainings cut off."""
 
-from dataclasses import replace
-
 import pytest
 
 from harness.core.records import blank_record
@@ -40,17 +38,13 @@ def test_data_sets_of_different_numbers_of_seeds_have_their_own_captions(many_se
     assert "digits mean [95 % bootstrap interval] of 8 seeds; waveforms mean [lowest, highest] of 3 seeds" in caption
 
 
-def one_seed(run):
-    plan, records = run
-    trials = tuple(trial for trial in plan.trials if getattr(trial, "seed", 0) == 0)
-    return plan.model_copy(update={"trials": trials, "seeds": (0,)}), records
-
-
-def test_one_seed_has_the_standard_error_over_its_test_examples(density_run):
+def test_one_seed_has_no_interval_but_the_standard_error_over_its_test_examples(density_run, one_seed):
     plan, records = one_seed(density_run)
-    for record in records[:18]:
+    for record in records[:6]:
         record.rows[0]["standard_error"] = 0.35 if record.trial["layer"]["row"] == "conv1x1" else None
-    table = made((plan, records))
+    table, *others = report_of(Results.of(plan, records)).tables
+    assert "one seed, so no interval" in table.caption
+    assert not any("differences" in other.name for other in others)
     assert cell(table, "conv1x1", WAVEFORMS) == "-2.000 ± 0.350"
     assert cell(table, "<script>", WAVEFORMS) == "-4.000"
     assert table.notes == ("± standard error over test examples, of one seed", CHOSEN)
@@ -70,18 +64,14 @@ def test_one_seed_has_the_standard_error_over_its_test_examples(density_run):
         (2, None, None, False),
     ],
 )
-def test_a_row_that_still_improved_at_its_bound_is_marked(density_run, patience, best, stopped, improving):
-    plan, records = density_run
-    trials = list(plan.trials)
-    for index, trial in enumerate(trials[:18]):
-        training = trial.training.model_copy(update={"patience": patience, "evaluate_every": 10})
-        trials[index] = trial.model_copy(update={"training": training})
-        records[index] = replace(records[index], id=trials[index].id)
+def test_a_row_that_still_improved_at_its_bound_is_marked(many_seeds, replanned, patience, best, stopped, improving):
+    training = {"training.patience": patience, "training.evaluate_every": 10}
+    plan, records = replanned(many_seeds(3), lambda trial: training)
     for record in records[:12:6]:  # two of three seeds
         record.rows[0] |= {"best_step": best, "stopped_early": stopped}
-    table = made((plan.model_copy(update={"trials": tuple(trials)}), records))
+    table = made((plan, records))
     assert f"up to 40 training steps of batch 16, patience {patience};" in table.caption or patience is None
-    assert cell(table, "conv1x1", DIGITS) == "2.010 [2.000, 2.020]" + " ‡" * improving
+    assert cell(table, "conv1x1", DIGITS) == "2.013 [2.000, 2.030]" + " ‡" * improving
     assert sum("‡" in cell for row in table.rows for cell in row) == improving
     remark = (
         "‡ still improving: training reached its bound of 40 steps before validation stopped improving; not on every "

@@ -1,12 +1,10 @@
 """Tuned suites in reports: what was chosen, among how many candidates, and no order of what was not tuned."""
 
 import re
-from dataclasses import replace
 
 import pytest
 
 from harness.core.records import blank_record
-from harness.core.settings import DataRef
 from harness.kinds.density.figures import pareto, tuning
 from harness.kinds.density.likelihoods import ranking
 from harness.kinds.density.models import fields
@@ -30,20 +28,22 @@ def candidates(number=4, **options):
     return Tuning(seed=100, steps=10, candidates=tuple(tuple(sorted(point.items())) for point in points))
 
 
-def retuned(run, tuning_of):
-    """Return a run with the tuning that `tuning_of(layer, data set)` gives; the records say nothing of a choice."""
-    plan, records = run
-    trials, made = [], []
-    for trial, record in zip(plan.trials, records, strict=True):
-        if isinstance(trial, DensityTrial):
-            found = tuning_of(trial.layer.row, trial.data.label)
-            trial = DensityTrial.model_validate(trial.model_dump() | {"tuning": found})
-            record = replace(record, id=trial.id, trial=trial.model_dump(mode="json"))
-            names = ("candidate", "candidates", "chosen")
-            record.rows = [{name: value for name, value in row.items() if name not in names} for row in record.rows]
-        trials.append(trial)
-        made.append(record)
-    return plan.model_copy(update={"trials": tuple(trials)}), made
+@pytest.fixture
+def retuned(replanned):
+    """Return a function that gives a run the tuning `tuning_of(layer, data set)`, and records without a choice."""
+
+    def retune(run, tuning_of):
+        def change(trial):
+            return {"tuning": tuning_of(trial.layer.row, trial.data.label)} if trial.kind == "density" else {}
+
+        plan, records = replanned(run, change)
+        for record in records:
+            record.rows = [dict(row) for row in record.rows]
+            for name in ("candidate", "candidates", "chosen"):
+                record.rows[0].pop(name, None)
+        return plan, records
+
+    return retune
 
 
 def with_candidates(run, outcome_of):
@@ -93,7 +93,7 @@ OUTCOMES = {ROWS[0]: (3.0, 2.0, "diverged", "audit failed"), ROWS[1]: (2.5, 2.6,
 
 
 @pytest.fixture
-def searched(density_run):
+def searched(density_run, retuned):
     return with_candidates(retuned(density_run, mixed), lambda row, column, number: OUTCOMES[row][number])
 
 
@@ -129,7 +129,7 @@ def test_the_choice_in_the_records_of_the_final_trials_counts(searched):
     assert text.startswith("learning rate 0.01, clip norm none, warmup 16 (")
 
 
-def test_without_a_valid_candidate_nothing_was_chosen(density_run):
+def test_without_a_valid_candidate_nothing_was_chosen(density_run, retuned):
     run = retuned(density_run, mixed)
     outcomes = {ROWS[0]: ["diverged"] * 4, ROWS[1]: [2.5, None, None, None]}
     table = tables(with_candidates(run, lambda row, column, number: outcomes[row][number]))["choices"]
@@ -137,7 +137,7 @@ def test_without_a_valid_candidate_nothing_was_chosen(density_run):
     assert cell(table, ROWS[1], "digits") == "learning rate 0.01, depth 2*, initialisation identity (3 of 4 missing)"
 
 
-def test_under_a_budget_of_time_the_cells_have_the_number_of_candidates(density_run):
+def test_under_a_budget_of_time_the_cells_have_the_number_of_candidates(density_run, retuned):
     """Candidates take 4 s; those of the first layer diverge at once."""
     run = retuned(density_run, lambda row, column: candidates().model_copy(update={"steps": None, "budget": 10.0}))
     plan, records = with_candidates(run, lambda row, column, number: 2.0 - number)
@@ -170,7 +170,7 @@ def test_captions_that_rank_have_the_number_of_candidates(many_seeds):
     assert "Pareto front" in figure.get_supxlabel()
 
 
-def test_untuned_results_have_no_order_anywhere(many_seeds, write_run, no_figures):
+def test_untuned_results_have_no_order_anywhere(many_seeds, write_run, no_figures, retuned):
     plan, records = retuned(many_seeds(8), lambda row, column: None)
     results = Results.of(plan, records)
     text = write_report(write_run(plan, records)).text
@@ -185,7 +185,7 @@ def test_untuned_results_have_no_order_anywhere(many_seeds, write_run, no_figure
     assert "Nothing was tuned" in figure.get_supxlabel() and "hollow" not in figure.get_supxlabel()
 
 
-def test_columns_are_ranked_each_by_itself(many_seeds):
+def test_columns_are_ranked_each_by_itself(many_seeds, retuned):
     run = retuned(many_seeds(8), lambda row, column: candidates() if column == "digits" else None)
     plan = run[0].model_copy(update={"averages": {"both": ("digits", "waveforms")}})
     made = tables((plan, run[1]))
@@ -195,7 +195,7 @@ def test_columns_are_ranked_each_by_itself(many_seeds):
     assert not ranking(Results.of(plan, run[1]), "both").rows, "an average is of tuned columns alone"
 
 
-def test_an_exempt_layer_is_marked_and_in_no_ranking(many_seeds):
+def test_an_exempt_layer_is_marked_and_in_no_ranking(many_seeds, retuned):
     run = retuned(many_seeds(8), lambda row, column: None if row == ROWS[0] else candidates())
     made = tables(run)
     likelihood, differences = made["likelihood"], made["differences"]
@@ -210,17 +210,12 @@ def test_an_exempt_layer_is_marked_and_in_no_ranking(many_seeds):
     assert [line.get_markerfacecolor() == "white" for line in points] == [True, False, False]
 
 
-def test_columns_of_the_same_data_that_differ_in_tuning_are_separate_fields(density_run):
-    plan, records = retuned(
-        density_run, lambda row, column: candidates() if (row, column) == (ROWS[0], "digits") else None
-    )
-    same = DataRef(label="", name="digits")
-    trials = [
-        trial.model_copy(update={"data": same.model_copy(update={"label": trial.data.label})})
-        for trial in plan.trials
-        if isinstance(trial, DensityTrial)
-    ]
-    made = fields(Results.of(plan.model_copy(update={"trials": tuple(trials)}), records))
+def test_columns_of_the_same_data_that_differ_in_tuning_are_separate_fields(many_seeds, replanned):
+    def change(trial):
+        tuned = candidates() if (trial.layer.row, trial.data.label) == (ROWS[0], "digits") else None
+        return {"data.name": "digits", "tuning": tuned}
+
+    made = fields(Results.of(*replanned(many_seeds(1), change)))
     assert [(field.name, [model.row for model in field.models]) for field in made] == [
         ("digits", list(ROWS)),
         ("waveforms", list(ROWS)),

@@ -1,4 +1,4 @@
-"""The table of leads over two 1x1 convolutions, and of the way from there to the oracle."""
+"""The table of leads over two 1x1 convolutions and of the way from there to the oracle; the ranking figure."""
 
 import random
 import statistics
@@ -6,7 +6,8 @@ import statistics
 import pytest
 from scipy import stats
 
-from harness.kinds.density.tables.leads import leads_table
+from harness.kinds.density.figures.ranking import figures
+from harness.kinds.density.tables.differences import leads_table
 from harness.kinds.density.trial import DensityTrial
 from harness.planning.settle import load_suite, settle
 from harness.reporting.frame import Results
@@ -72,3 +73,13 @@ def test_an_oracle_that_fails_its_audit_bounds_nothing(table_of):
 
 def test_without_the_control_there_is_no_table(table_of):
     assert table_of(3, only=["layer=emerging,woodbury"]) is None
+
+
+def test_the_best_row_is_in_the_panel_however_far_ahead(recorded):
+    plan, trials = settle(load_suite("which_layer"), "smoke", "cpu", seeds=3).plan()
+    trials = [trial for trial in trials if isinstance(trial, DensityTrial)]
+    means = {row: 5 + 0.01 * number for number, row in enumerate(plan.rows)} | {"butterfly": 1.0}
+    records = [recorded(trial, means[trial.layer.row] + 0.001 * trial.seed**2) for trial in trials]
+    (axes,) = figures(Results.of(plan.limited(trials), records))["ranking"].axes
+    low, high = axes.get_xlim()
+    assert low < 0 and high > 4.1, "0 is the best row, the others are 4 and more behind"
