@@ -42,14 +42,14 @@ for command in (
 KEY = {
     "harness/core/settings.py": (
         "    clip_norm: Positive | None = None\n",
-        "    clip_norm: Positive | None = None\n    epsilon: Positive = 1e-8\n",
+        "    clip_norm: Positive | None = None\n    least_rate: float = 0.0\n",
     ),
     "harness/training/updates.py": (
-        'group["lr"] = rates[group["of_layers"]]',
-        'group["lr"], group["eps"] = rates[group["of_layers"]], self._settings.epsilon',
+        "return settings.learning_rate * settings.decay ** (step - settings.warmup)",
+        "return max(settings.least_rate, settings.learning_rate * settings.decay ** (step - settings.warmup))",
     ),
 }
-"""File -> its text before and after the key `training.epsilon` is added."""
+"""File -> its text before and after the key `training.least_rate` is added."""
 # Tests of the added layer, and tests of all layers in one item.
 TESTS = "timewise or of_all_layers or every_registered or page_for_each"
 # All on images: two flows, two audits, five operations, two options, two large events, one count of parameters.
@@ -123,27 +123,23 @@ def test_commands_find_an_added_executor_and_an_added_strategy(printed):
 
 
 def test_a_key_of_suites_is_two_files(project, tmp_path):
-    """Adam's epsilon, which is none today: a field of the settings, and its use."""
+    """The settings that have it, and the code that uses it."""
     folder = tmp_path / "project"
     shutil.copytree(project, folder, ignore=shutil.ignore_patterns("reports", "once"))
     for path, (before, after) in KEY.items():
         text = (folder / path).read_text()
         assert text.count(before) == 1, path
         (folder / path).write_text(text.replace(before, after))
-    assert len(KEY) == 2
-    code = "from harness.cli.parser import main; import sys; assert main(sys.argv[1:]) == 0"
+    command = "run added.yaml --profile smoke --only dataset=noise --set training.warmup=0"
     values = {}
-    for epsilon in ("1e-8", "1.0"):
-        command = (
-            f"run added.yaml --profile smoke --only dataset=noise --set training.epsilon={epsilon} --out {epsilon}"
-        )
-        run_python(folder, "-c", code, *command.split())
-        with (folder / epsilon / "added" / "results.csv").open() as file:
-            values[epsilon] = [line["nats_per_dim"] for line in csv.DictReader(file)]
-    with (project / "reports" / "added" / "results.csv").open() as file:
-        plain = [line["nats_per_dim"] for line in csv.DictReader(file) if line["dataset"] == "noise"]
-    assert values["1e-8"] == plain != values["1.0"]
-    assert "epsilon" in run_python(folder, "-m", "harness", "schema")
+    for rate in ("0.0", "0.01"):
+        run_python(folder, "-m", "harness", *command.split(), "--set", f"training.least_rate={rate}", "--out", rate)
+        with (folder / rate / "added" / "results.csv").open() as file:
+            values[rate] = [line["nats_per_dim"] for line in csv.DictReader(file)]
+    run_python(project, "-m", "harness", *command.split(), "--out", "before")
+    with (project / "before" / "added" / "results.csv").open() as file:
+        assert values["0.0"] == [line["nats_per_dim"] for line in csv.DictReader(file)] != values["0.01"]
+    assert "least_rate" in run_python(folder, "-m", "harness", "schema")
 
 
 def test_shared_tests_find_the_added_layer(project):
