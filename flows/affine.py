@@ -62,7 +62,8 @@ def affine_channels(x: Tensor, shift: Tensor, log_scale: Tensor) -> tuple[Tensor
         shift, log_scale: of every channel, (C,).
     """
     if not kernels.serve_on_processor(x, shift, log_scale):
-        return _plain_channels(x, shift, log_scale)
+        y = (x + per_channel(shift, x)) * per_channel(log_scale, x).exp()
+        return y, x.shape[2:].numel() * log_scale.sum()
     y, log_det = torch.ops.invertbench.actnorm(x, shift, log_scale)
     return y, log_det
 
@@ -86,8 +87,3 @@ def affine_coupling(kept: Tensor, moved: Tensor, log_scale: Tensor, shift: Tenso
 def per_channel(vector: Tensor, x: Tensor) -> Tensor:
     """Return a vector (C,) as (C, 1, ...), to broadcast against x."""
     return vector.view(-1, *[1] * (x.ndim - 2))
-
-
-def _plain_channels(x: Tensor, shift: Tensor, log_scale: Tensor) -> tuple[Tensor, Tensor]:
-    y = (x + per_channel(shift, x)) * per_channel(log_scale, x).exp()
-    return y, x.shape[2:].numel() * log_scale.sum()

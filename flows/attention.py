@@ -64,11 +64,8 @@ class Block(nn.Module):
         projected = self.queries_keys_values(self.attention_norm(x))
         # (N, positions, 3 * width) -> three of (N, heads, positions, width / heads)
         parts = projected.unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        x = x + self.mixed(_attention(*parts.unbind()).transpose(1, 2).flatten(2))
+        queries, keys, values = parts.unbind()
+        # Not PyTorch's fused kernels, which are not differentiable twice. Scaled here, as the products are many more.
+        shares = torch.softmax(queries / math.sqrt(queries.shape[-1]) @ keys.mT, dim=-1)
+        x = x + self.mixed((shares @ values).transpose(1, 2).flatten(2))
         return x + self.perceptron(x)
-
-
-def _attention(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """Return softmax(Q K^T / sqrt(d)) V; differentiable twice, as PyTorch's fused kernels of it are not."""
-    scaled = queries / math.sqrt(queries.shape[-1])  # here, as the products are many more
-    return torch.softmax(scaled @ keys.mT, dim=-1) @ values

@@ -63,5 +63,5 @@ class Estimated(nn.Module):
 
     @abstractmethod
     def bias(self, lipschitz: float) -> float:
-        """Return a bound on the bias of the estimates in eval(), in nats per dimension, given Lip(g)."""
+        """Return a bound on the bias of the estimates in eval(), in nats per dimension, for this Lip(g)."""
         raise NotImplementedError

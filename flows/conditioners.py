@@ -170,10 +170,7 @@ class ZeroConvolution(nn.Module):
 
 
 def _channels_last(x: Tensor) -> Tensor:
-    """Return a batch of images with the channels last in memory on a CPU, which makes convolutions faster.
-
-    A single image is unchanged, as the copy would take longer than what it saves, and so are sequences.
-    """
+    """Return images with the channels last in memory on a CPU, where several are convolved faster so."""
     # Within torch.func's transforms, contiguous() does not support other memory formats.
     if x.ndim == 4 and x.is_cpu and x.shape[0] > 1 and not torch._C._are_functorch_transforms_active():
         return x.contiguous(memory_format=torch.channels_last)

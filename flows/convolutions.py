@@ -35,11 +35,11 @@ def convolutions(x: Tensor, *layers: nn.Module) -> Tensor:
 
 def operands(*layers: nn.Module) -> list[Tensor]:
     """Return gain, direction and bias of every weight-normalised convolution, in order."""
-    found = []
+    tensors = []
     for layer in layers:
         weight: Any = cast(Any, layer).parametrizations.weight
-        found += [weight.original0, weight.original1, cast(Tensor, layer.bias)]
-    return found
+        tensors += [weight.original0, weight.original1, cast(Tensor, layer.bias)]
+    return tensors
 
 
 def s_and_shift(kept: Tensor, *weights: Tensor) -> tuple[Tensor, Tensor]:

@@ -104,7 +104,7 @@ def make_coupling(
             for (C, L). All serve both kinds.
         shape: (C, *spatial), at least two channels.
         width: hidden channels of the network.
-        gate: "published" (each coupling's own) or "bounded" (`flows.affine.bounded_gate`).
+        gate: "published" (that of each coupling's paper) or "bounded" (`flows.affine.bounded_gate`).
 
     Raises:
         ValueError: an unknown coupling or gate, fewer than two channels, or no width.

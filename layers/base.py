@@ -33,7 +33,7 @@ class InvertibleLinear(nn.Module):
     Subclass with ``class Mine(InvertibleLinear, name="mine")`` to register a layer. Its options are keyword arguments
     with type hints and defaults, against which a suite is checked; raise a ValueError for a value that the docstring of
     the layer does not allow. Create parameters in ``__init__``, from torch's global generator: the code that builds a
-    model seeds it for each module by (seed, path), so a layer needs no seed of its own.
+    model seeds it for each module by (seed, path), so a layer needs no seed.
 
     A subclass defines `forward`, and `inverse` or `inverter`: this class derives the other one. Define both only if a
     single call of `inverse` can be faster than `inverter` and one call of its result. A layer whose initial weights
@@ -65,20 +65,20 @@ class InvertibleLinear(nn.Module):
 
     def __init_subclass__(cls, *, name: str | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        own = dict(vars(cls))
-        if "inverter" in own:
-            own.setdefault("inverse", _inverse_from(own["inverter"]))
-        elif "inverse" in own:
-            own["inverter"] = InvertibleLinear.inverter
+        members = dict(vars(cls))
+        if "inverter" in members:
+            members.setdefault("inverse", _inverse_from(members["inverter"]))
+        elif "inverse" in members:
+            members["inverter"] = InvertibleLinear.inverter
         for method, wrapped in _WRAPPERS.items():
-            if method in own:
-                setattr(cls, method, wrapped(own[method]))
+            if method in members:
+                setattr(cls, method, wrapped(members[method]))
         if name is None:
             return
-        known = LAYERS.get(name)
-        if known is not None:
+        taken = LAYERS.get(name)
+        if taken is not None:
             raise ValueError(
-                f"layer name {name!r} is taken by {known.__module__}.{known.__qualname__}; "
+                f"layer name {name!r} is taken by {taken.__module__}.{taken.__qualname__}; "
                 f"give {cls.__module__}.{cls.__qualname__} another name"
             )
         cls.registered_name = name

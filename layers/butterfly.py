@@ -82,14 +82,14 @@ class Butterfly(InvertibleLinear, name="butterfly"):
             A list without `partition`: the explicit sequence of levels, the first applied first; a level may
             return. A list of ints with `partition`: M for each part. A list of lists with `partition`: the
             explicit sequence for each part.
-        order: of levels given as counts. "ascending": level 1, the largest stride, is applied first, as in the
+        order: of levels requested as counts. "ascending": level 1, the largest stride, is applied first, as in the
             released configurations; "descending": level M first, as the paper writes the product.
         bi_direction: there and back, 1..M then M..1 (from M..1 to 1..M if descending): 2M factors. With a mixed radix
             of m stages 2m - 1, as the one in the middle twice is no more than once: they hold every permutation.
         shared: one matrix for all pairs of a block.
         initialisation: "identity", or "rotation": a random rotation for each matrix, uniform in 2 dimensions
             (an angle on [0, 2 pi)) or in 2C.
-        partition: sizes that sum to D; each run of entries has a butterfly of its own, so that a D with few factors
+        partition: sizes that sum to D; each run of entries has a separate butterfly, so that a D with few factors
             of two is served in larger powers of two ([512, 256, 16] for 784). Entries of two parts do not mix.
         flatten: how an event becomes D entries. "channels_first": (c, h, w) or (c, t). "channels_last": (h, w, c)
             or (t, c), which keeps the channels of a position side by side. The released code takes (c, h, w) for
@@ -149,7 +149,7 @@ class Butterfly(InvertibleLinear, name="butterfly"):
                 "flatten = 'pixels' needs; use flatten: channels_last, or a block size that divides the channels"
             )
         self.block_size = block_size
-        # The order of the entries, as compiled operators take it: nothing if it is the event's own.
+        # The order of the entries, as compiled operators take it: empty for that of memory.
         colours = block_size if flatten == "pixels" else 1
         channels_last = flatten != "channels_first"
         self.layout = [colours, self.channels // colours, self.positions] if channels_last else []

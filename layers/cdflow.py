@@ -79,7 +79,7 @@ class CDFlow(InvertibleLinear, name="cdflow"):
 
     @torch.no_grad()
     def dense(self) -> Tensor:
-        """Return W (x) I_n, each circulant matrix as F^-1 diag(s) F with the transform's own matrix."""
+        """Return W (x) I_n, each circulant matrix as F^-1 diag(s) F with the matrix of the transform."""
         transform = fourier_matrix(self.channels).to(self.scales.device)
         half = self._half_spectra().to(transform.dtype)
         weight = torch.diag(self.scales[0]).to(transform.dtype)

@@ -62,7 +62,7 @@ class Circulant(InvertibleLinear, name="circulant"):
 
     @torch.no_grad()
     def dense(self) -> Tensor:
-        """Return W by its first column, from the transform's own matrix."""
+        """Return W by its first column, from the matrix of the transform."""
         transform = fourier_matrix(self.dim).to(self.weight.device)
         gains = (transform @ self.weight.to(transform.dtype)).exp()
         column = (transform.mH @ (gains * transform[:, 0])).real.to(self.weight.dtype)

@@ -10,7 +10,7 @@ from layers.chain import Chain
 class Kaleidoscope(Chain, name="kaleidoscope"):
     r"""Kaleidoscope matrix over all D entries of an event, (B_1 B'_1^T) ... (B_w B'_w^T); no bias.
 
-    B and B' are butterfly matrices, each with weights of its own: the factors that `layers.butterfly` has on D by
+    B and B' are butterfly matrices with separate weights: the factors that `layers.butterfly` has on D by
     default, in B'^T from the first to the last and in B back. A butterfly and its transpose have the same support in
     reverse order, so that B'^T needs no transposition. One pair (w = 1) holds every permutation, on 2^k entries also
     every circulant matrix (with complex weights), and some width w every sparse structured matrix, in nearly as few

@@ -70,7 +70,7 @@ class MaCow(InvertibleLinear, name="macow"):
         for direction in self.directions:
             weight: Tensor = getattr(self, direction)
             side = weight.shape[3] // 2
-            # The window above a pixel does not hold its own row: the last one of the event is in none.
+            # The window above a pixel does not hold the pixel's row: the last one of the event is in none.
             padding = [side, side, self.depth, -1]
             if direction in ("below", "right"):
                 padding = [side, side, -1, self.depth]

@@ -12,7 +12,7 @@ class Scale(InvertibleLinear, name="scale"):
     """A scale for each of the D entries of an event, y = exp(s) x; mixes nothing.
 
     Data whose entries vary by different amounts, as the border and the middle of a digit do, gain from it. So does any
-    layer with weights of its own for each entry; this control separates that gain from the gain by mixing.
+    layer with separate weights for each entry; this control separates that gain from the gain by mixing.
 
     Determinant: log|det| = sum(s).
     Inverse: x = exp(-s) y.

@@ -26,7 +26,7 @@ class Sinkhorn(InvertibleLinear, name="sinkhorn"):
     takes the largest entry of S, then the largest of the other rows and columns, and so on; wherever every row of S
     has an entry above 1/2, these are p, and the best assignment.
 
-    **Likelihoods.** S and p are two maps, and each has its own log-determinant: log|det S|, by LU decomposition, in
+    **Likelihoods.** S and p are two maps with two log-determinants: log|det S|, by LU decomposition, in
     training, and 0 in `eval()`. So either mode reports a likelihood of the model that it applies, and never one mode's
     map with the other's determinant; `hardens` makes every check run in both. Validation, test, audit and samples are
     taken in `eval()`: reported values are those of the permutation. The training loss

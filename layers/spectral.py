@@ -73,7 +73,7 @@ class Spectral(InvertibleLinear, name="spectral"):
 
     @torch.no_grad()
     def dense(self) -> Tensor:
-        """Return a block for each channel, from the transform's own matrix."""
+        """Return a block for each channel, from the matrix of the transform."""
         matrices = [_matrix(self.transform, size).to(self.weight.device) for size in self.shape[1:]]
         matrix = reduce(torch.kron, matrices)
         exponents = self.weight.flatten(1).to(matrix.dtype)

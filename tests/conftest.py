@@ -100,14 +100,14 @@ def by_threads() -> Callable[..., list[Any]]:
     """Return a function that calls another one with several numbers of torch's threads, and returns its results."""
 
     def call(function: Callable[[], Any], numbers: Iterable[int] = (1, 2, 3)) -> list[Any]:
-        before, found = torch.get_num_threads(), []
+        before, results = torch.get_num_threads(), []
         try:
             for number in numbers:
                 torch.set_num_threads(number)
-                found.append(function())
+                results.append(function())
         finally:
             torch.set_num_threads(before)
-        return found
+        return results
 
     return call
 

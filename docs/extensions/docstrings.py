@@ -63,7 +63,7 @@ def escape(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: lis
             if part.startswith("`"):
                 codes[index] = f"``{part.strip('`')}``"
             else:
-                codes[index] = re.sub(r"(?<=\w)_(?!\w)|[|*]", lambda found: f"\\{found[0]}", part)
+                codes[index] = re.sub(r"(?<=\w)_(?!\w)|[|*]", lambda match: f"\\{match[0]}", part)
         lines[number] = "".join(codes)
 
 

@@ -34,8 +34,7 @@ def command_line() -> Iterator[str]:
 
 
 def _subparsers(parser: Any) -> dict[str, Any]:
-    (found,) = (action.choices for action in parser._actions if isinstance(action.choices, dict))
-    return found
+    return next(action.choices for action in parser._actions if isinstance(action.choices, dict))
 
 
 def suite_keys() -> Iterator[str]:
@@ -54,12 +53,12 @@ def suite_keys() -> Iterator[str]:
     definitions = schema["$defs"]
     order = [*kinds.values(), *(name for name in sorted(definitions) if name not in kinds.values())]
     for name in order:
-        found = definitions[name]
+        definition = definitions[name]
         yield f"## {name}"
-        yield _cell(found.get("description", ""))
-        required = found.get("required", [])
+        yield _cell(definition.get("description", ""))
+        required = definition.get("required", [])
         rows = []
-        for key, value in found.get("properties", {}).items():
+        for key, value in definition.get("properties", {}).items():
             cells = (f"`{key}`{', required' * (key in required)}", _type(value), value.get("description", ""))
             rows.append(f"| {' | '.join(map(_cell, cells))} |")
         if rows:

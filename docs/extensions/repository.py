@@ -80,7 +80,7 @@ def site_link(docname: str, target: str) -> str:
 
 def rewrite_links(app: Sphinx, docname: str, source: list[str]) -> None:
     """Turn relative links and pictures of a page into those of the site."""
-    source[0] = LINK.sub(lambda found: site_link(docname, found[1]) + (found[2] or ""), source[0])
+    source[0] = LINK.sub(lambda match: site_link(docname, match[1]) + (match[2] or ""), source[0])
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from flows.protocol import Flow
 
@@ -38,8 +38,7 @@ def find_baseline(name: str) -> type[Flow]:
         KeyError: the baseline does not exist.
     """
     module, _, cls = (name if ":" in name else BASELINES[name]).partition(":")
-    found: type[Flow] = getattr(importlib.import_module(module), cls)
-    return found
+    return cast(type[Flow], getattr(importlib.import_module(module), cls))
 
 
 def build_baseline(

@@ -1,7 +1,7 @@
 """y = x + g(x) with Lip(g) < 1: an estimate of its log-determinant, and its inverse by fixed-point iteration.
 
-normflows has such a block too, and the tests compare these estimates with its own. It is not used here for three
-reasons. It draws from NumPy's global generator, once for a whole batch: a run resumed from a checkpoint would not give
+normflows has such a block too, with which the tests compare these estimates. It is not used here for three reasons. It
+draws from NumPy's global generator, once for a whole batch: a run resumed from a checkpoint would not give
 the same bits, and errors of events would not be independent. Its evaluation uses the roulette even where training
 truncates the series. And its inverse ends once a step is below 3e-3, or silently after 1000 steps.
 """

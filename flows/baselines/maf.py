@@ -35,7 +35,7 @@ class Flatten(nn.Module):
 class Autoregressive(Dense):
     """y_i = x_i exp(a_i) + b_i with a_i, b_i functions of the entries before x_i, by zuko's masked layers.
 
-    log|det| = sum of a_i; zuko bounds a_i to +-log 1000. There are two differences from zuko's own network:
+    log|det| = sum of a_i; zuko bounds a_i to +-log 1000. There are two differences from zuko's network:
 
     - Its hidden units see the first 1, 2, ... entries, as many as there are units: with fewer units than entries, the
       later entries would have no influence. Here the reach of the units is spread evenly up to D - 1 (as in MADE, on

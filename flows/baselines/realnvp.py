@@ -60,11 +60,6 @@ def checkerboard(shape: Shape) -> Tensor:
     return ((rows + columns) % 2 == 0).float()[None, None]
 
 
-def channel_mask(shape: Shape) -> Tensor:
-    """Return the mask (1, C, 1, 1), 1 for the first half of the channels."""
-    return (torch.arange(shape[0]) < shape[0] // 2).float().view(1, -1, 1, 1)
-
-
 class RealNVP(Flow):
     """Real NVP with weight-normalised residual networks.
 
@@ -105,7 +100,7 @@ class RealNVP(Flow):
             if not last:
                 parts.append((f"level{level}/squeeze", Squeeze(event)))
                 event = level_shapes(event, 1)[0]
-                mask = channel_mask(event)
+                mask = (torch.arange(event[0]) < event[0] // 2).float().view(1, -1, 1, 1)  # first half of the channels
                 parts += self._couplings(f"level{level}/channels", event, mask, steps, width, blocks, seed)
             self.level_shapes.append(event)
             parts_of_levels.append(parts)

@@ -26,8 +26,8 @@ class ResidualLevels(Flow):
     Args:
         name: name of the flow, for messages.
         shape, levels, steps, seed: see the flows.
-        make_block: function (event shape, number of the block in the flow) -> the block, each made with its own stream
-            of random numbers.
+        make_block: function (event shape, number of the block in the flow) -> the block, each drawn from a separate
+            stream of random numbers.
 
     Raises:
         UnsupportedEvent: not images, or sides that these levels do not divide.

@@ -54,11 +54,11 @@ class Library(ABC):
         super().__init_subclass__()
         LIBRARIES.append(cls())
 
-    def owns(self, found: Any) -> bool:
+    def owns(self, candidate: Any) -> bool:
         """Return True for a subclass of the root, and for a function that returns objects of one."""
-        if isinstance(found, type):
-            return any(_path(base) == self.root for base in found.__mro__[1:])
-        return inspect.isfunction(found) and found.__module__.startswith(self.functions or ("\0",))
+        if isinstance(candidate, type):
+            return any(_path(base) == self.root for base in candidate.__mro__[1:])
+        return inspect.isfunction(candidate) and candidate.__module__.startswith(self.functions or ("\0",))
 
     def origin(self, make: Any) -> str:
         """Return the distribution that defines a class, or its nearest base class in a library, with the version."""
@@ -90,10 +90,10 @@ class Library(ABC):
 class Adapted(InvertibleLinear):
     """A transform of another library as a layer; `adapt` makes a subclass for each of its classes.
 
-    The library's object receives an event in its own shape, or as a vector of D entries if it refuses that; the first
-    that gives a result of D entries is used. Its result is brought to the event's shape in row-major order.
+    The library's object receives an event, or a vector of D entries if it refuses that; the first that gives a result
+    of D entries is used. Its result is brought to the event's shape in row-major order.
 
-    Modules keep their own parameters. Another object with tensors among its options is built in each call, from
+    Modules keep their parameters. Another object with tensors among its options is built in each call, from
     parameters that this layer holds: one for each option with a floating-point tensor. Tensors of whole numbers are
     buffers.
 
@@ -146,12 +146,12 @@ class Adapted(InvertibleLinear):
         served: list[tuple[bool, tuple[int, ...], tuple[int, ...]]] = []
         for event in dict.fromkeys([self.shape, (self.dim,)]):
             with torch.random.fork_rng(devices=[]):
-                found = self._probe(values, event)
-            if isinstance(found, (str, WrongResult)):
-                reasons[event] = found
+                outcome = self._probe(values, event)
+            if isinstance(outcome, (str, WrongResult)):
+                reasons[event] = outcome
                 continue
-            served.append(found)
-            if found[0]:
+            served.append(outcome)
+            if outcome[0]:
                 break
         if not served:
             for reason in reasons.values():
@@ -162,7 +162,7 @@ class Adapted(InvertibleLinear):
                 f"{self.label}: events {self.shape} are refused ({said}); give its options by the event's sizes, such "
                 "as features=D or num_channels=C, or use another event shape"
             )
-        _, self.event, self.result = max(served, key=lambda found: found[0])
+        _, self.event, self.result = max(served, key=lambda outcome: outcome[0])
 
     @torch.no_grad()
     def _probe(
@@ -221,7 +221,7 @@ class Adapted(InvertibleLinear):
         return f"{self.library.origin(self.make)}{seen}"
 
     def extra_repr(self) -> str:
-        """Return the event shape and the options as given, for repr()."""
+        """Return the event shape and the options, for repr()."""
         return ", ".join([f"shape={self.shape}", *(f"{name}={value!r}" for name, value in self.options.items())])
 
     def __reduce__(self) -> Any:
@@ -235,10 +235,7 @@ class Adapted(InvertibleLinear):
         return self.library.build(self.make, self.event, self.fixed | held)
 
     def _as_event(self, x: Tensor) -> Tensor:
-        """Return x in the shape that the library takes: for the same tensor the same one again, as long as it is held.
-
-        Some libraries cache results by tensor identity, so return the same reshaped tensor.
-        """
+        """Return x in the shape that the library takes; of the same x the same tensor, as some cache by identity."""
         if self.event == self.shape:
             return x
         if self._last is not None and self._last[0]() is x:
@@ -264,7 +261,7 @@ def adapt(make: Any) -> type[Adapted] | None:
 
 
 def _unfilled(make: Any) -> Any:
-    """Return a layer of `adapt(make)` without any state, for pickle: the class itself has no place to be found in."""
+    """Return a layer of `adapt(make)` without any state, for pickle: the class itself is in no module."""
     cls: Any = adapt(make)
     return cls.__new__(cls)
 
@@ -274,7 +271,7 @@ def _adapted_class(library: Library, make: Any) -> type[Adapted]:
     parameters = inspect.signature(make).parameters.values()
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     options = [p for p in parameters if p.kind in named and p.name not in library.filled]
-    # By position alone, under names that no option has: a constructor may have a parameter `shape` of its own.
+    # By position alone, under names that no option has: a library's constructor may have a parameter `shape` too.
     leading = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in ("_self", "_event_shape")]
     keywords = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=Any) for p in options]
 
@@ -314,10 +311,9 @@ def _reshaped(x: Tensor, event: tuple[int, ...]) -> Tensor:
 
 
 def _one(log_det: Any, x: Tensor) -> Tensor:
-    """Return the log-det of one event, shape (), from that of a library for the batch x.
+    """Return the log-det of one event, (), from a library's for the batch x: the one farthest from the first.
 
-    Of several, all of which are equal for a linear map, this is the one farthest from the first: a fault of any event
-    is then a fault of the result, and none is rounded.
+    Those of a linear map are equal; so a fault of any event is a fault of the result, and none is rounded.
     """
     if not isinstance(log_det, Tensor):
         return x.new_tensor(log_det)
@@ -330,7 +326,7 @@ def _one(log_det: Any, x: Tensor) -> Tensor:
 
 
 def vector_shape(layer: InvertibleLinear) -> tuple[int, ...]:
-    """Return the event shape in other libraries: (D,) for a layer on (D, 1), else the layer's own."""
+    """Return the event shape in other libraries: (D,) for a layer on (D, 1), else the layer's."""
     return (layer.dim,) if len(layer.shape) == 2 and layer.positions == 1 else layer.shape
 
 

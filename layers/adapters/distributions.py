@@ -121,7 +121,7 @@ class LayerTransform(Transform):
 
 
 class LayerInverse(_InverseTransform):
-    """The inverse of a `LayerTransform`. A copy of torch's own inverse transforms has lost what it inverts."""
+    """The inverse of a `LayerTransform`. A copy of torch's inverse transforms has lost what it inverts."""
 
     def __reduce__(self) -> Any:
         return LayerInverse, (self.inv,)
@@ -138,7 +138,7 @@ def to_distributions(layer: InvertibleLinear) -> LayerTransform:
 def to_zuko(layer: InvertibleLinear) -> Any:
     """Return a `zuko.lazy.LazyTransform`, a module, for `zuko.lazy.Flow`; it ignores the context.
 
-    Its transform maps data to noise, as zuko's own, by the layer's forward.
+    Its transform maps data to noise, as zuko's do, by the layer's forward.
     """
     return _lazy_transform()(layer)
 

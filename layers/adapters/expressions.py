@@ -1,4 +1,4 @@
-"""Options of a library's constructor, given as texts over the sizes of an event: features=D, M=eye(C)."""
+"""Options of a library's constructor, as texts over the sizes of an event: features=D, M=eye(C)."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ def _expression(value: Any) -> ast.expr | None:
     if not isinstance(tree, (ast.BinOp, ast.UnaryOp, ast.Call, ast.Tuple, ast.List)):
         return None
     nodes = list(ast.walk(tree))
-    known = any(isinstance(node, ast.Name) and node.id in (*SIZES, *TENSORS) for node in nodes)
-    return tree if known or any(isinstance(node, ast.Constant) for node in nodes) else None
+    named = any(isinstance(node, ast.Name) and node.id in (*SIZES, *TENSORS) for node in nodes)
+    return tree if named or any(isinstance(node, ast.Constant) for node in nodes) else None
 
 
 def _first_unknown(tree: ast.expr) -> str | None:

@@ -23,11 +23,11 @@ class Modules(Library):
     packages: ClassVar = {}
     filled = ("shape",)
 
-    def owns(self, found: Any) -> bool:
+    def owns(self, candidate: Any) -> bool:
         """Return True for a subclass of nn.Module with both methods, unless its conventions are those of another."""
-        if lacking(found) or issubclass(found, InvertibleLinear):
+        if lacking(candidate) or issubclass(candidate, InvertibleLinear):
             return False
-        return not any(library.owns(found) for library in LIBRARIES if library is not self)
+        return not any(library.owns(candidate) for library in LIBRARIES if library is not self)
 
     def origin(self, make: Any) -> str:
         """Return that the layer is an adapted module."""
@@ -71,13 +71,13 @@ class Modules(Library):
         return x, log_det
 
 
-def lacking(found: Any) -> str:
+def lacking(candidate: Any) -> str:
     """Return why an object is no class of modules with `forward` and `inverse`; "" if it is one."""
-    if not isinstance(found, type):
-        return f"it is no class but of type {_type(found)}"
-    if not issubclass(found, nn.Module):
+    if not isinstance(candidate, type):
+        return f"it is no class but of type {_type(candidate)}"
+    if not issubclass(candidate, nn.Module):
         return "it derives from no nn.Module"
-    methods = {"forward(x)": found.forward is not nn.Module.forward, "inverse(y)": hasattr(found, "inverse")}
+    methods = {"forward(x)": candidate.forward is not nn.Module.forward, "inverse(y)": hasattr(candidate, "inverse")}
     missing = [name for name, there in methods.items() if not there]
     return f"it has no {' and no '.join(missing)}" if missing else ""
 

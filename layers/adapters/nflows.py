@@ -29,7 +29,7 @@ class NFlows(Library):
 def to_nflows(layer: InvertibleLinear) -> Any:
     """Return an `nflows.transforms.Transform` that applies the layer and trains its parameters.
 
-    A layer on (D, 1) takes vectors (N, D), others their own events (N, C, H, W) or (N, C, L); a context is ignored.
+    A layer on (D, 1) takes vectors (N, D), others (N, C, H, W) or (N, C, L); a context is ignored.
     """
     return _transform()(layer)
 

@@ -33,7 +33,7 @@ def to_normflows(layer: InvertibleLinear) -> Any:
     """Return a `normflows.flows.Flow` that applies the layer and trains its parameters.
 
     Its `inverse`, from data to latent variables, is the layer's forward. A layer on (D, 1) takes vectors (N, D), others
-    their own events.
+    (N, C, H, W) or (N, C, L).
     """
     return _flow()(layer)
 

@@ -160,7 +160,7 @@ class _Transposed(torch.autograd.Function):
 
     @staticmethod
     def forward(matrix: Tensor) -> Tensor:
-        # A clone even where the transpose is contiguous already: the result of a Function must be a tensor of its own.
+        # A clone even where the transpose is contiguous already: the result of a Function must be a new tensor.
         return matrix.T.clone(memory_format=torch.contiguous_format)
 
     @staticmethod

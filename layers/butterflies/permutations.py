@@ -131,7 +131,7 @@ def edge_colours(edges: Sequence[tuple[int, int]], vertices: int, colours: int) 
     """
     # at[side][vertex][colour] is the edge there, or -1.
     at = [[[-1] * colours for _ in range(vertices)] for _ in range(2)]
-    found = [0] * len(edges)
+    chosen = [0] * len(edges)
     for edge, (left, right) in enumerate(edges):
         free_left, free_right = at[0][left].index(-1), at[1][right].index(-1)
         # The path from `right` whose edges have the colours free_left, free_right, free_left, ... cannot end in `left`,
@@ -143,15 +143,15 @@ def edge_colours(edges: Sequence[tuple[int, int]], vertices: int, colours: int) 
             vertex = edges[crossed][side]
         for crossed in path:
             for end in range(2):
-                at[end][edges[crossed][end]][found[crossed]] = -1
+                at[end][edges[crossed][end]][chosen[crossed]] = -1
         for crossed in path:
-            found[crossed] = free_left + free_right - found[crossed]
+            chosen[crossed] = free_left + free_right - chosen[crossed]
         for crossed in path:
             for end in range(2):
-                at[end][edges[crossed][end]][found[crossed]] = crossed
-        found[edge] = free_left
+                at[end][edges[crossed][end]][chosen[crossed]] = crossed
+        chosen[edge] = free_left
         at[0][left][free_left] = at[1][right][free_left] = edge
-    return found
+    return chosen
 
 
 def _matrices(networks: list[list[int]], radix: int) -> Tensor:

@@ -39,7 +39,7 @@ def make_plan(
             "capped": capped,
             "full_depth_at": full_depth_at is not None,
         }
-        for name in (name for name, given in unused.items() if given):
+        for name in (name for name, chosen in unused.items() if chosen):
             raise ValueError(
                 f"butterfly: levels = {levels!r} is an explicit sequence, to which {name} does not apply; "
                 "write the whole sequence out, or give the number of levels"
@@ -125,8 +125,8 @@ def _explicit_sequences(levels: Any, sizes: list[int], partitioned: bool, block_
         most = most_levels(size)
         deepest = max(sequence, default=0)
         if deepest > most:
-            way_out = f"Use levels from 1 to {most}" if most else "Use an empty list"
-            raise UnsupportedShape(f"{_too_deep(size, sizes, block_size)}; asked for level {deepest}. {way_out}")
+            hint = f"Use levels from 1 to {most}" if most else "Use an empty list"
+            raise UnsupportedShape(f"{_too_deep(size, sizes, block_size)}; asked for level {deepest}. {hint}")
     return [tuple(sequence) for sequence in sequences]
 
 

@@ -223,7 +223,7 @@ class PLUStages(InvertibleLinear):
         return [(stage.name, stage_matrix(matrices, stage).to_dense()) for stage, matrices in chain]
 
     def set_matrices(self, stages: Sequence[Tensor]) -> None:
-        """Set the matrices of every stage, given as `initial`."""
+        """Set the matrices of every stage, in the form of `initial`."""
         left = iter(stages)
         for held, counts in zip(self._batches(), self.counts, strict=True):
             held.set_matrices(torch.cat([next(left) for _ in counts]))

@@ -15,9 +15,8 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 
@@ -51,8 +50,8 @@ class BuildFailed(Exception):
 
 def cache_folder() -> Path:
     """Return this user's cache: $INVERTBENCH_CACHE, else $XDG_CACHE_HOME/invertbench, else ~/.cache/invertbench."""
-    own, common = os.environ.get("INVERTBENCH_CACHE"), os.environ.get("XDG_CACHE_HOME")
-    cache = Path(own) if own else (Path(common) if common else Path.home() / ".cache") / "invertbench"
+    folder, common = os.environ.get("INVERTBENCH_CACHE"), os.environ.get("XDG_CACHE_HOME")
+    cache = Path(folder) if folder else (Path(common) if common else Path.home() / ".cache") / "invertbench"
     return cache.absolute() / "kernels"
 
 
@@ -65,12 +64,13 @@ def find_or_build(folder: Path) -> Path:
     Raises:
         BuildFailed: no library is in the cache, and building fails; with the compiler's output, if it ran.
     """
-    sources = source_files()
+    sources = [path for path in all_source_files() if path.suffix in (".cpp", ".h") and not for_cuda(path)]
     contents = [f"{source_name(path)}\0{path.read_text(encoding='utf-8')}" for path in sources]
     code = fingerprint(*contents, *COMPILE, *LINK, *LIBRARIES, str(torch.__version__), sys.platform, platform.machine())
     try:
         compiler = find_compiler()
-        name = f"{code}-{fingerprint(_version(compiler))[:8]}"
+        version, _, _ = run_compiler([*compiler, "--version"]).partition("\n")
+        name = f"{code}-{fingerprint(version)[:8]}"
     except BuildFailed:
         others = [path for path in sorted(folder.glob(f"{code}-*/{LIBRARY}")) if fault_of(path) is None]
         whole = next(filter(is_whole, others), None)
@@ -81,7 +81,7 @@ def find_or_build(folder: Path) -> Path:
 
 
 def find_or_make(library: Path, make: Callable[[Path], None]) -> Path:
-    """Return the library, made by `make(folder)` under its own name in an empty folder if it is missing or damaged.
+    """Return the library, made by `make(folder)` under its name in an empty folder if it is missing or damaged.
 
     Where other users could have written it, it is neither loaded nor replaced: one in a private folder is returned.
     """
@@ -89,12 +89,15 @@ def find_or_make(library: Path, make: Callable[[Path], None]) -> Path:
         library = _private(library, fault)
     if is_whole(library):
         return library
+    import fcntl  # not on Windows
+
     final = library.parent
     folder = final.parent
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o755, exist_ok=True)
-        with _locked(folder / f"{final.name}.lock"):
+        with (folder / f"{final.name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # the system releases it when its holder dies
             if not is_whole(library):  # another process may have made it while this one waited
                 _build(make, library)
     except OSError as error:
@@ -106,16 +109,16 @@ def find_or_make(library: Path, make: Callable[[Path], None]) -> Path:
 
 
 def _private(library: Path, fault: str) -> Path:
-    """Return the place of the library in a private folder, for the given fault of its own."""
+    """Return the place of the library in a private folder, and say that it has this fault where it is."""
     try:
         private = private_folder() / library.parent.name / library.name
-        own = fault_of(private)
+        second_fault = fault_of(private)
     except OSError as error:
-        own = error.strerror or str(error)
-    if own is not None:
+        second_fault = error.strerror or str(error)
+    if second_fault is not None:
         raise BuildFailed(
             "the cache of compiled kernels can be written by other users",
-            f": {fault}, and {own}; set $INVERTBENCH_CACHE to a folder that only you can write",
+            f": {fault}, and {second_fault}; set $INVERTBENCH_CACHE to a folder that only you can write",
         )
     print(
         f"invertbench: {fault}, so its compiled kernels are not used; those of {private.parent.parent} are, until "
@@ -124,11 +127,6 @@ def _private(library: Path, fault: str) -> Path:
         flush=True,
     )
     return private
-
-
-def source_files() -> list[Path]:
-    """Return the sources for the processor, and their headers."""
-    return [path for path in all_source_files() if path.suffix in (".cpp", ".h") and not for_cuda(path)]
 
 
 def all_source_files() -> list[Path]:
@@ -160,17 +158,13 @@ def find_compiler() -> list[str]:
     """Return the command of the C++ compiler: $CXX, else the first of c++, g++ and clang++ on the PATH."""
     if sys.platform == "win32":
         raise BuildFailed("kernels are not built on Windows")
-    own = shlex.split(os.environ.get("CXX", ""))
-    for candidate in [own] if own else [[name] for name in COMPILERS]:
-        found = shutil.which(candidate[0])
-        if found:
-            return [found, *candidate[1:]]
-    missing = f"$CXX, {own[0]}, is not there" if own else f"none of {', '.join(COMPILERS)} is on the PATH"
+    requested = shlex.split(os.environ.get("CXX", ""))
+    for candidate in [requested] if requested else [[name] for name in COMPILERS]:
+        path = shutil.which(candidate[0])
+        if path:
+            return [path, *candidate[1:]]
+    missing = f"$CXX, {requested[0]}, is not there" if requested else f"none of {', '.join(COMPILERS)} is on the PATH"
     raise BuildFailed("no C++ compiler", f": {missing}")
-
-
-def _version(compiler: Sequence[str]) -> str:
-    return run_compiler([*compiler, "--version"]).partition("\n")[0]
 
 
 def _build(make: Callable[[Path], None], library: Path) -> None:
@@ -243,16 +237,6 @@ def run_compiler(command: Sequence[str], who: str = "the C++ compiler") -> str:
         said = "".join(f"\n  {line}" for line in done.stdout.splitlines()[:MESSAGE_LINES])
         raise BuildFailed(f"{who} ended with exit code {done.returncode}", f": {command[0]}{said}")
     return done.stdout
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold the lock of this file while other processes wait; the system releases it when its holder dies."""
-    import fcntl
-
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def fingerprint(*texts: str) -> str:

@@ -41,14 +41,14 @@ NVCC = "nvcc"
 def find_nvcc() -> Path:
     """Return CUDA's compiler: nvcc on the PATH, else of $CUDA_HOME, else in the usual place."""
     home = os.environ.get("CUDA_HOME")
-    found = (
+    path = (
         shutil.which(NVCC)
         or (home and shutil.which(str(Path(home) / "bin" / NVCC)))
         or shutil.which(f"/usr/local/cuda/bin/{NVCC}")
     )
-    if not found:
+    if not path:
         raise BuildFailed("no nvcc", ": CUDA's compiler is not on the PATH and $CUDA_HOME does not lead to it")
-    return Path(found)
+    return Path(path)
 
 
 def present_architectures() -> list[str]:
@@ -90,7 +90,8 @@ def find_or_build(folder: Path) -> tuple[Path, list[str]]:
             if source.suffix == ".cu":
                 commands.append(compile_command(nvcc, source, made, architectures))
             elif source.suffix == ".cpp" and for_cuda(source):
-                commands.append(bind_command(nvcc, source, made))
+                # By nvcc, which hands the file to the C++ compiler and alone knows where CUDA's headers are.
+                commands.append([str(nvcc), *BIND, *includes(), "-c", str(source), "-o", str(made)])
             else:
                 continue
             objects.append(str(made))
@@ -99,11 +100,3 @@ def find_or_build(folder: Path) -> tuple[Path, list[str]]:
         run_compiler([str(nvcc), "-shared", *objects, *libraries, "-o", str(unfinished / LIBRARY)], NVCC)
 
     return find_or_make(folder / name / LIBRARY, make), architectures
-
-
-def bind_command(nvcc: Path, source: Path, made: Path) -> list[str]:
-    """Return the command that compiles the bindings to tensors: C++, with torch's headers and CUDA's.
-
-    nvcc hands the file to the C++ compiler, and alone knows where CUDA's headers are: it may be a script elsewhere.
-    """
-    return [str(nvcc), *BIND, *includes(), "-c", str(source), "-o", str(made)]

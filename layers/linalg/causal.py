@@ -7,7 +7,7 @@ The map, on images zero-padded on top and on the left,
     y[r, s] = sum over 0 <= i < a, 0 <= j < b of A[i, j] x[r - i, s - j],    A[0, 0] lower triangular,
 
 is lower triangular in raster order. A row is cut into blocks of B columns, about `BLOCK_UNKNOWNS` unknowns each.
-With the unknowns of one block stacked into a vector, T its own triangular matrix, and G and K the weights of what
+With the unknowns of one block stacked into a vector, T its triangular matrix, and G and K the weights of what
 is left of it in its row and in the rows above,
 
     x_block = T^-1 y_block - (T^-1 G) left - (T^-1 K) above.
@@ -62,8 +62,9 @@ def factorise(taps: Tensor, width: int) -> CausalFactors:
     # Axes: output column, output channel, row up, input column, input channel.
     window = F.pad(taps, (0, 1))[..., lag].permute(3, 0, 2, 4, 1)
 
-    own = window[:, :, 0, reach:].reshape(size, size)
-    inverse = torch.linalg.solve_triangular(own, torch.eye(size, dtype=own.dtype, device=own.device), upper=False)
+    block_matrix = window[:, :, 0, reach:].reshape(size, size)
+    identity = torch.eye(size, dtype=taps.dtype, device=taps.device)
+    inverse = torch.linalg.solve_triangular(block_matrix, identity, upper=False)
     left = -inverse @ window[:, :, 0, :reach].reshape(size, reach * channels)
     above = -inverse @ window[:, :, 1:].reshape(size, -1)
     return CausalFactors(inverse, left, above)

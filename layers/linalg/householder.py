@@ -18,7 +18,11 @@ def product_of_reflections(vectors: Tensor) -> Tensor:
     Returns:
         The product, (c, c).
     """
-    units = _units(vectors)
+    # The rows at length 1. The square of a tiny entry must not underflow; the scale cancels, so it needs no gradient.
+    scale = vectors.detach().abs().amax(1, keepdim=True)
+    scaled = vectors / torch.where(scale > 0, scale, 1)
+    squares = scaled.square().sum(1, keepdim=True)
+    units = scaled * torch.where(squares > 0, squares, 1).rsqrt()
     count, size = units.shape
     half = 0.5 * torch.eye(count, dtype=units.dtype, device=units.device)
     inner = torch.linalg.solve_triangular((units @ units.T).triu(1) + half, units, upper=True)
@@ -30,15 +34,6 @@ def reflected(vectors: Tensor, matrix: Tensor) -> Tensor:
     for v in vectors.flip(0):
         matrix = matrix - 2 * torch.outer(v, v @ matrix) / v.dot(v) if v.any() else matrix
     return matrix
-
-
-def _units(vectors: Tensor) -> Tensor:
-    """Return the rows at length 1; the square of a tiny entry must not underflow, and a zero row stays zero."""
-    # The scale cancels, so it needs no gradient.
-    scale = vectors.detach().abs().amax(1, keepdim=True)
-    scaled = vectors / torch.where(scale > 0, scale, 1)
-    squares = scaled.square().sum(1, keepdim=True)
-    return scaled * torch.where(squares > 0, squares, 1).rsqrt()
 
 
 def householder_vectors(orthogonal: Tensor) -> tuple[Tensor, Tensor]:

@@ -112,7 +112,7 @@ class PLUMatrices(nn.Module):
     @torch.no_grad()
     def set_matrices(self, matrices: Tensor) -> None:
         """Set the weights to represent these matrices: (count, n, n), real and every one invertible."""
-        permutation, lower, upper = by_matrix(_factorised, matrices.double())
+        permutation, lower, upper = by_matrix(lambda batch: tuple(torch.linalg.lu(batch)), matrices.double())
         pivots = upper.diagonal(dim1=-2, dim2=-1)
         self.lower.copy_(lower.tril(-1))
         self.upper.copy_(upper.triu(1))
@@ -144,10 +144,6 @@ class PLUMatrices(nn.Module):
     def log_abs_dets(self) -> Tensor:
         """Return log|det W| of each matrix, (count,)."""
         return self.log_s.sum(-1)
-
-
-def _factorised(matrices: Tensor) -> tuple[Tensor, ...]:
-    return tuple(torch.linalg.lu(matrices))
 
 
 def random_rotations(count: int, size: int) -> Tensor:

@@ -30,14 +30,23 @@ def fourier_matrix(size: int) -> Tensor:
 def dct(x: Tensor, axes: int) -> Tensor:
     """Transform the last `axes` axes, one after the other."""
     for axis in range(-axes, 0):
-        x = _dct_last(x.movedim(axis, -1)).movedim(-1, axis)
+        x = x.movedim(axis, -1)
+        # Even places, then odd ones backwards: a Fourier transform of these is the cosine transform, but for a turn.
+        folded = torch.cat([x[..., ::2], x[..., 1::2].flip(-1)], -1)
+        x = ((torch.fft.fft(folded) * _turns(x)).real * _scales(x)).movedim(-1, axis)
     return x
 
 
 def inverse_dct(y: Tensor, axes: int) -> Tensor:
     """Undo `dct`."""
     for axis in range(-axes, 0):
-        y = _inverse_dct_last(y.movedim(axis, -1)).movedim(-1, axis)
+        y = y.movedim(axis, -1)
+        size = y.shape[-1]
+        cosines = y / _scales(y)
+        sines = torch.cat([torch.zeros_like(cosines[..., :1]), cosines[..., 1:].flip(-1)], -1)
+        folded = torch.fft.ifft(torch.complex(cosines, -sines) * _turns(y).conj()).real
+        place = torch.arange(size, device=y.device)
+        y = folded[..., torch.where(place % 2 == 0, place // 2, size - 1 - place // 2)].movedim(-1, axis)
     return y
 
 
@@ -47,22 +56,6 @@ def dct_matrix(size: int) -> Tensor:
     matrix = math.sqrt(2 / size) * torch.cos(math.pi * k * (2 * j + 1) / (2 * size))
     matrix[0] *= math.sqrt(0.5)
     return matrix
-
-
-def _dct_last(x: Tensor) -> Tensor:
-    # Even places, then odd ones backwards: a Fourier transform of these is the cosine transform, but for a turn.
-    folded = torch.cat([x[..., ::2], x[..., 1::2].flip(-1)], -1)
-    return (torch.fft.fft(folded) * _turns(x)).real * _scales(x)
-
-
-def _inverse_dct_last(y: Tensor) -> Tensor:
-    size = y.shape[-1]
-    cosines = y / _scales(y)
-    sines = torch.cat([torch.zeros_like(cosines[..., :1]), cosines[..., 1:].flip(-1)], -1)
-    folded = torch.fft.ifft(torch.complex(cosines, -sines) * _turns(y).conj()).real
-    place = torch.arange(size, device=y.device)
-    source = torch.where(place % 2 == 0, place // 2, size - 1 - place // 2)
-    return folded[..., source]
 
 
 def _turns(like: Tensor) -> Tensor:

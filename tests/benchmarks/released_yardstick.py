@@ -77,14 +77,14 @@ class Plain(nn.Module):
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
-        self.own = copy.deepcopy(module)
+        self.ours = copy.deepcopy(module)
 
 
 class PlainActNorm(Plain):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         channels = (-1, 1, 1) if x.ndim == 4 else (-1,)
-        y = (x + self.own.shift.view(channels)) * self.own.log_scale.exp().view(channels)
-        return y, self.own.log_scale.sum() * (x[0].numel() // len(self.own.shift))
+        y = (x + self.ours.shift.view(channels)) * self.ours.log_scale.exp().view(channels)
+        return y, self.ours.log_scale.sum() * (x[0].numel() // len(self.ours.shift))
 
 
 class PlainSqueeze(Plain):
@@ -97,22 +97,22 @@ class PlainSqueeze(Plain):
 
 class PlainConv1x1(Plain):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        own = self.own
-        if own.parameterisation == "dense":
-            weight, log_det = own.weight, torch.slogdet(own.weight).logabsdet
+        ours = self.ours
+        if ours.parameterisation == "dense":
+            weight, log_det = ours.weight, torch.slogdet(ours.weight).logabsdet
         else:
-            identity = torch.eye(own.channels, dtype=x.dtype)
-            lower = own.lower * own.lower_mask + identity
-            upper = own.upper * own.upper_mask + torch.diag(own.sign * own.log_s.exp())
-            weight, log_det = identity[own.permutation] @ lower @ upper, own.log_s.sum()
+            identity = torch.eye(ours.channels, dtype=x.dtype)
+            lower = ours.lower * ours.lower_mask + identity
+            upper = ours.upper * ours.upper_mask + torch.diag(ours.sign * ours.log_s.exp())
+            weight, log_det = identity[ours.permutation] @ lower @ upper, ours.log_s.sum()
         y = F.conv2d(x, weight[:, :, None, None]) if x.ndim == 4 else x @ weight.T
-        return y, log_det * own.positions
+        return y, log_det * ours.positions
 
 
 class PlainImageCoupling(Plain):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        net = self.own.net
-        kept, moved = x[:, : self.own.kept], x[:, self.own.kept :]
+        net = self.ours.net
+        kept, moved = x[:, : self.ours.kept], x[:, self.ours.kept :]
         first = F.elu(net.first(kept), inplace=True)
         shift, s = net.last(F.elu(net.second(first), inplace=True)).chunk(2, 1)
         scale = torch.sigmoid(s + 2)
@@ -121,8 +121,8 @@ class PlainImageCoupling(Plain):
 
 class PlainSequenceCoupling(Plain):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        net = self.own.net
-        kept, moved = x[..., : self.own.kept], x[..., self.own.kept :]
+        net = self.ours.net
+        kept, moved = x[..., : self.ours.kept], x[..., self.ours.kept :]
         log_scale, shift = (nn.Sequential.forward(each, kept) for each in (net.log_scale, net.shift))
         return torch.cat((kept, moved * log_scale.exp() + shift), 2), log_scale.flatten(1).sum(1)
 

@@ -58,9 +58,9 @@ def test_a_step_of_the_released_flow_equals_ours(case, layer):
     parts = [module for level in flow.parts() for _, module in level]
     plain_parts = [module for level in peer.levels for module in level]
     for ours, theirs in zip(parts, plain_parts, strict=True):
-        found = [weight.grad for weight in theirs.parameters()]
-        found = [joined(found)] if isinstance(theirs, EagerButterfly) else found
-        assert_close(found, [weight.grad for weight in ours.parameters()], **EXACT)
+        gradients = [weight.grad for weight in theirs.parameters()]
+        gradients = [joined(gradients)] if isinstance(theirs, EagerButterfly) else gradients
+        assert_close(gradients, [weight.grad for weight in ours.parameters()], **EXACT)
     assert_close(step(), -flow.log_prob(x).mean() / flow.dim, rtol=1e-6, atol=0)
 
 

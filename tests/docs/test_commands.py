@@ -36,7 +36,7 @@ ELSEWHERE = ("--executor slurm", "/shared/")  # a cluster
 
 
 def blocks(text, language):
-    return [code for found, code in FENCED.findall(text) if found == language]
+    return [code for name, code in FENCED.findall(text) if name == language]
 
 
 def commands(text):
@@ -52,7 +52,7 @@ def commands(text):
 def test_every_command_can_be_parsed():
     seen = 0
     for name, text in PAGES.items():
-        for words in (words for found in commands(text) for words in found):
+        for words in (words for block in commands(text) for words in block):
             if words[0] == "COMMAND":
                 continue
             try:
@@ -121,11 +121,11 @@ def test_commands_run(name, folder, done, monkeypatch):
     if name.endswith("your-data.md"):
         for code in blocks(text, "python"):
             exec(compile(code, name, "exec"), {})
-    given = commands(text)[0]
+    lines = commands(text)[0]
     if name == "README.md":
         Path("mine.py").write_text(next(code for code in blocks(text, "python") if "class Scale" in code))
-        given += [words for words in commands(text)[1] if "mine.py:Scale" in words]
-    for words in given:
+        lines += [words for words in commands(text)[1] if "mine.py:Scale" in words]
+    for words in lines:
         if words[0] == "run" and "--profile" not in words:
             words = [*words, "--profile", "smoke"]
         line = shlex.join(words)

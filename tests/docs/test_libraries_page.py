@@ -27,8 +27,8 @@ LIBRARIES = ["nflows", "normflows", "freia", "zuko", "distributions"]
 
 def blocks(section, language=""):
     """Return the fenced blocks of a section in one language; commands have none."""
-    found = re.findall(r"^```(\w*)\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
-    return [text for name, text in found if name == language]
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    return [text for name, text in blocks if name == language]
 
 
 def commands(section):

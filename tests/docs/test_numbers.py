@@ -45,13 +45,13 @@ def blocks(page):
 
     Each has the reports that it links to, or else those of the last one above it in its section.
     """
-    found = []
+    texts = []
     for section in re.split(r"^(?=#+ )", FENCED.sub("", PAGES[page]), flags=re.M):
         reports = set()
         for part in re.split(r"\n\s*\n|\n(?=\s*[-|>] ?)", section):
             reports = linked(part) or reports
-            found.append((" ".join(NOT_QUOTED.sub("", part).split()), reports))
-    return found
+            texts.append((" ".join(NOT_QUOTED.sub("", part).split()), reports))
+    return texts
 
 
 def text_of(folder):
@@ -71,8 +71,8 @@ def shown(folder):
 @cache
 def intervals(folder):
     """Return mean and bounds of each interval in the tables of a report, and of the negative mean."""
-    found = [tuple(map(size, interval)) for interval in INTERVAL.findall(text_of(folder))]
-    return {*found, *((mean, high, low) for mean, low, high in found)}
+    intervals = [tuple(map(size, interval)) for interval in INTERVAL.findall(text_of(folder))]
+    return {*intervals, *((mean, high, low) for mean, low, high in intervals)}
 
 
 def rounds_to(value, number):

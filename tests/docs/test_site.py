@@ -30,12 +30,12 @@ class Page(HTMLParser):
         self.feed(path.read_text())
 
     def handle_starttag(self, tag, attrs):
-        given = dict(attrs)
-        self.ids |= {given[name] for name in ("id", "name") if given.get(name)}
-        if tag == "a" and given.get("href"):
-            self.links.append(given["href"])
-        elif tag in LOADED and given.get(LOADED[tag]) and given.get("rel") not in NOT_LOADED:
-            self.loaded.append(given[LOADED[tag]])
+        values = dict(attrs)
+        self.ids |= {values[name] for name in ("id", "name") if values.get(name)}
+        if tag == "a" and values.get("href"):
+            self.links.append(values["href"])
+        elif tag in LOADED and values.get(LOADED[tag]) and values.get("rel") not in NOT_LOADED:
+            self.loaded.append(values[LOADED[tag]])
 
 
 @pytest.fixture(scope="module")

@@ -90,12 +90,12 @@ def test_operands_may_be_views(name, way):
 def test_gradients_may_be_views(name, way):
     function, formula = MAPS[name]
     operands = [operand.requires_grad_() for operand in operands_of(name, (3, 5, 4))]
-    found = []
+    gradients = []
     for way in (function, formula):
         outputs = way(*operands)
         loss = outputs[0].transpose(1, 2).cumsum(1).sum() + sum(output.sum() for output in outputs[1:])
-        found.append(torch.autograd.grad(loss, operands))
-    torch.testing.assert_close(*found)
+        gradients.append(torch.autograd.grad(loss, operands))
+    torch.testing.assert_close(*gradients)
 
 
 def test_second_derivatives():
@@ -119,7 +119,7 @@ def test_gates_at_the_ends_of_the_range(gate, way):
         close = partial(torch.testing.assert_close, rtol=tolerance, equal_nan=True)
         close(scale, gate(s.double()).exp().to(dtype), atol=0)
         close(log_scale, expected, atol=tolerance)
-        slopes = [torch.autograd.grad(found.sum(), s)[0][scale.isfinite()] for found in (log_scale, expected)]
+        slopes = [torch.autograd.grad(logs.sum(), s)[0][scale.isfinite()] for logs in (log_scale, expected)]
         close(*slopes, atol=tolerance)
 
 
@@ -136,16 +136,16 @@ def test_error_in_single_precision(name, way):
 @compiled_map
 def test_the_same_for_any_number_of_threads(name, way, by_threads):
     operands = operands_of(name, (50, 4, 900), torch.float32)
-    found = by_threads(lambda: results(MAPS[name][0], operands, torch.float32))
-    for result in found[1:]:
-        assert all(torch.equal(a, b) for a, b in zip(found[0], result, strict=True))
+    outcomes = by_threads(lambda: results(MAPS[name][0], operands, torch.float32))
+    for result in outcomes[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(outcomes[0], result, strict=True))
 
 
 def test_transforms():
     operands = operands_of("channels", (2, 4, 3))
     for transform in (torch.func.jacrev, torch.func.jacfwd):
-        found = (transform(function, argnums=(0, 1, 2))(*operands) for function in MAPS["channels"])
-        torch.testing.assert_close(*found)
+        outcomes = (transform(function, argnums=(0, 1, 2))(*operands) for function in MAPS["channels"])
+        torch.testing.assert_close(*outcomes)
 
 
 @pytest.mark.parametrize("way", ["compiled"], indirect=True)

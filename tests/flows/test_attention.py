@@ -58,9 +58,9 @@ def test_second_derivatives(perturb):
 def test_a_compiled_network_has_the_same_values_and_gradients(perturb):
     net = network(perturb)
     kept = torch.randn(2, 2, 6, dtype=torch.float64, requires_grad=True)
-    found = []
+    outcomes = []
     for call in (net, torch.compile(net, backend="aot_eager", fullgraph=True)):
         log_scale, moved = call(kept)
         loss = log_scale.square().sum() + moved.sum()
-        found.append([log_scale, moved, *torch.autograd.grad(loss, [kept, *net.parameters()])])
-    torch.testing.assert_close(found[1], found[0])
+        outcomes.append([log_scale, moved, *torch.autograd.grad(loss, [kept, *net.parameters()])])
+    torch.testing.assert_close(outcomes[1], outcomes[0])

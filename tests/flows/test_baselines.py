@@ -59,10 +59,10 @@ def test_a_bijection_with_its_log_det(name, shape):
         torch.testing.assert_close(flow.inverse(z), x, rtol=1e-8, atol=1e-8)
         y = z + 0.1 * torch.randn_like(z)
         torch.testing.assert_close(flow(flow.inverse(y))[0], y, rtol=1e-8, atol=1e-8)
-    given = [chance()] if flow.estimated else []
-    prior, total = flow.terms(x, *given)
+    generators = [chance()] if flow.estimated else []
+    prior, total = flow.terms(x, *generators)
     torch.testing.assert_close(prior, -0.5 * (z.square() + math.log(2 * math.pi)).sum(1))
-    torch.testing.assert_close(flow.log_prob(x, *([chance()] if given else [])), prior + total)
+    torch.testing.assert_close(flow.log_prob(x, *([chance()] if generators else [])), prior + total)
 
 
 @pytest.mark.parametrize("name", BASELINES)
@@ -97,8 +97,8 @@ def test_state_and_samples(name):
     x = torch.randn(3, 1, 4, 4, dtype=torch.float64)
     copy = small(name, seed=3).double().eval()
     copy.load_state_dict(flow.state_dict())
-    given = [chance()] if flow.estimated else []
-    torch.testing.assert_close(copy.log_prob(x, *given), flow.log_prob(x, *([chance()] if given else [])))
+    generators = [chance()] if flow.estimated else []
+    torch.testing.assert_close(copy.log_prob(x, *generators), flow.log_prob(x, *([chance()] if generators else [])))
     draws = flow.sample(5, generator=chance(1))
     assert draws.shape == (5, 1, 4, 4) and bool(draws.isfinite().all())
     torch.testing.assert_close(draws, copy.sample(5, generator=chance(1)))
@@ -159,10 +159,10 @@ def test_real_nvp_masks_match_the_paper():
     kinds = [path.rpartition("/")[0].rstrip("0123456789") for path in masks]
     assert kinds == ["level0/checkerboard"] * 3 + ["level0/channels"] * 3 + ["level1/checkerboard"] * 4
     board = torch.tensor([[1, 0, 1, 0], [0, 1, 0, 1]] * 2)
-    found = list(masks.values())
+    stacked = list(masks.values())
     for start, first in [(0, board), (3, torch.tensor([1, 1, 0, 0])), (6, board[:2, :2])]:
         number = 4 if start == 6 else 3
-        for index, mask in enumerate(found[start : start + number]):
+        for index, mask in enumerate(stacked[start : start + number]):
             assert torch.equal(mask.squeeze().long(), first if index % 2 == 0 else 1 - first)
 
 

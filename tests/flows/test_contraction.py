@@ -182,7 +182,7 @@ def test_value_and_gradient_equal_those_of_normflows(make):
     net, terms = make(), 6
     x = torch.randn(3, *SHAPE, dtype=torch.float64)
     value = Contraction(net, Series(terms), Series(terms)).eval()(x, torch.Generator().manual_seed(0))[1]
-    found = torch.autograd.grad(value.sum(), list(net.parameters()), allow_unused=True)
+    gradients = torch.autograd.grad(value.sum(), list(net.parameters()), allow_unused=True)
 
     signs = 2.0 * torch.randint(0, 2, x.shape, generator=torch.Generator().manual_seed(0)).double() - 1
     start = x.clone().requires_grad_()
@@ -191,7 +191,7 @@ def test_value_and_gradient_equal_those_of_normflows(make):
     torch.testing.assert_close(value, reference)
     surrogate = neumann_logdet_estimator(g, start, terms - 1, signs, lambda k: 1.0, training=True)
     wanted = torch.autograd.grad(surrogate.sum(), list(net.parameters()), allow_unused=True)
-    compared = [(gradient, expected) for gradient, expected in zip(found, wanted, strict=True) if expected is not None]
+    compared = [pair for pair in zip(gradients, wanted, strict=True) if pair[1] is not None]
     assert len(compared) >= 5
     for gradient, expected in compared:
         torch.testing.assert_close(gradient, expected)
@@ -206,9 +206,9 @@ def test_the_gradient_equals_that_of_the_exact_log_det(series):
     jacobian = torch.autograd.functional.jacobian(lambda v: block.map(v).flatten(), start, create_graph=True)
     (wanted,) = torch.autograd.grad(torch.linalg.slogdet(jacobian.reshape(32, 32)).logabsdet, start)
     many = x.expand(4000, *SHAPE).clone().requires_grad_()
-    (found,) = torch.autograd.grad(block(many, torch.Generator().manual_seed(0))[1].sum(), many)
-    error = found.std(0) / math.sqrt(len(many))
-    assert bool(((found.mean(0) - wanted[0]).abs() <= 4.5 * error).all()) and bool((error < 0.05).all())
+    (gradients,) = torch.autograd.grad(block(many, torch.Generator().manual_seed(0))[1].sum(), many)
+    error = gradients.std(0) / math.sqrt(len(many))
+    assert bool(((gradients.mean(0) - wanted[0]).abs() <= 4.5 * error).all()) and bool((error < 0.05).all())
     assert wanted.abs().max() > 20 * error.max()
 
 

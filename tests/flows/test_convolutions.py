@@ -77,8 +77,8 @@ def test_error_in_single_precision(shape):
     x, seeds = torch.randn(shape), [torch.randn(shape), torch.randn(shape[0])]
     truth = results(step_by_step, exact, x.double().requires_grad_(), [seed.double() for seed in seeds])
     ways = (apply, step_by_step)
-    found, plain = (results(function, coupling, x.clone().requires_grad_(), seeds) for function in ways)
-    for name, a, b, true in zip(["y", "log_det", "x", *coupling.state_dict()], found, plain, truth, strict=True):
+    fused, plain = (results(function, coupling, x.clone().requires_grad_(), seeds) for function in ways)
+    for name, a, b, true in zip(["y", "log_det", "x", *coupling.state_dict()], fused, plain, truth, strict=True):
         assert (a.double() - true).norm() <= 2 * (b.double() - true).norm(), name
 
 
@@ -145,10 +145,10 @@ def test_nan_and_large_values_propagate():
     x = torch.randn(2, 5, 8, 8, dtype=torch.float64)
     x[0, 1, 2, 3] = torch.nan
     x[1, 0] *= 1e30
-    found, expected = coupling(x), step_by_step(coupling, x)
-    torch.testing.assert_close(found, expected, equal_nan=True)
-    assert found[0][0, 2:, 0:5, 1:6].isnan().all() and found[1][0].isnan()
-    assert torch.autograd.grad(found[0].nansum(), coupling.net.first.bias)[0].isnan().any()
+    outcome, expected = coupling(x), step_by_step(coupling, x)
+    torch.testing.assert_close(outcome, expected, equal_nan=True)
+    assert outcome[0][0, 2:, 0:5, 1:6].isnan().all() and outcome[1][0].isnan()
+    assert torch.autograd.grad(outcome[0].nansum(), coupling.net.first.bias)[0].isnan().any()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -173,9 +173,9 @@ def test_the_same_for_any_number_of_threads(way, by_threads):
     """Bitwise equal, including gradients: the compiled sums have a fixed order."""
     coupling, x = made(3, 3, 32, torch.float32), torch.randn(40, 6, 16, 16, requires_grad=True)
     seeds = [torch.randn(40, 6, 16, 16), torch.randn(40)]
-    found = by_threads(lambda: results(apply, coupling, x, seeds))
-    for result in found[1:]:
-        assert all(torch.equal(a, b) for a, b in zip(found[0], result, strict=True))
+    outcomes = by_threads(lambda: results(apply, coupling, x, seeds))
+    for result in outcomes[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(outcomes[0], result, strict=True))
 
 
 @pytest.mark.parametrize("way", ["compiled"], indirect=True)
@@ -218,8 +218,8 @@ def test_operands_that_do_not_fit_are_refused(way):
 def test_plain_pytorch_serves_the_rest():
     coupling = made(dtype=torch.float32)
     x = torch.randn(2, 5, 4, 4)
-    for found, expected in zip(torch.func.vmap(coupling)(x[None]), step_by_step(coupling, x), strict=True):
-        torch.testing.assert_close(found[0], expected)
+    for outcome, expected in zip(torch.func.vmap(coupling)(x[None]), step_by_step(coupling, x), strict=True):
+        torch.testing.assert_close(outcome[0], expected)
     with torch.autocast("cpu", torch.bfloat16):
         assert fused(coupling.net, x[:, :2]).dtype == torch.bfloat16
     sequences = AffineCoupling(2, WeightNormConditioner(2, 3, 5, axes=1))

@@ -135,8 +135,8 @@ def test_error_in_single_precision():
     truth = of(partial(step_by_step, exact), exact, torch.float64)
     fused, plain = (of(f, coupling, torch.float32) for f in (coupling, partial(step_by_step, coupling)))
     of_fused, of_plain = (
-        [float((a.double() - true).norm() / true.norm()) for a, true in zip(found, truth, strict=True)]
-        for found in (fused, plain)
+        [float((a.double() - true).norm() / true.norm()) for a, true in zip(gradients, truth, strict=True)]
+        for gradients in (fused, plain)
     )
     for name, a, b in zip(("y", "log_det", "x"), of_fused, of_plain, strict=False):
         assert a <= 2 * b, name
@@ -179,9 +179,9 @@ def test_the_same_for_any_number_of_threads(way, by_threads):
         loss = y.square().sum() + log_det.sum()
         return [y, log_det, *torch.autograd.grad(loss, list(coupling.parameters()))]
 
-    found = by_threads(values)
-    for result in found[1:]:
-        assert all(torch.equal(a, b) for a, b in zip(found[0], result, strict=True))
+    outcomes = by_threads(values)
+    for result in outcomes[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(outcomes[0], result, strict=True))
 
 
 def test_transforms():

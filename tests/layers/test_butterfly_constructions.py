@@ -41,9 +41,9 @@ def test_a_1x1_convolution(shape, shared):
         layer = Butterfly(shape, **options).double()
         (matrices,) = layer.product.matrices
         matrices.set_matrices(pair.expand_as(matrices.matrices()))
-        y, found = layer(x)
+        y, value = layer(x)
         torch.testing.assert_close(y, expected)
-        torch.testing.assert_close(found, log_det)
+        torch.testing.assert_close(value, log_det)
         torch.testing.assert_close(layer.inverse(expected), x)
         torch.testing.assert_close(layer.dense(), conv.dense())
     plan = ButterflyPlan((ButterflyPart(conv.positions, (1,)),), shared)

@@ -179,8 +179,8 @@ def compare(library: ctypes.CDLL, case: str, batch: int, shared_bytes: int, dtyp
     x = torch.randn(batch, *layer.shape, dtype=dtype, requires_grad=True)
     cotangent = torch.randn_like(x)
     y, log_det = plain(layer, x)
-    found = emulated.apply(x.detach())
-    torch.testing.assert_close(found, (y.detach(), log_det.detach()), **loose)
+    outcome = emulated.apply(x.detach())
+    torch.testing.assert_close(outcome, (y.detach(), log_det.detach()), **loose)
     expected = torch.autograd.grad((y * cotangent).sum() + 3 * log_det, (x, layer.weight), materialize_grads=True)
     torch.testing.assert_close(emulated.backward(x.detach(), cotangent, 3.0), expected, **loose)
     y = y.detach().contiguous().requires_grad_()  # the emulation reads memory in the order of the shape
@@ -223,8 +223,8 @@ def test_ten_levels_take_one_launch_with_their_log_det_and_more_take_two(emulati
     ):
         emulated = Emulated(emulation, made(case, dtype))
         emulated.apply(torch.randn(1, *emulated.layer.shape, dtype=dtype))
-        found = (emulated.launches, emulated.kept, emulated.log_dets)
-        assert found == (launches, kept, log_dets), case
+        counts = (emulated.launches, emulated.kept, emulated.log_dets)
+        assert counts == (launches, kept, log_dets), case
 
 
 def test_no_gradient_of_the_output(emulation):
@@ -246,8 +246,8 @@ def test_log_det_of_large_small_and_singular_matrices(emulation, case):
         for scale in (1e18, 1e-18):
             layer.weight.copy_(scale * made(case, torch.float32).weight)
             expected = plain(layer.double(), x.double())[1]
-            found = Emulated(emulation, layer.float()).apply(x)[1]
-            torch.testing.assert_close(found, expected.float(), rtol=1e-5, atol=0)
+            log_det = Emulated(emulation, layer.float()).apply(x)[1]
+            torch.testing.assert_close(log_det, expected.float(), rtol=1e-5, atol=0)
         layer.weight[:, :, 3] = 0
         assert Emulated(emulation, layer).apply(x)[1] == -torch.inf
 
@@ -270,10 +270,10 @@ def test_bfloat16_events_with_float32_arithmetic(emulation, case):
     wide = x.float().requires_grad_()
     y, _ = plain(layer, wide)
     dx, gradient = torch.autograd.grad((y * cotangent.float()).sum(), (wide, layer.weight))
-    found, log_det = emulated.apply(x)
+    result, log_det = emulated.apply(x)
     rounding = {"rtol": 2**-8, "atol": 1e-5}
-    assert found.dtype == torch.bfloat16 and log_det.dtype == torch.float32
-    torch.testing.assert_close(found.float(), y.detach(), **rounding)
+    assert result.dtype == torch.bfloat16 and log_det.dtype == torch.float32
+    torch.testing.assert_close(result.float(), y.detach(), **rounding)
     found_dx, found_gradient = emulated.backward(x, cotangent, None)
     torch.testing.assert_close(found_dx.float(), dx, **rounding)
     torch.testing.assert_close(found_gradient, gradient, rtol=1e-4, atol=1e-4)

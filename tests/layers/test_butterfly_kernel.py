@@ -63,8 +63,8 @@ def test_values_and_gradients_equal_those_of_plain_pytorch(case, batch):
         y, log_det = way(x)
         gradients = torch.autograd.grad((y * cotangent).sum() + 3 * log_det, (x, layer.weight))
         results.append((y, log_det, *gradients))
-    for found, expected in zip(*results, strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+    for result, expected in zip(*results, strict=True):
+        torch.testing.assert_close(result, expected, rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(layer.inverse(layer(x)[0]), x, rtol=1e-8, atol=1e-8)
 
 
@@ -87,8 +87,8 @@ def test_error_of_gradients_is_at_most_twice_that_of_plain_pytorch(case, batch):
 
     def errors(way):
         leaf = x.clone().requires_grad_()
-        found = torch.autograd.grad(way(leaf)[0], (leaf, layer.weight), cotangent)
-        return [(value - exact).norm() for value, exact in zip(found, truth, strict=True)]
+        gradients = torch.autograd.grad(way(leaf)[0], (leaf, layer.weight), cotangent)
+        return [(value - exact).norm() for value, exact in zip(gradients, truth, strict=True)]
 
     leaf = x.double().requires_grad_()
     truth = torch.autograd.grad(plain(exact, leaf)[0], (leaf, exact.weight), cotangent.double())
@@ -111,12 +111,12 @@ def test_every_size_from_two_entries_to_many_vectors(odd):
         exact = copy.deepcopy(layer).double()
         x = torch.randn(9, *layer.shape)
         truth = results(partial(plain, exact), exact, x)
-        for found, true in zip(results(exact, exact, x), truth, strict=True):
-            torch.testing.assert_close(found, true, rtol=1e-10, atol=1e-10)
-        for found, usual, true in zip(
+        for result, true in zip(results(exact, exact, x), truth, strict=True):
+            torch.testing.assert_close(result, true, rtol=1e-10, atol=1e-10)
+        for result, usual, true in zip(
             results(layer, layer, x), results(partial(plain, layer), layer, x), truth, strict=True
         ):
-            assert (found - true).norm() <= 2 * (usual - true).norm() + 1e-6 * true.norm().clamp(min=1)
+            assert (result - true).norm() <= 2 * (usual - true).norm() + 1e-6 * true.norm().clamp(min=1)
         torch.testing.assert_close(exact.inverse(exact(x.double())[0]), x.double(), rtol=1e-10, atol=1e-10)
         torch.testing.assert_close(layer.inverse(layer(x)[0]), x, rtol=1e-4, atol=1e-4)
 
@@ -124,10 +124,10 @@ def test_every_size_from_two_entries_to_many_vectors(odd):
 def test_gradients_of_a_batch_that_is_summed_in_several_shares():
     layer = made("an odd factor", torch.float32)
     x = torch.randn(2600, *layer.shape)
-    found, expected = (
+    outcome, expected = (
         torch.autograd.grad(way(x)[0].square().sum(), layer.weight)[0] for way in (layer, lambda x: plain(layer, x))
     )
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-2)
+    torch.testing.assert_close(outcome, expected, rtol=1e-4, atol=1e-2)
 
 
 @pytest.mark.parametrize("case", ["ten levels", "twelve levels", "shared", "an odd number of positions"])
@@ -140,8 +140,8 @@ def test_values_and_gradients_do_not_depend_on_threads(case, by_threads):
         return y, layer.inverse(x), *torch.autograd.grad((y**2).sum() + log_det, (x, layer.weight))
 
     expected, *others = by_threads(values, (1, 2, 5))
-    for found in others:
-        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+    for other in others:
+        torch.testing.assert_close(other, expected, rtol=1e-9, atol=1e-9)
 
 
 def test_strides_do_not_matter():

@@ -33,15 +33,15 @@ def check(name: str, backend: str) -> None:
 
 def results(layer, forward, inverse, x):
     """Return y, the log-det, the inverse of x, and the gradients of both directions."""
-    found = []
+    tensors = []
     for function in (forward, inverse):
         events = x.clone().requires_grad_()
         outputs = function(events)
         outputs = [*outputs] if isinstance(outputs, tuple) else [outputs]
         weighted = sum((torch.linspace(1, 2, y.numel()).view(y.shape) * y).sum() for y in outputs)
         leaves = [events, *layer.parameters()]
-        found += outputs + list(torch.autograd.grad(weighted, leaves, allow_unused=True, materialize_grads=True))
-    return found
+        tensors += outputs + list(torch.autograd.grad(weighted, leaves, allow_unused=True, materialize_grads=True))
+    return tensors
 
 
 @pytest.mark.parametrize("name", [name if name in PAPER else pytest.param(name, marks=SYSTEM) for name in LAYERS])

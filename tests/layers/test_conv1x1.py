@@ -38,11 +38,11 @@ def test_few_rows_are_multiplied_by_the_factors(shape, monkeypatch):
     inverse = layer.inverse_matrix().expand(8, -1, -1)
     monkeypatch.setattr(layer, "_matrix_and_log_det", None)
     monkeypatch.setattr(layer, "inverse_matrix", None)
-    for found, matrix in ((layer(x)[0], weight), (layer.inverse(x), inverse)):
+    for result, matrix in ((layer(x)[0], weight), (layer.inverse(x), inverse)):
         expected = (matrix @ x.flatten(2)).view_as(x)
-        torch.testing.assert_close(found, expected)
-        assert found.is_contiguous()
-        gradients = (torch.autograd.grad((y * probe).sum(), inputs) for y in (found, expected))
+        torch.testing.assert_close(result, expected)
+        assert result.is_contiguous()
+        gradients = (torch.autograd.grad((y * probe).sum(), inputs) for y in (result, expected))
         for ours, theirs in zip(*gradients, strict=True):
             torch.testing.assert_close(ours, theirs)
     for call in (layer, layer.inverse):

@@ -73,11 +73,11 @@ def test_values_and_gradients_equal_those_of_plain_pytorch(case, batch):
         torch.testing.assert_close(value, reference, rtol=1e-9, atol=1e-9)
     y = layer(x)[0].detach().requires_grad_()
     torch.testing.assert_close(layer.inverse(y), x, rtol=1e-8, atol=1e-8)
-    found = torch.autograd.grad((layer.inverse(y) * cotangent).sum(), (y, layer.weight), materialize_grads=True)
+    gradients = torch.autograd.grad((layer.inverse(y) * cotangent).sum(), (y, layer.weight), materialize_grads=True)
     expected = torch.autograd.grad(
         (without_kernels(layer.inverse, y) * cotangent).sum(), (y, layer.weight), materialize_grads=True
     )
-    for value, reference in zip(found, expected, strict=True):
+    for value, reference in zip(gradients, expected, strict=True):
         torch.testing.assert_close(value, reference, rtol=1e-8, atol=1e-8)
 
 
@@ -123,9 +123,9 @@ def test_on_another_stream():
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         y = layer(x.clone())[0]
-        found = y.clone()  # on the same stream: reads what the kernels before it wrote
+        copy = y.clone()  # on the same stream: reads what the kernels before it wrote
     stream.synchronize()
-    assert torch.equal(found, expected)
+    assert torch.equal(copy, expected)
 
 
 def test_second_derivatives_are_refused():
@@ -185,7 +185,7 @@ def test_emerging_inverse(shape, kernel_size, dtype):
         tolerance = {"rtol": 1e-3, "atol": 1e-4} if dtype == torch.float32 else {"rtol": 1e-10, "atol": 1e-11}
         torch.testing.assert_close(x, without_kernels(layer.inverse, y), **tolerance)
     leaves = [y, *layer.parameters()]
-    found = torch.autograd.grad(x.square().sum(), leaves)
+    gradients = torch.autograd.grad(x.square().sum(), leaves)
     expected = torch.autograd.grad(without_kernels(layer.inverse, y).square().sum(), leaves)
     if dtype == torch.float64:
-        torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-8)
+        torch.testing.assert_close(gradients, expected, rtol=1e-8, atol=1e-8)

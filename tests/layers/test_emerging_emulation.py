@@ -122,9 +122,9 @@ def test_with_less_shared_memory(emulation):
 def test_error_is_no_more_than_twice_that_of_plain_torch(emulation, shape, kernel_size):
     layer = gentle(shape, kernel_size, torch.float32)
     y = torch.randn(2, *shape)
-    found, usual = invert(emulation, layer, y)[0], without_kernels(layer.inverse, y)
+    emulated, usual = invert(emulation, layer, y)[0], without_kernels(layer.inverse, y)
     exact = without_kernels(layer.double().inverse, y.double())
-    assert 0 < (found - exact).norm() <= 2 * (usual - exact).norm()
+    assert 0 < (emulated - exact).norm() <= 2 * (usual - exact).norm()
 
 
 @torch.no_grad()

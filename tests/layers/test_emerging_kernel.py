@@ -89,8 +89,8 @@ def test_an_event_does_not_depend_on_threads(batch, by_threads):
     layer = gentle((8, 24, 24), 3, torch.float32)
     y = torch.randn(batch, 8, 24, 24)
     expected = operator(y, *operands(layer))
-    for found in by_threads(lambda: operator(y, *operands(layer)), (1, 2, 5)):
-        assert torch.equal(found, expected)
+    for outcome in by_threads(lambda: operator(y, *operands(layer)), (1, 2, 5)):
+        assert torch.equal(outcome, expected)
 
 
 @pytest.mark.parametrize(
@@ -103,9 +103,9 @@ def test_error_is_no_more_than_twice_that_of_plain_torch(shape, kernel_size, bat
     for seed in range(4):
         layer = gentle(shape, kernel_size, torch.float32, seed=seed)
         y = torch.randn(batch, *shape)
-        found, reference = operator(y, *operands(layer)), plain(layer, y)
+        compiled, reference = operator(y, *operands(layer)), plain(layer, y)
         exact = plain(layer.double(), y.double())
-        error += float((found - exact).square().sum())
+        error += float((compiled - exact).square().sum())
         plain_error += float((reference - exact).square().sum())
     assert 0 < error**0.5 <= 2 * plain_error**0.5
 
@@ -167,10 +167,10 @@ def test_non_finite_values_stay_in_their_example(batch, bad):
     y = torch.randn(batch, 3, 12, 10)
     expected = operator(y, *operands(layer))
     y[1, 2, 0, 0] = bad
-    found = operator(y, *operands(layer))
+    outcome = operator(y, *operands(layer))
     others = torch.arange(batch) != 1
-    assert torch.equal(found[others], expected[others])
-    assert not found[1].isfinite().any()  # w2 carries it to the last pixel, w1 from there to the first
+    assert torch.equal(outcome[others], expected[others])
+    assert not outcome[1].isfinite().any()  # w2 carries it to the last pixel, w1 from there to the first
 
 
 @pytest.mark.parametrize("batch", [1, 40])
@@ -180,10 +180,10 @@ def test_non_finite_values_stay_in_their_pixel_without_taps(batch):
     y = torch.randn(batch, 2, 9, 11)
     expected = operator(y, *operands(layer))
     y[:, 1, 4, 5] = torch.nan
-    found = operator(y, *operands(layer))
-    assert found[:, :, 4, 5].isnan().all()
-    found[:, :, 4, 5] = expected[:, :, 4, 5]
-    assert torch.equal(found, expected)
+    outcome = operator(y, *operands(layer))
+    assert outcome[:, :, 4, 5].isnan().all()
+    outcome[:, :, 4, 5] = expected[:, :, 4, 5]
+    assert torch.equal(outcome, expected)
 
 
 @pytest.mark.parametrize("batch", [1, 40])
@@ -228,8 +228,8 @@ def test_gradients_are_those_of_plain_torch(shape):
     leaves = [y, *layer.parameters()]
     expected = torch.autograd.grad((without_kernels(layer.inverse, y) * weights).sum(), leaves)
     for chosen in (slice(None), slice(0, 1), slice(1, 2), slice(2, 3), slice(3, 4)):
-        found = torch.autograd.grad((layer.inverse(y) * weights).sum(), leaves[chosen])
-        for gradient, reference in zip(found, expected[chosen], strict=True):
+        gradients = torch.autograd.grad((layer.inverse(y) * weights).sum(), leaves[chosen])
+        for gradient, reference in zip(gradients, expected[chosen], strict=True):
             torch.testing.assert_close(gradient, reference)
 
 
@@ -305,9 +305,9 @@ def test_forward_against_plain_torch(shape, kernel_size, dtype):
 def test_error_of_forward_is_no_more_than_twice_that_of_plain_torch(shape, kernel_size):
     layer = gentle(shape, kernel_size, torch.float32)
     x = torch.randn(32, *shape)
-    found, reference = forward(x, *operands(layer))[0], without_kernels(layer, x)[0]
+    compiled, reference = forward(x, *operands(layer))[0], without_kernels(layer, x)[0]
     exact = without_kernels(layer.double(), x.double())[0]
-    assert 0 < (found - exact).norm() <= 2 * (reference - exact).norm()
+    assert 0 < (compiled - exact).norm() <= 2 * (reference - exact).norm()
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -324,8 +324,8 @@ def test_gradients_of_forward(shape, kernel_size, bias):
     assert torch.autograd.gradgradcheck(call, inputs)
     weights = torch.randn_like(x)
     results = [(y * weights).sum() + log_det for y, log_det in (layer(x), without_kernels(layer, x))]
-    found, expected = (torch.autograd.grad(result, inputs) for result in results)
-    for gradient, reference in zip(found, expected, strict=True):
+    gradients, expected = (torch.autograd.grad(result, inputs) for result in results)
+    for gradient, reference in zip(gradients, expected, strict=True):
         torch.testing.assert_close(gradient, reference)
 
 
@@ -342,5 +342,5 @@ def test_forward_leaves_non_finite_values_in_their_example():
     x = torch.randn(3, 3, 8, 8)
     expected = forward(x, *operands(layer))[0]
     x[1] = torch.nan
-    found = forward(x, *operands(layer))[0]
-    assert torch.equal(found[[0, 2]], expected[[0, 2]]) and found[1].isnan().all()
+    outcome = forward(x, *operands(layer))[0]
+    assert torch.equal(outcome[[0, 2]], expected[[0, 2]]) and outcome[1].isnan().all()

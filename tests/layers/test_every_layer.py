@@ -41,8 +41,8 @@ def format_id(value: object) -> str:
 
 def faults(rules: Iterable[str], case: LayerCase) -> list[str]:
     """Return every fault that the rules find, with the rule and the case."""
-    found = [(rule, text) for rule in rules for text in run_check(rule, case)]
-    return [f"{rule}, {case}: {text}" for rule, text in found if not isinstance(text, Remark)]
+    reported = [(rule, text) for rule in rules for text in run_check(rule, case)]
+    return [f"{rule}, {case}: {text}" for rule, text in reported if not isinstance(text, Remark)]
 
 
 OUTPUTS = ("y", "log-det", "log_det()", "inverse", "inverter")
@@ -52,13 +52,13 @@ def results(layer: InvertibleLinear, x: torch.Tensor, backward_inside: bool = Fa
     """Return all results of a layer and their gradients, computed under autocast if that is on."""
     x = x.clone().requires_grad_()
     y, log_det = layer(x)
-    found = {"y": y, "log-det": log_det, "inverse": layer.inverse(x), "inverter": layer.inverter()(x)}
-    found["log_det()"] = layer.log_det()
-    total = sum((torch.linspace(1, 2, value.numel()).view(value.shape) * value).sum() for value in found.values())
+    values = {"y": y, "log-det": log_det, "inverse": layer.inverse(x), "inverter": layer.inverter()(x)}
+    values["log_det()"] = layer.log_det()
+    total = sum((torch.linspace(1, 2, value.numel()).view(value.shape) * value).sum() for value in values.values())
     with contextlib.nullcontext() if backward_inside else torch.autocast("cpu", enabled=False):
         total.backward()
     gradients = {"gradient of x": x.grad, **{name: value.grad for name, value in layer.named_parameters()}}
-    return {what: value.detach() for what, value in (found | gradients).items() if value is not None}
+    return {what: value.detach() for what, value in (values | gradients).items() if value is not None}
 
 
 class Backwards(torch.nn.Module):
@@ -108,12 +108,12 @@ def autocast(case: LayerCase) -> Iterator[str]:
     expected = results(case.build(), x.float())
     for events, dtype, backward_inside in [(x, torch.bfloat16, True), (x.float(), torch.float16, False)]:
         with torch.autocast("cpu", dtype):
-            found = results(case.build(), events, backward_inside)
+            outcome = results(case.build(), events, backward_inside)
         for what, value in expected.items():
             exact = what in OUTPUTS or not backward_inside
-            if exact and found[what].dtype != torch.float32:
-                yield f"{what} under autocast to {dtype} is {found[what].dtype}"
-            error = (found[what] - value).abs().max()
+            if exact and outcome[what].dtype != torch.float32:
+                yield f"{what} under autocast to {dtype} is {outcome[what].dtype}"
+            error = (outcome[what] - value).abs().max()
             if not error <= (case.tolerance() * (1 + value.abs().max()) if exact else math.inf):
                 yield f"{what} under autocast to {dtype} differs by {error:.2g} from that in float32"
 
@@ -130,12 +130,12 @@ def coarse_weights(case: LayerCase, dtype: torch.dtype) -> Iterator[str]:
     }
     for what, call in calls.items():
         try:
-            found = call()
+            outcome = call()
         except ValueError as error:
             if "is too coarse for a log-determinant; keep" not in str(error):
                 yield f"{what} in {dtype} raises {error}"
         else:
-            log_det = found[1] if isinstance(found, tuple) else found
+            log_det = outcome[1] if isinstance(outcome, tuple) else outcome
             if not isinstance(log_det, torch.Tensor) or log_det.dtype != torch.float32:
                 yield f"{what} in {dtype} is accepted"
 
@@ -145,9 +145,9 @@ def pickled(case: LayerCase) -> Iterator[str]:
     file, layer = io.BytesIO(), case.build()
     torch.save(layer, file)
     file.seek(0)
-    expected, found = (results(each, case.events()) for each in (layer, torch.load(file, weights_only=False)))
+    expected, loaded = (results(each, case.events()) for each in (layer, torch.load(file, weights_only=False)))
     for what, value in expected.items():
-        if not torch.equal(found[what], value):
+        if not torch.equal(loaded[what], value):
             yield f"{what} differs after torch.save and torch.load of the layer"
 
 
@@ -257,14 +257,14 @@ def test_refusals_name_a_size_of_the_shape(name: str):
 
 def choices() -> list[tuple[str, str, object]]:
     """Return (layer, option, value) for every value, except the default, of every option with listed values."""
-    found = []
+    cases = []
     for name, cls in LAYERS.items():
         hints = get_type_hints(cls.__init__)
         for option, parameter in layer_options(cls).items():
             hint = hints[option]
             values = get_args(hint) if get_origin(hint) is Literal else (False, True) if hint is bool else ()
-            found += [(name, option, value) for value in values if value != parameter.default]
-    return found
+            cases += [(name, option, value) for value in values if value != parameter.default]
+    return cases
 
 
 @pytest.mark.parametrize(("name", "option", "value"), choices())
@@ -277,13 +277,13 @@ def test_every_choice_of_an_option(name: str, option: str, value: object, shape:
 
 def numbers() -> list[tuple[str, str, int]]:
     """Return (layer, option, value) for small values, except the default, of every integer option."""
-    found = []
+    cases = []
     for name, cls in LAYERS.items():
         hints = get_type_hints(cls.__init__)
         for option, parameter in layer_options(cls).items():
             if int in (hints[option], *get_args(hints[option])):
-                found += [(name, option, value) for value in (1, 2, 3) if value != parameter.default]
-    return found
+                cases += [(name, option, value) for value in (1, 2, 3) if value != parameter.default]
+    return cases
 
 
 @pytest.mark.parametrize(("name", "option", "value"), numbers())

@@ -82,8 +82,8 @@ def test_planted_faults_in_a_file_with_a_class_of_a_library_are_found(tmp_path):
         ("LastEvent", "log-det", "but slogdet of the map is"),
     ]:
         case = LayerCase(resolve_layer(f"planted.py:{name}", tmp_path), ODD, options={"features": "D"})
-        found = run_check(rule, case)
-        assert (message in "\n".join(found)) if message else found == []
+        faults = run_check(rule, case)
+        assert (message in "\n".join(faults)) if message else faults == []
 
 
 def test_options_are_those_of_the_library():

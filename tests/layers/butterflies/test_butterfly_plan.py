@@ -108,9 +108,9 @@ def test_refuses_a_shape(dim, options, message):
 def test_the_suggested_alternative_is_accepted(dim, options):
     with pytest.raises(UnsupportedShape) as caught:
         make_plan(dim, **options)
-    way_out = re.findall(r"(partition|levels): (\[.*?\]|\d+)", str(caught.value))
-    assert way_out
-    make_plan(dim, **(options | {name: ast.literal_eval(value) for name, value in way_out}))
+    hints = re.findall(r"(partition|levels): (\[.*?\]|\d+)", str(caught.value))
+    assert hints
+    make_plan(dim, **(options | {name: ast.literal_eval(value) for name, value in hints}))
 
 
 @pytest.mark.parametrize(

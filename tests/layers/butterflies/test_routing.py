@@ -69,8 +69,8 @@ def test_edge_colours(vertices, colours):
         matchings = [shuffle.sample(range(vertices), vertices) for _ in range(colours)]
         edges = [(left, right) for matching in matchings for left, right in enumerate(matching)]
         shuffle.shuffle(edges)
-        found = edge_colours(edges, vertices, colours)
+        chosen = edge_colours(edges, vertices, colours)
         for side in range(2):
-            seen = {(edge[side], colour) for edge, colour in zip(edges, found, strict=True)}
+            seen = {(edge[side], colour) for edge, colour in zip(edges, chosen, strict=True)}
             assert len(seen) == vertices * colours == len(edges)
             assert math.prod(colour < colours for _, colour in seen)

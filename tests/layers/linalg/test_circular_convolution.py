@@ -62,9 +62,9 @@ def test_sizes_of_kernels_and_batches(shape, case):
                 continue
             for events in (1, 3):
                 with case(kernel_size=kernel_size, outputs=outputs, before=before, events=events):
-                    given = operands(shape, outputs, kernel_size, events)
-                    found, expected = (results(f, *given, before) for f in (circular, circular_formula))
-                    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+                    inputs = operands(shape, outputs, kernel_size, events)
+                    outcome, expected = (results(f, *inputs, before) for f in (circular, circular_formula))
+                    torch.testing.assert_close(outcome, expected, rtol=1e-10, atol=1e-10)
 
 
 def test_an_empty_batch_has_gradients_of_zero():
@@ -74,8 +74,8 @@ def test_an_empty_batch_has_gradients_of_zero():
 
 
 def test_batches_that_are_summed_in_parts():
-    given = operands((3, 20, 21), 3, 3, events=150)
-    torch.testing.assert_close(*(results(f, *given, 1) for f in (circular, circular_formula)))
+    inputs = operands((3, 20, 21), 3, 3, events=150)
+    torch.testing.assert_close(*(results(f, *inputs, 1) for f in (circular, circular_formula)))
 
 
 def test_operands_may_be_views():
@@ -89,8 +89,8 @@ def test_operands_may_be_views():
 def test_second_derivatives_of_the_convolution(kernel_size, before):
     x, weight, bias, seed = operands((2, 3, 4), 2, kernel_size, events=2)
     leaves = [operand.requires_grad_() for operand in (x, weight, bias)]
-    assert torch.autograd.gradcheck(lambda *given: circular(*given, before), leaves)
-    assert torch.autograd.gradgradcheck(lambda *given: circular(*given, before), leaves)
+    assert torch.autograd.gradcheck(lambda *inputs: circular(*inputs, before), leaves)
+    assert torch.autograd.gradgradcheck(lambda *inputs: circular(*inputs, before), leaves)
     y = circular(*leaves, before)
     gradients = (torch.autograd.grad(y, leaves, seed, create_graph=way, retain_graph=True) for way in (False, True))
     torch.testing.assert_close(*gradients)
@@ -114,24 +114,24 @@ def test_non_finite_values_stay_in_their_example(dtype):
 @pytest.mark.parametrize(("shape", "kernel_size"), [((3, 32, 32), 3), ((12, 16, 16), 3), ((4, 512), 51)])
 def test_error_in_single_precision(shape, kernel_size):
     """Compared with double precision, the error is at most twice that of a library."""
-    given = operands(shape, shape[0], kernel_size, events=64, dtype=torch.float32)
+    inputs = operands(shape, shape[0], kernel_size, events=64, dtype=torch.float32)
     before = kernel_size // 2
-    truth = results(circular_formula, *(operand.double() for operand in given), before)
-    ours, library = (results(function, *given, before) for function in (circular, circular_formula))
+    truth = results(circular_formula, *(operand.double() for operand in inputs), before)
+    ours, library = (results(function, *inputs, before) for function in (circular, circular_formula))
     for name, a, b, true in zip(("y", "x", "weight", "bias"), ours, library, truth, strict=True):
         assert (a.double() - true).norm() <= 2 * (b.double() - true).norm(), name
 
 
 def test_the_same_for_any_number_of_threads(by_threads):
-    given, layer = operands((3, 32, 32), 3, 3, events=70, dtype=torch.float32), periodic((8, 16, 16), 3, torch.float32)
+    inputs, layer = operands((3, 32, 32), 3, 3, events=70, dtype=torch.float32), periodic((8, 16, 16), 3, torch.float32)
 
     def values():
         value = log_det(layer)
-        return [*results(circular, *given, 1), value, *torch.autograd.grad(value, layer.weight)]
+        return [*results(circular, *inputs, 1), value, *torch.autograd.grad(value, layer.weight)]
 
-    found = by_threads(values)
-    for others in found[1:]:
-        assert all(map(torch.equal, found[0], others))
+    outcomes = by_threads(values)
+    for others in outcomes[1:]:
+        assert all(map(torch.equal, outcomes[0], others))
 
 
 @pytest.mark.parametrize(
@@ -146,9 +146,9 @@ def test_the_same_for_any_number_of_threads(by_threads):
     ],
 )
 def test_operands_that_do_not_fit_are_refused(change, message):
-    given = {"x": torch.zeros(2, 2, 4, 4), "weight": torch.zeros(2, 2, 3, 3), "bias": None, "before": 1} | change
+    inputs = {"x": torch.zeros(2, 2, 4, 4), "weight": torch.zeros(2, 2, 3, 3), "bias": None, "before": 1} | change
     with pytest.raises(ValueError, match=message):
-        circular(**given)
+        circular(**inputs)
 
 
 def test_gradients_of_other_events_are_refused():
@@ -169,10 +169,10 @@ def test_log_det_of_all_sizes(shape, case):
     for kernel_size in (1, 2, 3, 4):
         with case(kernel_size=kernel_size):
             layer = periodic(shape, kernel_size)
-            found, expected = (
+            outcome, expected = (
                 [value, *torch.autograd.grad(value, layer.weight)] for value in (log_det(layer), log_det_formula(layer))
             )
-            torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+            torch.testing.assert_close(outcome, expected, rtol=1e-9, atol=1e-9)
 
 
 def test_rows_of_the_log_det_must_be_exchanged():

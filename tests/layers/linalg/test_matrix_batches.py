@@ -25,13 +25,13 @@ def matrices(count, size, dtype=torch.float64):
 @pytest.mark.parametrize("size", [LARGEST, LARGEST + 1, 160, 200])
 def test_determinants_equal_those_of_single_matrices(size, dtype):
     batch = matrices(8, size, dtype)
-    found = by_matrix(lambda given: torch.linalg.slogdet(given).logabsdet, batch)
-    np.testing.assert_allclose(found, np.linalg.slogdet(batch.numpy()).logabsdet, rtol=1e-4)
+    log_dets = by_matrix(lambda batch: torch.linalg.slogdet(batch).logabsdet, batch)
+    np.testing.assert_allclose(log_dets, np.linalg.slogdet(batch.numpy()).logabsdet, rtol=1e-4)
 
 
 def test_gradients_equal_those_of_single_matrices():
     batch = matrices(4, 160).requires_grad_()
-    by_matrix(lambda given: torch.linalg.slogdet(given).logabsdet, batch).sum().backward()
+    by_matrix(lambda batch: torch.linalg.slogdet(batch).logabsdet, batch).sum().backward()
     np.testing.assert_allclose(batch.grad, np.linalg.inv(batch.detach().numpy()).transpose(0, 2, 1), atol=1e-9)
 
 
@@ -39,7 +39,7 @@ def test_several_arguments_and_results_are_batched():
     batch, right = matrices(3, 160), torch.randn(3, 160, 2, dtype=torch.float64)
     solution = by_matrix(torch.linalg.solve, batch, right)
     torch.testing.assert_close(batch @ solution, right)
-    permutation, lower, upper = by_matrix(lambda given: tuple(torch.linalg.lu(given)), batch)
+    permutation, lower, upper = by_matrix(lambda batch: tuple(torch.linalg.lu(batch)), batch)
     torch.testing.assert_close(permutation @ lower @ upper, batch)
     assert by_matrix(torch.linalg.det, matrices(0, 160)).shape == (0,)
 

@@ -82,9 +82,9 @@ def test_error_in_single_precision(way):
 @pytest.mark.parametrize("way", ["compiled"], indirect=True)
 def test_the_same_for_any_number_of_threads(way, by_threads):
     weight, x = torch.randn(4, 4), torch.randn(300, 4, 600)
-    found = by_threads(lambda: results(mix_channels, weight, x, torch.ones_like(x)))
-    for result in found[1:]:
-        assert all(torch.equal(a, b) for a, b in zip(found[0], result, strict=True))
+    outcomes = by_threads(lambda: results(mix_channels, weight, x, torch.ones_like(x)))
+    for result in outcomes[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(outcomes[0], result, strict=True))
 
 
 @pytest.mark.parametrize("way", ["compiled"], indirect=True)

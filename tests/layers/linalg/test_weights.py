@@ -95,8 +95,8 @@ def test_error_in_single_precision(way):
     ):
         wide = [other.double() if torch.is_tensor(other) and other.is_floating_point() else other for other in others]
         truth = results(plain, [operand.double() for operand in operands], wide)
-        found, expected = (results(function, operands, others) for function in (ours, plain))
-        for i, (a, b, true) in enumerate(zip(found, expected, truth, strict=True)):
+        outcome, expected = (results(function, operands, others) for function in (ours, plain))
+        for i, (a, b, true) in enumerate(zip(outcome, expected, truth, strict=True)):
             assert (a.double() - true).norm() <= 2 * (b.double() - true).norm() + 1e-7 * true.norm(), i
 
 
