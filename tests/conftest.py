@@ -96,10 +96,10 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.fixture(scope="session")
-def by_threads() -> Callable[..., list[Any]]:
-    """Return a function that calls another one with several numbers of torch's threads, and returns its results."""
+def same_by_threads() -> Callable[..., None]:
+    """Return a function that compares the results of another one for several numbers of torch's threads, bit by bit."""
 
-    def call(function: Callable[[], Any], numbers: Iterable[int] = (1, 2, 3)) -> list[Any]:
+    def compare(function: Callable[[], Any], numbers: Iterable[int] = (1, 2, 3), tolerance: float = 0.0) -> None:
         before, results = torch.get_num_threads(), []
         try:
             for number in numbers:
@@ -107,9 +107,10 @@ def by_threads() -> Callable[..., list[Any]]:
                 results.append(function())
         finally:
             torch.set_num_threads(before)
-        return results
+        for result in results[1:]:
+            torch.testing.assert_close(result, results[0], rtol=tolerance, atol=tolerance)
 
-    return call
+    return compare
 
 
 @pytest.fixture(scope="session")

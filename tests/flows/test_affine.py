@@ -11,7 +11,7 @@ pytestmark = pytest.mark.usefixtures("way")
 
 
 class Gated(torch.autograd.Function):
-    """The operators of a coupling around given s and shift; compiled networks add their own (test_coupled.py)."""
+    """The operators of a coupling around an s and a shift; test_coupling_networks.py has them with networks."""
 
     @staticmethod
     def forward(ctx, gate, kept, moved, s, shift):
@@ -134,11 +134,9 @@ def test_error_in_single_precision(name, way):
 
 
 @compiled_map
-def test_the_same_for_any_number_of_threads(name, way, by_threads):
+def test_the_same_for_any_number_of_threads(name, way, same_by_threads):
     operands = operands_of(name, (50, 4, 900), torch.float32)
-    outcomes = by_threads(lambda: results(MAPS[name][0], operands, torch.float32))
-    for result in outcomes[1:]:
-        assert all(torch.equal(a, b) for a, b in zip(outcomes[0], result, strict=True))
+    same_by_threads(lambda: results(MAPS[name][0], operands, torch.float32))
 
 
 def test_transforms():

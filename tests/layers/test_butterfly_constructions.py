@@ -13,14 +13,6 @@ from layers.conv1x1 import Conv1x1
 from layers.periodic import Periodic
 
 
-def perturbed(layer, scale=0.2):
-    layer.double()
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.add_(scale * torch.randn_like(parameter))
-    return layer
-
-
 def entries_of(x):
     """Return (N, c, *spatial) as (D, N) in (h, w, c) order."""
     return x.flatten(2).permute(2, 1, 0).flatten(0, 1)
@@ -28,10 +20,9 @@ def entries_of(x):
 
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("shape", [(3, 4, 2), (4, 6), (2, 1, 2), (1, 8)])
-def test_a_1x1_convolution(shape, shared):
+def test_a_1x1_convolution(shape, shared, perturbed):
     """One factor with zero off-diagonal blocks and W on the diagonal ones, in (h, w, c) order."""
-    torch.manual_seed(0)
-    conv = perturbed(Conv1x1(shape))
+    conv = perturbed(Conv1x1, shape, 0.2)
     weight = conv.matrix().detach()
     pair = torch.block_diag(weight, weight)
     x = torch.randn(2, *shape, dtype=torch.float64)
@@ -119,10 +110,9 @@ def periodic_weight(layer):
         ((12, 16, 16), 3),
     ],
 )
-def test_every_periodic_convolution(shape, kernel_size):
+def test_every_periodic_convolution(shape, kernel_size, perturbed):
     """A full c x c kernel, with complex weights: block size c, (h, w, c) order, 2m - 1 factors of levels 1..m..1."""
-    torch.manual_seed(0)
-    conv = perturbed(Periodic(shape, kernel_size=kernel_size, bias=False), 0.05)
+    conv = perturbed(Periodic, shape, 0.05, kernel_size=kernel_size, bias=False)
     levels = benes_levels(conv.positions)
     assert len(levels) == 2 * int(math.log2(conv.positions)) - 1
     plan = ButterflyPlan((ButterflyPart(conv.positions, tuple(levels)),))

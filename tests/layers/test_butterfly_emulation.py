@@ -5,22 +5,15 @@ barrier between them, and where anything is read that nothing wrote; the results
 """
 
 import ctypes
-import shutil
-import subprocess
-from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
 from layers.butterfly import Butterfly
-from layers.kernels import load as kernels
-from layers.kernels.build import BuildFailed, find_compiler
 
 pytestmark = pytest.mark.system
 
-HERE = Path(__file__).parent / "emulation"
-CSRC = Path(__file__).resolve().parents[2] / "csrc"
 H200 = 227 << 10
 LAYERS = {
     "two entries": ((1, 2), {"levels": 1}),
@@ -47,6 +40,16 @@ LAYERS = {
 SMALL = [name for name in LAYERS if name not in ("two launches", "wide")]
 
 
+@pytest.fixture(scope="module")
+def emulation(tmp_path_factory, compile_emulation):
+    return typed(compile_emulation("butterfly", tmp_path_factory.mktemp("emulation")))
+
+
+def typed(library: ctypes.CDLL) -> ctypes.CDLL:
+    library.emulate_apply.restype = library.emulate_backward.restype = ctypes.c_char_p
+    return library
+
+
 class EmulatedJob(ctypes.Structure):
     """As in emulation/butterfly.cpp."""
 
@@ -62,27 +65,6 @@ class EmulatedJob(ctypes.Structure):
         ("shared_bytes", ctypes.c_int),
         ("chunks", ctypes.c_int),
     )
-
-
-def compile_emulation(folder: Path, csrc: Path = CSRC) -> ctypes.CDLL:
-    """Compile the emulation to a library; `csrc` may be a copy of the sources with a fault."""
-    library = folder / "emulation.so"
-    flags = ["-std=c++20", "-O1", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", f"-I{csrc}", f"-I{HERE}"]
-    command = [*find_compiler(), *flags, str(HERE / "butterfly.cpp"), "-o", str(library)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    loaded = ctypes.CDLL(str(library))
-    loaded.emulate_apply.restype = loaded.emulate_backward.restype = ctypes.c_char_p
-    return loaded
-
-
-@pytest.fixture(scope="module")
-def emulation(tmp_path_factory):
-    try:
-        find_compiler()
-    except BuildFailed as error:
-        pytest.skip(f"{error}")
-    return compile_emulation(tmp_path_factory.mktemp("emulation"))
 
 
 class Emulated:
@@ -150,68 +132,52 @@ def address(tensor: Tensor | None) -> ctypes.c_void_p:
     return ctypes.c_void_p(None if tensor is None else tensor.data_ptr())
 
 
-def made(case: str, dtype: torch.dtype = torch.float64) -> Butterfly:
-    shape, options = LAYERS[case]
-    torch.manual_seed(0)
-    layer = Butterfly(shape, initialisation="rotation", **options).to(dtype)
-    with torch.no_grad():
-        layer.weight += 0.1 * torch.randn_like(layer.weight)
-    return layer
+@pytest.fixture
+def compare(emulation, without_kernels, rotated):
+    """Return a function that compares both directions and their gradients with plain PyTorch."""
 
+    def run(case: str, batch: int, shared_bytes: int, dtype: torch.dtype, library=emulation, chunks: int = 3):
+        layer = rotated(*LAYERS[case], dtype)
+        emulated = Emulated(library, layer, shared_bytes, chunks)
+        loose = {"rtol": 1e-10, "atol": 1e-10} if dtype == torch.float64 else {"rtol": 1e-3, "atol": 1e-3}
+        x = torch.randn(batch, *layer.shape, dtype=dtype, requires_grad=True)
+        cotangent = torch.randn_like(x)
+        y, log_det = without_kernels(layer, x)
+        outcome = emulated.apply(x.detach())
+        torch.testing.assert_close(outcome, (y.detach(), log_det.detach()), **loose)
+        expected = torch.autograd.grad((y * cotangent).sum() + 3 * log_det, (x, layer.weight), materialize_grads=True)
+        torch.testing.assert_close(emulated.backward(x.detach(), cotangent, 3.0), expected, **loose)
+        y = y.detach().contiguous().requires_grad_()  # the emulation reads memory in the order of the shape
+        back = without_kernels(layer.inverse, y)
+        torch.testing.assert_close(emulated.apply(y.detach(), inverse=True)[0], back.detach(), **loose)
+        expected = torch.autograd.grad(
+            (without_kernels(layer.inverse, y) * cotangent).sum(), (y, layer.weight), materialize_grads=True
+        )
+        torch.testing.assert_close(emulated.backward(y.detach(), cotangent, None, inverse=True), expected, **loose)
 
-def without_kernels(function, *arguments):
-    """Call a function of a layer that uses plain PyTorch in place of compiled kernels."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernels, "serve", lambda *tensors: False)
-        patch.setattr(kernels, "serve_bfloat16", lambda *tensors: False)
-        return function(*arguments)
-
-
-def plain(layer: Butterfly, x: Tensor) -> tuple[Tensor, Tensor]:
-    return without_kernels(layer, x)
-
-
-def compare(library: ctypes.CDLL, case: str, batch: int, shared_bytes: int, dtype: torch.dtype, chunks: int = 3):
-    """Compare both directions and their gradients with plain PyTorch."""
-    layer = made(case, dtype)
-    emulated = Emulated(library, layer, shared_bytes, chunks)
-    loose = {"rtol": 1e-10, "atol": 1e-10} if dtype == torch.float64 else {"rtol": 1e-3, "atol": 1e-3}
-    x = torch.randn(batch, *layer.shape, dtype=dtype, requires_grad=True)
-    cotangent = torch.randn_like(x)
-    y, log_det = plain(layer, x)
-    outcome = emulated.apply(x.detach())
-    torch.testing.assert_close(outcome, (y.detach(), log_det.detach()), **loose)
-    expected = torch.autograd.grad((y * cotangent).sum() + 3 * log_det, (x, layer.weight), materialize_grads=True)
-    torch.testing.assert_close(emulated.backward(x.detach(), cotangent, 3.0), expected, **loose)
-    y = y.detach().contiguous().requires_grad_()  # the emulation reads memory in the order of the shape
-    back = without_kernels(layer.inverse, y)
-    torch.testing.assert_close(emulated.apply(y.detach(), inverse=True)[0], back.detach(), **loose)
-    expected = torch.autograd.grad(
-        (without_kernels(layer.inverse, y) * cotangent).sum(), (y, layer.weight), materialize_grads=True
-    )
-    torch.testing.assert_close(emulated.backward(y.detach(), cotangent, None, inverse=True), expected, **loose)
+    return run
 
 
 @pytest.mark.parametrize("batch", [1, 7])
 @pytest.mark.parametrize("case", LAYERS)
-def test_both_directions_and_their_gradients(emulation, case, batch):
+def test_both_directions_and_their_gradients(compare, case, batch):
     if case not in SMALL and batch > 1:
         batch = 3
-    compare(emulation, case, batch, H200, torch.float64)
+    compare(case, batch, H200, torch.float64)
 
 
 @pytest.mark.parametrize("case", ["ten levels", "last level first", "channels last", "partition", "shared by channels"])
-def test_float32(emulation, case):
-    compare(emulation, case, 9, H200, torch.float32)
+def test_float32(compare, case):
+    compare(case, 9, H200, torch.float32)
 
 
 @pytest.mark.parametrize("shared_bytes", [99 << 10, 20 << 10, 6 << 10])
 @pytest.mark.parametrize("case", ["ten levels", "shared by channels", "partition", "many columns", "both directions"])
-def test_with_less_shared_memory(emulation, case, shared_bytes):
-    compare(emulation, case, 5, shared_bytes, torch.float32)
+def test_with_less_shared_memory(compare, case, shared_bytes):
+    compare(case, 5, shared_bytes, torch.float32)
 
 
-def test_ten_levels_take_one_launch_with_their_log_det_and_more_take_two(emulation):
+def test_ten_levels_take_one_launch_with_their_log_det_and_more_take_two(emulation, rotated):
     for case, dtype, launches, kept, log_dets in (
         ("ten levels", torch.float32, 1, 1, 0),
         ("last level first", torch.float32, 1, 1, 0),
@@ -221,39 +187,39 @@ def test_ten_levels_take_one_launch_with_their_log_det_and_more_take_two(emulati
         ("a level many times", torch.float32, 2, 0, 0),
         ("no levels", torch.float32, 1, 0, 0),
     ):
-        emulated = Emulated(emulation, made(case, dtype))
+        emulated = Emulated(emulation, rotated(*LAYERS[case], dtype))
         emulated.apply(torch.randn(1, *emulated.layer.shape, dtype=dtype))
         counts = (emulated.launches, emulated.kept, emulated.log_dets)
         assert counts == (launches, kept, log_dets), case
 
 
-def test_no_gradient_of_the_output(emulation):
+def test_no_gradient_of_the_output(emulation, rotated, without_kernels):
     for case in ("shared", "partition"):
-        layer = made(case)
+        layer = rotated(*LAYERS[case])
         x = torch.randn(4, *layer.shape, dtype=torch.float64)
         dx, gradient = Emulated(emulation, layer).backward(x, None, 2.0)
-        (expected,) = torch.autograd.grad(2 * plain(layer, x)[1], layer.weight)
+        (expected,) = torch.autograd.grad(2 * without_kernels(layer, x)[1], layer.weight)
         torch.testing.assert_close(gradient, expected)
         assert not dx.any()
 
 
 @pytest.mark.parametrize("case", ["ten levels", "shared", "two launches"])
-def test_log_det_of_large_small_and_singular_matrices(emulation, case):
+def test_log_det_of_large_small_and_singular_matrices(emulation, case, rotated, without_kernels):
     """The product of the determinants overflows long before the sum of their logarithms does."""
-    layer = made(case, torch.float32)
+    layer = rotated(*LAYERS[case], torch.float32)
     x = torch.zeros(1, *layer.shape)
     with torch.no_grad():
         for scale in (1e18, 1e-18):
-            layer.weight.copy_(scale * made(case, torch.float32).weight)
-            expected = plain(layer.double(), x.double())[1]
+            layer.weight.copy_(scale * rotated(*LAYERS[case], torch.float32).weight)
+            expected = without_kernels(layer.double(), x.double())[1]
             log_det = Emulated(emulation, layer.float()).apply(x)[1]
             torch.testing.assert_close(log_det, expected.float(), rtol=1e-5, atol=0)
         layer.weight[:, :, 3] = 0
         assert Emulated(emulation, layer).apply(x)[1] == -torch.inf
 
 
-def test_an_empty_batch(emulation):
-    layer = made("partition")
+def test_an_empty_batch(emulation, rotated):
+    layer = rotated(*LAYERS["partition"])
     x = torch.randn(0, *layer.shape, dtype=torch.float64)
     emulated = Emulated(emulation, layer)
     assert emulated.apply(x)[1].isfinite()
@@ -261,30 +227,30 @@ def test_an_empty_batch(emulation):
 
 
 @pytest.mark.parametrize("case", ["ten levels", "shared by channels", "two launches"])
-def test_bfloat16_events_with_float32_arithmetic(emulation, case):
+def test_bfloat16_events_with_float32_arithmetic(emulation, case, rotated, without_kernels):
     """The error is that of rounding the results once, also where there are several launches."""
-    layer = made(case, torch.float32)
+    layer = rotated(*LAYERS[case], torch.float32)
     emulated = Emulated(emulation, layer)
     x = torch.randn(3, *layer.shape).to(torch.bfloat16)
     cotangent = torch.randn(3, *layer.shape).to(torch.bfloat16)
     wide = x.float().requires_grad_()
-    y, _ = plain(layer, wide)
+    y, _ = without_kernels(layer, wide)
     dx, gradient = torch.autograd.grad((y * cotangent.float()).sum(), (wide, layer.weight))
     result, log_det = emulated.apply(x)
     rounding = {"rtol": 2**-8, "atol": 1e-5}
     assert result.dtype == torch.bfloat16 and log_det.dtype == torch.float32
     torch.testing.assert_close(result.float(), y.detach(), **rounding)
-    found_dx, found_gradient = emulated.backward(x, cotangent, None)
-    torch.testing.assert_close(found_dx.float(), dx, **rounding)
-    torch.testing.assert_close(found_gradient, gradient, rtol=1e-4, atol=1e-4)
+    of_x, of_weight = emulated.backward(x, cotangent, None)
+    torch.testing.assert_close(of_x.float(), dx, **rounding)
+    torch.testing.assert_close(of_weight, gradient, rtol=1e-4, atol=1e-4)
 
 
-def test_error_is_at_most_twice_that_of_plain_pytorch(emulation):
-    layer, exact = made("ten levels", torch.float32), made("ten levels")
+def test_error_is_at_most_twice_that_of_plain_pytorch(emulation, rotated, without_kernels):
+    layer, exact = rotated(*LAYERS["ten levels"], torch.float32), rotated(*LAYERS["ten levels"])
     exact.load_state_dict(layer.state_dict())
     x = torch.randn(16, *layer.shape)
-    truth, true_log_det = plain(exact, x.double())
-    (y, log_det), (usual, _) = Emulated(emulation, layer).apply(x), plain(layer, x)
+    truth, true_log_det = without_kernels(exact, x.double())
+    (y, log_det), (usual, _) = Emulated(emulation, layer).apply(x), without_kernels(layer, x)
     assert (y.double() - truth).norm() <= 2 * (usual.double() - truth).norm()
     assert abs(log_det.double() - true_log_det) <= 2**-23 * abs(true_log_det)
 
@@ -314,14 +280,9 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_in_the_kernels_is_detected(tmp_path, emulation, fault):
-    name, right, wrong, seen = FAULTS[fault]
-    sources = tmp_path / "csrc"
-    shutil.copytree(CSRC, sources)
-    text = (sources / name).read_text()
-    assert right in text
-    (sources / name).write_text(text.replace(right, wrong))
-    broken = compile_emulation(tmp_path, sources)
+def test_a_fault_in_the_kernels_is_detected(tmp_path, compare, fault, compile_emulation):
+    *change, seen = FAULTS[fault]
+    broken = typed(compile_emulation("butterfly", tmp_path, change))
     with pytest.raises(AssertionError, match=seen):
         for case, shared_bytes in (("ten levels", H200), ("many columns", 6 << 10), ("shared by channels", H200)):
-            compare(broken, case, 9, shared_bytes, torch.float32, chunks=1)
+            compare(case, 9, shared_bytes, torch.float32, broken, chunks=1)

@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from layers.butterfly import Butterfly
-from layers.kernels import load as kernels
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.usefixtures("compiled")]
 
 LAYERS = {
     "an odd factor": ((3, 8, 8), {"levels": 6}),
@@ -30,36 +29,14 @@ LAYERS = {
 BATCHES = (0, 1, 3, 5, 33, 70)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def with_kernels():
-    if not kernels.load():
-        pytest.skip(f"no kernels: {kernels.backend().reason}")
-
-
-def made(case, dtype=torch.float64):
-    shape, options = LAYERS[case]
-    torch.manual_seed(0)
-    layer = Butterfly(shape, initialisation="rotation", **options).to(dtype)
-    with torch.no_grad():
-        layer.weight += 0.1 * torch.randn_like(layer.weight)
-    return layer
-
-
-def plain(layer, x):
-    """Return y and log-det in plain PyTorch."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernels, "serve", lambda *tensors: False)
-        return layer(x)
-
-
 @pytest.mark.parametrize("case", LAYERS)
 @pytest.mark.parametrize("batch", BATCHES)
-def test_values_and_gradients_equal_those_of_plain_pytorch(case, batch):
-    layer = made(case)
+def test_values_and_gradients_equal_those_of_plain_pytorch(case, batch, rotated, without_kernels):
+    layer = rotated(*LAYERS[case])
     x = torch.randn(batch, *layer.shape, dtype=torch.float64, requires_grad=True)
     cotangent = torch.randn(batch, *layer.shape, dtype=torch.float64)
     results = []
-    for way in (layer, lambda x: plain(layer, x)):
+    for way in (layer, lambda x: without_kernels(layer, x)):
         y, log_det = way(x)
         gradients = torch.autograd.grad((y * cotangent).sum() + 3 * log_det, (x, layer.weight))
         results.append((y, log_det, *gradients))
@@ -69,35 +46,25 @@ def test_values_and_gradients_equal_those_of_plain_pytorch(case, batch):
 
 
 @pytest.mark.parametrize("case", LAYERS)
-def test_error_is_at_most_twice_that_of_plain_pytorch(case):
-    layer, exact = made(case, torch.float32), made(case)
-    exact.load_state_dict(layer.state_dict())
-    x = torch.randn(64, *layer.shape)
-    truth, _ = plain(exact, x.double())
-    error, usual = ((y.double() - truth).norm() for y, _ in (layer(x), plain(layer, x)))
-    assert error <= 2 * usual + 1e-12
-
-
-@pytest.mark.parametrize("case", LAYERS)
 @pytest.mark.parametrize("batch", [2, 4, 200])
-def test_error_of_gradients_is_at_most_twice_that_of_plain_pytorch(case, batch):
-    layer, exact = made(case, torch.float32), made(case)
+def test_errors_are_at_most_twice_those_of_plain_pytorch(case, batch, rotated, without_kernels):
+    layer, exact = (rotated(*LAYERS[case], dtype) for dtype in (torch.float32, torch.float64))
     exact.load_state_dict(layer.state_dict())
     x, cotangent = torch.randn(2, batch, *layer.shape)
 
-    def errors(way):
-        leaf = x.clone().requires_grad_()
-        gradients = torch.autograd.grad(way(leaf)[0], (leaf, layer.weight), cotangent)
-        return [(value - exact).norm() for value, exact in zip(gradients, truth, strict=True)]
+    def values(way, like):
+        leaf = x.to(like.weight.dtype).requires_grad_()
+        y = way(leaf)[0]
+        return y, *torch.autograd.grad(y, (leaf, like.weight), cotangent.to(y.dtype))
 
-    leaf = x.double().requires_grad_()
-    truth = torch.autograd.grad(plain(exact, leaf)[0], (leaf, exact.weight), cotangent.double())
-    for error, usual in zip(errors(layer), errors(lambda x: plain(layer, x)), strict=True):
-        assert error <= 2 * usual + 1e-12
+    plain = (partial(without_kernels, each) for each in (layer, exact))
+    compiled, usual, truth = values(layer, layer), values(next(plain), layer), values(next(plain), exact)
+    for ours, theirs, true in zip(compiled, usual, truth, strict=True):
+        assert (ours - true).norm() <= 2 * (theirs - true).norm() + 1e-12
 
 
 @pytest.mark.parametrize("odd", [1, 3, 5, 7, 9])
-def test_every_size_from_two_entries_to_many_vectors(odd):
+def test_every_size_from_two_entries_to_many_vectors(odd, without_kernels):
     """Lanes are entries in large events with a small odd factor, else examples; the limits depend on the processor."""
 
     def results(way, layer, x):
@@ -110,42 +77,41 @@ def test_every_size_from_two_entries_to_many_vectors(odd):
         layer = Butterfly((odd, 1 << exponent), levels=exponent, initialisation="rotation")
         exact = copy.deepcopy(layer).double()
         x = torch.randn(9, *layer.shape)
-        truth = results(partial(plain, exact), exact, x)
+        truth = results(partial(without_kernels, exact), exact, x)
         for result, true in zip(results(exact, exact, x), truth, strict=True):
             torch.testing.assert_close(result, true, rtol=1e-10, atol=1e-10)
         for result, usual, true in zip(
-            results(layer, layer, x), results(partial(plain, layer), layer, x), truth, strict=True
+            results(layer, layer, x), results(partial(without_kernels, layer), layer, x), truth, strict=True
         ):
             assert (result - true).norm() <= 2 * (usual - true).norm() + 1e-6 * true.norm().clamp(min=1)
         torch.testing.assert_close(exact.inverse(exact(x.double())[0]), x.double(), rtol=1e-10, atol=1e-10)
         torch.testing.assert_close(layer.inverse(layer(x)[0]), x, rtol=1e-4, atol=1e-4)
 
 
-def test_gradients_of_a_batch_that_is_summed_in_several_shares():
-    layer = made("an odd factor", torch.float32)
+def test_gradients_of_a_batch_that_is_summed_in_several_shares(rotated, without_kernels):
+    layer = rotated(*LAYERS["an odd factor"], torch.float32)
     x = torch.randn(2600, *layer.shape)
     outcome, expected = (
-        torch.autograd.grad(way(x)[0].square().sum(), layer.weight)[0] for way in (layer, lambda x: plain(layer, x))
+        torch.autograd.grad(way(x)[0].square().sum(), layer.weight)[0]
+        for way in (layer, lambda x: without_kernels(layer, x))
     )
     torch.testing.assert_close(outcome, expected, rtol=1e-4, atol=1e-2)
 
 
 @pytest.mark.parametrize("case", ["ten levels", "twelve levels", "shared", "an odd number of positions"])
-def test_values_and_gradients_do_not_depend_on_threads(case, by_threads):
-    layer = made(case)
+def test_values_and_gradients_do_not_depend_on_threads(case, same_by_threads, rotated):
+    layer = rotated(*LAYERS[case])
     x = torch.randn(300, *layer.shape, dtype=torch.float64, requires_grad=True)
 
     def values():
         y, log_det = layer(x)
         return y, layer.inverse(x), *torch.autograd.grad((y**2).sum() + log_det, (x, layer.weight))
 
-    expected, *others = by_threads(values, (1, 2, 5))
-    for other in others:
-        torch.testing.assert_close(other, expected, rtol=1e-9, atol=1e-9)
+    same_by_threads(values, (1, 2, 5), 1e-9)
 
 
-def test_strides_do_not_matter():
-    layer = made("ten levels", torch.float32)
+def test_strides_do_not_matter(rotated):
+    layer = rotated(*LAYERS["ten levels"], torch.float32)
     x = torch.randn(6, 3, 32, 32)
     for odd in (
         x.to(memory_format=torch.channels_last),
@@ -160,42 +126,42 @@ def test_strides_do_not_matter():
 
 @pytest.mark.parametrize("case", ["an odd factor", "levels in no order", "pairs of channels"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_nan_stays_in_its_example_and_reaches_dependent_entries(case, dtype):
-    layer = made(case, dtype)
+def test_a_nan_stays_in_its_example_and_reaches_dependent_entries(case, dtype, rotated, without_kernels):
+    layer = rotated(*LAYERS[case], dtype)
     x = torch.randn(20, *layer.shape, dtype=dtype)
     clean = layer(x)[0]
     x[7, 1, 2, 3] = math.nan
-    broken, expected = layer(x)[0], plain(layer, x)[0]
+    broken, expected = layer(x)[0], without_kernels(layer, x)[0]
     assert torch.equal(broken.isnan(), expected.isnan()) and broken[7].isnan().any()
     others = [event for event in range(20) if event != 7]
     torch.testing.assert_close(broken[others], clean[others])
 
 
-def test_a_singular_pair_has_no_finite_log_det_and_no_inverse():
-    layer = made("two entries")
+def test_a_singular_pair_has_no_finite_log_det_and_no_inverse(rotated):
+    layer = rotated(*LAYERS["two entries"])
     with torch.no_grad():
         layer.weight.fill_(1.0)
     assert layer(torch.ones(2, 1, 2, dtype=torch.float64))[1] == -math.inf
     assert not layer.inverse(torch.rand(2, 1, 2, dtype=torch.float64)).isfinite().any()
 
 
-def test_gradients_are_the_same_every_time():
-    layer = made("ten levels", torch.float32)
+def test_gradients_are_the_same_every_time(rotated):
+    layer = rotated(*LAYERS["ten levels"], torch.float32)
     x = torch.randn(70, 3, 32, 32)
     runs = [torch.autograd.grad(layer(x)[0].square().sum(), layer.weight)[0] for _ in range(3)]
     assert all(torch.equal(runs[0], run) for run in runs[1:])
 
 
-def test_double_backward_is_right_or_refused():
-    layer = made("two entries")
+def test_double_backward_is_right_or_refused(rotated):
+    layer = rotated(*LAYERS["two entries"])
     x = torch.randn(3, 1, 2, dtype=torch.float64, requires_grad=True)
     (gradient,) = torch.autograd.grad(layer(x)[0].square().sum(), x, create_graph=True)
     with pytest.raises(RuntimeError, match=r"(?i)butterfly|differentia|backward"):
         torch.autograd.grad(gradient.square().sum(), layer.weight)
 
 
-def test_opcheck():
-    layer = made("shared")
+def test_opcheck(rotated):
+    layer = rotated(*LAYERS["shared"])
     x = torch.randn(3, *layer.shape, dtype=torch.float64, requires_grad=True)
     arguments = (x, layer.weight, layer.plan.flat, layer.layout, layer.plan.shared)
     torch.library.opcheck(torch.ops.invertbench.butterfly.default, arguments)

@@ -9,14 +9,6 @@ from layers.cinc import CInC
 from layers.kernels import load as kernels
 
 
-def perturbed(shape, kernel_size):
-    torch.manual_seed(0)
-    layer = CInC(shape, kernel_size=kernel_size).double()
-    with torch.no_grad():
-        layer.weight.add_(0.3 / kernel_size ** (len(shape) - 1) * torch.randn_like(layer.weight))
-    return layer
-
-
 def by_definition(layer):
     """Return W: y[p] = sum over taps t of A[t] x[p - t], where A[0] has nothing above its diagonal."""
     channels, spatial, taps = layer.channels, layer.shape[1:], layer.kernel_size
@@ -34,8 +26,9 @@ def by_definition(layer):
 @pytest.mark.parametrize("shape", [(2, 4, 5), (3, 2, 4), (1, 3, 3), (3, 7)])
 @pytest.mark.parametrize("kernel_size", [1, 2, 3, 6])
 @torch.no_grad()
-def test_against_the_definition(shape, kernel_size, monkeypatch):
-    layer, x = perturbed(shape, kernel_size), torch.randn(2, *shape, dtype=torch.float64)
+def test_against_the_definition(shape, kernel_size, monkeypatch, perturbed):
+    layer = perturbed(CInC, shape, 0.3 / kernel_size ** (len(shape) - 1), kernel_size=kernel_size)
+    x = torch.randn(2, *shape, dtype=torch.float64)
     weight = by_definition(layer)
     y, log_det = layer(x)
     torch.testing.assert_close(y.flatten(1), x.flatten(1) @ weight.T)

@@ -8,14 +8,6 @@ from layers.circulant import Circulant
 from layers.spectral import Spectral
 
 
-def perturbed(shape):
-    layer = Circulant(shape).double()
-    torch.manual_seed(0)
-    with torch.no_grad():
-        layer.weight.normal_(std=0.5)
-    return layer
-
-
 def by_definition(layer):
     """Return W for entries position by position, from Fourier sums: W[i, j] = a[(i - j) mod D]."""
     weight, size = layer.weight.tolist(), layer.dim
@@ -30,8 +22,8 @@ def by_definition(layer):
 
 @pytest.mark.parametrize("shape", [(2, 3, 4), (3, 2, 3), (1, 7), (2, 5), (3, 1)])
 @torch.no_grad()
-def test_against_the_definition(shape):
-    layer, x = perturbed(shape), torch.randn(2, *shape, dtype=torch.float64)
+def test_against_the_definition(shape, perturbed):
+    layer, x = perturbed(Circulant, shape, 0.5), torch.randn(2, *shape, dtype=torch.float64)
     weight = by_definition(layer)
     y, log_det = layer(x)
     signal, filtered = (events.movedim(1, -1).flatten(1) for events in (x, y))
@@ -40,14 +32,14 @@ def test_against_the_definition(shape):
     torch.testing.assert_close(layer.inverse(y), x)
 
 
-def test_it_commutes_with_shifts_of_positions_and_mixes_channels():
-    layer, x = perturbed((3, 6)), torch.randn(2, 3, 6, dtype=torch.float64)
+def test_it_commutes_with_shifts_of_positions_and_mixes_channels(perturbed):
+    layer, x = perturbed(Circulant, (3, 6), 0.5), torch.randn(2, 3, 6, dtype=torch.float64)
     torch.testing.assert_close(layer(x.roll(1, 2))[0], layer(x)[0].roll(1, 2))
     assert (layer.dense() != 0).all()
 
 
-def test_on_one_channel_of_a_sequence_it_is_the_spectral_convolution():
-    layer, spectral = perturbed((1, 6)), Spectral((1, 6)).double()
+def test_on_one_channel_of_a_sequence_it_is_the_spectral_convolution(perturbed):
+    layer, spectral = perturbed(Circulant, (1, 6), 0.5), Spectral((1, 6)).double()
     with torch.no_grad():
         spectral.weight.copy_(layer.weight)
     torch.testing.assert_close(layer.dense(), spectral.dense())

@@ -5,7 +5,6 @@ import warnings
 import pytest
 import torch
 
-from layers.butterfly import Butterfly
 from layers.emerging import Emerging
 from layers.kernels import load as kernels
 
@@ -35,37 +34,16 @@ def with_kernels():
         assert kernels.load("cuda"), [str(warning.message) for warning in caught]
 
 
-def made(case, dtype=torch.float64):
-    shape, options = LAYERS[case]
-    torch.manual_seed(0)
-    layer = Butterfly(shape, initialisation="rotation", **options).to(dtype)
-    with torch.no_grad():
-        layer.weight += 0.1 * torch.randn_like(layer.weight)
-    return layer.cuda()
-
-
-def without_kernels(function, *arguments):
-    """Call a function of a layer that uses plain PyTorch in place of compiled kernels."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernels, "serve", lambda *tensors: False)
-        patch.setattr(kernels, "serve_bfloat16", lambda *tensors: False)
-        return function(*arguments)
-
-
-def plain(layer, x):
-    return without_kernels(layer, x)
-
-
 @pytest.mark.parametrize("batch", [0, 1, 7, 300, 2049])
 @pytest.mark.parametrize("case", LAYERS)
-def test_values_and_gradients_equal_those_of_plain_pytorch(case, batch):
-    layer = made(case)
+def test_values_and_gradients_equal_those_of_plain_pytorch(case, batch, rotated, without_kernels):
+    layer = rotated(*LAYERS[case]).cuda()
     if batch * layer.dim > 2**24:
         batch = 2**24 // layer.dim
     x = torch.randn(batch, *layer.shape, dtype=torch.float64, device="cuda", requires_grad=True)
     cotangent = torch.randn_like(x)
     results = []
-    for way in (layer, lambda x: plain(layer, x)):
+    for way in (layer, lambda x: without_kernels(layer, x)):
         y, log_det = way(x)
         total = (y * cotangent).sum() + 3 * log_det
         results.append((y, log_det, *torch.autograd.grad(total, (x, layer.weight), materialize_grads=True)))
@@ -82,41 +60,41 @@ def test_values_and_gradients_equal_those_of_plain_pytorch(case, batch):
 
 
 @pytest.mark.parametrize("case", LAYERS)
-def test_error_is_at_most_twice_that_of_plain_pytorch(case):
-    layer, exact = made(case, torch.float32), made(case)
+def test_error_is_at_most_twice_that_of_plain_pytorch(case, rotated, without_kernels):
+    layer, exact = (rotated(*LAYERS[case], dtype).cuda() for dtype in (torch.float32, torch.float64))
     exact.load_state_dict(layer.state_dict())
     x = torch.randn(64, *layer.shape, device="cuda")
-    truth, _ = plain(exact, x.double())
-    error, usual = ((y.double() - truth).norm() for y, _ in (layer(x), plain(layer, x)))
+    truth, _ = without_kernels(exact, x.double())
+    error, usual = ((y.double() - truth).norm() for y, _ in (layer(x), without_kernels(layer, x)))
     assert error <= 2 * usual + 1e-12
 
 
-def test_gradients_are_the_same_every_time():
+def test_gradients_are_the_same_every_time(rotated):
     for case in ("ten levels", "shared"):
-        layer = made(case, torch.float32)
+        layer = rotated(*LAYERS[case], torch.float32).cuda()
         x = torch.randn(700, *layer.shape, device="cuda")
         runs = [torch.autograd.grad(layer(x)[0].square().sum(), layer.weight)[0] for _ in range(3)]
         assert all(torch.equal(runs[0], run) for run in runs[1:])
 
 
-def test_bfloat16_events():
-    layer = made("ten levels", torch.float32)
+def test_bfloat16_events(rotated, without_kernels):
+    layer = rotated(*LAYERS["ten levels"], torch.float32).cuda()
     x = torch.randn(64, *layer.shape, device="cuda").to(torch.bfloat16)
     y, log_det = layer(x)
     assert y.dtype == torch.bfloat16 and log_det.dtype == torch.float32
-    torch.testing.assert_close(y.float(), plain(layer, x.float())[0], rtol=2**-8, atol=1e-5)
+    torch.testing.assert_close(y.float(), without_kernels(layer, x.float())[0], rtol=2**-8, atol=1e-5)
 
 
-def test_non_contiguous_and_unaligned_events():
+def test_non_contiguous_and_unaligned_events(rotated):
     for dtype in (torch.float32, torch.bfloat16):
-        layer = made("ten levels", torch.float32)
+        layer = rotated(*LAYERS["ten levels"], torch.float32).cuda()
         odd = torch.randn(1 + 9 * layer.dim, device="cuda").to(dtype)[1:].view(9, *layer.shape)
         for x in (odd, odd.transpose(2, 3), odd[::2], odd[:1].expand(4, -1, -1, -1)):
             assert torch.equal(layer(x)[0], layer(x.clone(memory_format=torch.contiguous_format))[0])
 
 
-def test_on_another_stream():
-    layer = made("partition", torch.float32)
+def test_on_another_stream(rotated):
+    layer = rotated(*LAYERS["partition"], torch.float32).cuda()
     x = torch.randn(4096, *layer.shape, device="cuda")
     expected = layer(x)[0]
     stream = torch.cuda.Stream()
@@ -128,8 +106,8 @@ def test_on_another_stream():
     assert torch.equal(copy, expected)
 
 
-def test_second_derivatives_are_refused():
-    layer = made("ten levels")
+def test_second_derivatives_are_refused(rotated):
+    layer = rotated(*LAYERS["ten levels"]).cuda()
     x = torch.randn(2, *layer.shape, dtype=torch.float64, device="cuda", requires_grad=True)
     (gradient,) = torch.autograd.grad(layer(x)[0].square().sum(), x, create_graph=True)
     with pytest.raises(NotImplementedError, match="first derivatives only"):
@@ -137,9 +115,9 @@ def test_second_derivatives_are_refused():
 
 
 @pytest.mark.parametrize("case", ["ten levels", "shared", "two launches"])
-def test_a_graph_captures_forward_backward_and_inverse(case):
+def test_a_graph_captures_forward_backward_and_inverse(case, rotated):
     """A synchronisation would end the capture with an error."""
-    layer = made(case, torch.float32)
+    layer = rotated(*LAYERS[case], torch.float32).cuda()
     x = torch.randn(33, *layer.shape, device="cuda", requires_grad=True)
 
     def step():
@@ -164,8 +142,8 @@ def test_a_graph_captures_forward_backward_and_inverse(case):
         assert torch.equal(replayed, eager)
 
 
-def test_compiled_by_torch():
-    layer = made("ten levels", torch.float32)
+def test_compiled_by_torch(rotated):
+    layer = rotated(*LAYERS["ten levels"], torch.float32).cuda()
     x = torch.randn(5, *layer.shape, device="cuda")
     y, log_det = torch.compile(layer, fullgraph=True)(x)
     torch.testing.assert_close((y, log_det), layer(x))
@@ -176,7 +154,7 @@ def test_compiled_by_torch():
     ("shape", "kernel_size"),
     [((3, 32, 32), 3), ((12, 16, 16), 3), ((48, 8, 8), 3), ((4, 512), 51), ((96, 32, 32), 3), ((5, 7, 3), 9)],
 )
-def test_emerging_inverse(shape, kernel_size, dtype):
+def test_emerging_inverse(shape, kernel_size, dtype, without_kernels):
     torch.manual_seed(0)
     layer = Emerging(shape, kernel_size=kernel_size).to("cuda", dtype)
     for batch in (1, 5, 300):

@@ -6,22 +6,14 @@ import torch.nn.functional as F
 
 from layers import free_parameters
 from layers.emerging import Emerging
-from layers.kernels import load as kernels
 from layers.linalg import causal
+
+pytestmark = pytest.mark.usefixtures("path")
 
 # One channel, one pixel, one row, one column, odd and rectangular sizes; several blocks a row (40, 7 columns).
 SHAPES = [(1, 1, 1), (2, 4, 4), (3, 5, 4), (2, 1, 9), (2, 9, 1), (1, 3, 7), (40, 2, 7), (1, 6), (3, 1), (4, 60)]
 KERNELS = [1, 3, 9]
 EPS = {torch.float32: torch.finfo(torch.float32).eps, torch.float64: torch.finfo(torch.float64).eps}
-
-
-@pytest.fixture(autouse=True, params=["kernels", "plain"])
-def _path(request, monkeypatch):
-    """Run every test with the kernel and with the fallback in plain PyTorch."""
-    if request.param == "plain":
-        monkeypatch.setattr(kernels, "serve", lambda *tensors: False)
-    elif not kernels.load():
-        pytest.skip(f"no kernels: {kernels.backend().reason}")
 
 
 def perturbed(shape, kernel_size, std, dtype=torch.float64, seed=0):

@@ -1,25 +1,28 @@
 """The kernels of Emerging's CUDA inverse, emulated thread by thread on the processor."""
 
 import ctypes
-import shutil
-import subprocess
-from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
 from layers.emerging import Emerging
-from layers.kernels import load as kernels
-from layers.kernels.build import BuildFailed, find_compiler
 
 pytestmark = pytest.mark.system
 
-HERE = Path(__file__).parent / "emulation"
-CSRC = Path(__file__).resolve().parents[2] / "csrc"
 H200 = 227 << 10
 SHAPES = [(1, 1, 1), (3, 5, 4), (2, 1, 9), (2, 9, 1), (7, 3, 21), (13, 19, 5), (1, 6), (3, 1), (4, 70)]
 KERNELS = [1, 3, 9]
+
+
+@pytest.fixture(scope="module")
+def emulation(tmp_path_factory, compile_emulation):
+    return typed(compile_emulation("emerging", tmp_path_factory.mktemp("emulation")))
+
+
+def typed(library: ctypes.CDLL) -> ctypes.CDLL:
+    library.emulate_emerging.restype = ctypes.c_char_p
+    return library
 
 
 class Sizes(ctypes.Structure):
@@ -32,34 +35,6 @@ class Sizes(ctypes.Structure):
             for name in ["channels", "height", "width", "kernel_rows", "kernel_columns", "shared_bytes", "blocks"]
         ),
     )
-
-
-def compile_emulation(folder: Path, csrc: Path = CSRC) -> ctypes.CDLL:
-    library = folder / "emulation.so"
-    flags = ["-std=c++20", "-O1", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", f"-I{csrc}", f"-I{HERE}"]
-    command = [*find_compiler(), *flags, str(HERE / "emerging.cpp"), "-o", str(library)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    loaded = ctypes.CDLL(str(library))
-    loaded.emulate_emerging.restype = ctypes.c_char_p
-    return loaded
-
-
-@pytest.fixture(scope="module")
-def emulation(tmp_path_factory):
-    try:
-        find_compiler()
-    except BuildFailed as error:
-        pytest.skip(f"{error}")
-    return compile_emulation(tmp_path_factory.mktemp("emulation"))
-
-
-def without_kernels(function, *arguments):
-    """Call a function of a layer that uses plain PyTorch in place of compiled kernels."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernels, "serve", lambda *tensors: False)
-        patch.setattr(kernels, "serve_bfloat16", lambda *tensors: False)
-        return function(*arguments)
 
 
 def invert(library: ctypes.CDLL, layer: Emerging, y: Tensor, shared_bytes: int = H200, blocks: int = 2):
@@ -80,21 +55,10 @@ def invert(library: ctypes.CDLL, layer: Emerging, y: Tensor, shared_bytes: int =
     return x, list(chosen)
 
 
-def gentle(shape, kernel_size, dtype=torch.float64, bias=True, seed=0) -> Emerging:
-    """Return a layer away from the identity whose condition number does not grow with channels and taps."""
-    torch.manual_seed(seed)
-    layer = Emerging(shape, kernel_size=kernel_size, bias=bias).to(dtype)
-    taps = min(kernel_size, 5) ** (len(shape) - 1)
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.add_(0.4 / (shape[0] * taps) ** 0.5 * torch.randn_like(parameter))
-    return layer
-
-
 @pytest.mark.parametrize("kernel_size", KERNELS)
 @pytest.mark.parametrize("shape", SHAPES)
 @torch.no_grad()
-def test_against_plain_torch(emulation, shape, kernel_size):
+def test_against_plain_torch(emulation, shape, kernel_size, gentle, without_kernels):
     layer = gentle(shape, kernel_size)
     for batch in (1, 3):
         y = torch.randn(batch, *shape, dtype=torch.float64)
@@ -104,7 +68,7 @@ def test_against_plain_torch(emulation, shape, kernel_size):
 
 
 @torch.no_grad()
-def test_with_less_shared_memory(emulation):
+def test_with_less_shared_memory(emulation, gentle, without_kernels):
     layer = gentle((5, 9, 8), 3, bias=False)
     y = torch.randn(3, 5, 9, 8, dtype=torch.float64)
     ways = set()
@@ -119,7 +83,7 @@ def test_with_less_shared_memory(emulation):
     ("shape", "kernel_size"), [((3, 32, 32), 3), ((12, 16, 16), 3), ((48, 8, 8), 3), ((4, 128), 51)]
 )
 @torch.no_grad()
-def test_error_is_no_more_than_twice_that_of_plain_torch(emulation, shape, kernel_size):
+def test_error_is_no_more_than_twice_that_of_plain_torch(emulation, shape, kernel_size, gentle, without_kernels):
     layer = gentle(shape, kernel_size, torch.float32)
     y = torch.randn(2, *shape)
     emulated, usual = invert(emulation, layer, y)[0], without_kernels(layer.inverse, y)
@@ -128,7 +92,7 @@ def test_error_is_no_more_than_twice_that_of_plain_torch(emulation, shape, kerne
 
 
 @torch.no_grad()
-def test_masked_entries_are_not_read(emulation):
+def test_masked_entries_are_not_read(emulation, gentle):
     layer = gentle((4, 6, 5), 5)
     y = torch.randn(3, 4, 6, 5, dtype=torch.float64)
     expected, _ = invert(emulation, layer, y)
@@ -143,20 +107,15 @@ FAULTS = {
         "(row - i) * call.width + column",
         "another|not close",
     ),
-    "no scratch of its own": ("scratch[e] = sum;", "scratch[entry] = sum;", "two threads"),
+    "a shared scratch": ("scratch[e] = sum;", "scratch[entry] = sum;", "two threads"),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 @torch.no_grad()
-def test_a_fault_in_the_kernels_is_detected(tmp_path, emulation, fault):
-    right, wrong, seen = FAULTS[fault]
-    sources = tmp_path / "csrc"
-    shutil.copytree(CSRC, sources)
-    text = (sources / "emerging/cuda/kernels.h").read_text()
-    assert right in text
-    (sources / "emerging/cuda/kernels.h").write_text(text.replace(right, wrong))
-    broken = compile_emulation(tmp_path, sources)
+def test_a_fault_in_the_kernels_is_detected(tmp_path, fault, gentle, without_kernels, compile_emulation):
+    *change, seen = FAULTS[fault]
+    broken = typed(compile_emulation("emerging", tmp_path, ("emerging/cuda/kernels.h", *change)))
     with pytest.raises(AssertionError, match=seen):
         for shape, kernel_size in (((3, 5, 4), 3), ((4, 70), 51)):
             layer = gentle(shape, kernel_size)

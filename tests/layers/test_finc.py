@@ -1,19 +1,12 @@
 import pytest
 import torch
 
-from harness.timing.operations import perturb
 from layers.finc import FInC
 from layers.kernels import load as kernels
 
 
-def perturbed(shape, **options):
-    layer = FInC(shape, **options).double()
-    perturb(layer, 0.5, torch.Generator().manual_seed(0))
-    return layer
-
-
-def test_each_group_depends_on_itself_and_its_corner():
-    layer = perturbed((8, 4, 5), kernel_size=2)
+def test_each_group_depends_on_itself_and_its_corner(perturbed):
+    layer = perturbed(FInC, (8, 4, 5), 0.2, kernel_size=2)
     place = 2 * 5 + 2  # of a pixel inside
     channels = layer.dense().reshape(4, 2, 20, 4, 2, 20)
     seen = [
@@ -27,8 +20,8 @@ def test_each_group_depends_on_itself_and_its_corner():
         assert not others.any()
 
 
-def test_both_ends_of_a_sequence():
-    layer = perturbed((4, 6), kernel_size=3)
+def test_both_ends_of_a_sequence(perturbed):
+    layer = perturbed(FInC, (4, 6), 0.2, kernel_size=3)
     channels = layer.dense().reshape(2, 2, 6, 2, 2, 6)
     assert all(torch.equal(block, block.triu()) for block in channels[0, :, :, 0].permute(0, 2, 1, 3).flatten(0, 1))
     assert all(torch.equal(block, block.tril()) for block in channels[1, :, :, 1].permute(0, 2, 1, 3).flatten(0, 1))
@@ -36,8 +29,8 @@ def test_both_ends_of_a_sequence():
 
 @pytest.mark.parametrize("shape", [(5, 4, 6), (8, 3, 3), (2, 5, 2), (3, 9)])
 @pytest.mark.parametrize("kernel_size", [2, 3, 6])
-def test_the_determinant_is_1_and_both_solves_are_exact(shape, kernel_size, monkeypatch):
-    layer = perturbed(shape, kernel_size=kernel_size)
+def test_the_determinant_is_1_and_both_solves_are_exact(shape, kernel_size, monkeypatch, perturbed):
+    layer = perturbed(FInC, shape, 0.2, kernel_size=kernel_size)
     assert torch.linalg.slogdet(layer.dense()).logabsdet.abs() < 1e-10
     y = torch.randn(3, *shape, dtype=torch.float64)
     expected = torch.linalg.solve(layer.dense(), y.flatten(1).T).T.reshape(y.shape)

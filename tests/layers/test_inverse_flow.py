@@ -6,24 +6,8 @@ import torch.nn.functional as F
 
 from layers import free_parameters
 from layers.inverse_flow import InverseFlow
-from layers.kernels import load as kernels
 
-
-@pytest.fixture(autouse=True, params=["kernels", "plain"])
-def _path(request, monkeypatch):
-    """Run every test with the kernel and with the fallback in plain PyTorch."""
-    if request.param == "plain":
-        monkeypatch.setattr(kernels, "serve", lambda *tensors: False)
-    elif not kernels.load():
-        pytest.skip(f"no kernels: {kernels.backend().reason}")
-
-
-def perturbed(shape, kernel_size):
-    torch.manual_seed(0)
-    layer = InverseFlow(shape, kernel_size=kernel_size).double()
-    with torch.no_grad():
-        layer.weight.add_(0.3 / kernel_size ** (len(shape) - 1) * torch.randn_like(layer.weight))
-    return layer
+pytestmark = pytest.mark.usefixtures("path")
 
 
 def by_definition(layer):
@@ -43,8 +27,9 @@ def by_definition(layer):
 @pytest.mark.parametrize("shape", [(2, 4, 5), (3, 2, 4), (1, 3, 3), (3, 7)])
 @pytest.mark.parametrize("kernel_size", [1, 3, 6])
 @torch.no_grad()
-def test_against_the_definition(shape, kernel_size):
-    layer, x = perturbed(shape, kernel_size), torch.randn(2, *shape, dtype=torch.float64)
+def test_against_the_definition(shape, kernel_size, perturbed):
+    layer = perturbed(InverseFlow, shape, 0.3 / kernel_size ** (len(shape) - 1), kernel_size=kernel_size)
+    x = torch.randn(2, *shape, dtype=torch.float64)
     matrix = by_definition(layer)
     y, log_det = layer(x)
     torch.testing.assert_close(y.flatten(1), torch.linalg.solve(matrix, x.flatten(1).T).T)
@@ -54,8 +39,8 @@ def test_against_the_definition(shape, kernel_size):
     assert torch.linalg.slogdet(matrix).logabsdet.abs() < 1e-12
 
 
-def test_gradients_are_those_of_the_implicit_function():
-    layer = perturbed((2, 4, 5), 3)
+def test_gradients_are_those_of_the_implicit_function(perturbed):
+    layer = perturbed(InverseFlow, (2, 4, 5), 0.03)
     x, gradient = torch.randn(2, 3, 2, 4, 5, dtype=torch.float64)
     x.requires_grad_()
     y = layer(x)[0]

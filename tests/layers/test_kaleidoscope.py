@@ -1,19 +1,12 @@
 import pytest
 import torch
 
-from harness.timing.operations import perturb
 from layers.butterfly import Butterfly
 from layers.kaleidoscope import Kaleidoscope
 
 
-def perturbed(shape, **options):
-    layer = Kaleidoscope(shape, **options).double()
-    perturb(layer, 0.3, torch.Generator().manual_seed(0))
-    return layer
-
-
-def test_a_pair_is_a_butterfly_and_a_transposed_one():
-    layer = perturbed((2, 8))
+def test_a_pair_is_a_butterfly_and_a_transposed_one(perturbed):
+    layer = perturbed(Kaleidoscope, (2, 8), 0.1)
     weight = layer.layers[0].weight
     half = weight.shape[-1] // 2
     descending, ascending = (Butterfly((2, 8), order=order).double() for order in ("descending", "ascending"))
@@ -27,8 +20,8 @@ def test_a_pair_is_a_butterfly_and_a_transposed_one():
 
 
 @pytest.mark.parametrize("shape", [(1, 8), (4, 4, 4), (3, 5, 4)])
-def test_pairs_multiply(shape):
-    layer = perturbed(shape, width=3)
+def test_pairs_multiply(shape, perturbed):
+    layer = perturbed(Kaleidoscope, shape, 0.1, width=3)
     first, second, third = (pair.dense() for pair in layer)
     torch.testing.assert_close(layer.dense(), third @ second @ first)
     x = torch.randn(2, *shape, dtype=torch.float64)

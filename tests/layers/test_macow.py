@@ -7,15 +7,6 @@ from layers import free_parameters
 from layers.macow import MaCow
 
 
-def perturbed(shape, kernel_size):
-    torch.manual_seed(0)
-    layer = MaCow(shape, kernel_size=kernel_size).double()
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.add_(0.3 / kernel_size * torch.randn_like(parameter))
-    return layer
-
-
 def by_definition(layer):
     """Return exp(s) times the factors: each pixel plus what its window on one side weighs, tap by tap."""
     channels, depth, half = layer.channels, layer.depth, layer.kernel_size // 2
@@ -40,8 +31,9 @@ def by_definition(layer):
 @pytest.mark.parametrize("shape", [(2, 4, 5), (3, 3, 2), (1, 1, 4), (3, 7)])
 @pytest.mark.parametrize("kernel_size", [1, 3, 5])
 @torch.no_grad()
-def test_against_the_definition(shape, kernel_size):
-    layer, x = perturbed(shape, kernel_size), torch.randn(2, *shape, dtype=torch.float64)
+def test_against_the_definition(shape, kernel_size, perturbed):
+    layer = perturbed(MaCow, shape, 0.3 / kernel_size, kernel_size=kernel_size)
+    x = torch.randn(2, *shape, dtype=torch.float64)
     weight = by_definition(layer)
     y, log_det = layer(x)
     torch.testing.assert_close(y.flatten(1), x.flatten(1) @ weight.T)

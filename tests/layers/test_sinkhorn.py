@@ -5,17 +5,9 @@ from harness.checking.check_layer import check_layer
 from layers.sinkhorn import Sinkhorn
 
 
-def perturbed(shape, scale=0.3, **options):
-    torch.manual_seed(0)
-    layer = Sinkhorn(shape, **options).double()
-    with torch.no_grad():
-        layer.logits.add_(scale * torch.randn_like(layer.logits))
-    return layer
-
-
 @pytest.mark.parametrize("over", ["entries", "channels", "positions"])
-def test_each_mode_has_the_log_det_of_the_map_that_it_applies(over):
-    layer = perturbed((3, 2, 2), over=over)
+def test_each_mode_has_the_log_det_of_the_map_that_it_applies(over, perturbed):
+    layer = perturbed(Sinkhorn, (3, 2, 2), over=over)
     x = torch.randn(2, 3, 2, 2, dtype=torch.float64)
     y, log_det = layer.train()(x)
     relaxed = layer.dense()
@@ -42,11 +34,11 @@ def test_sharp_logits_are_the_permutation_in_both_modes():
     assert torch.equal(layer.eval()(x)[0], x[:, :, order])
 
 
-def test_the_relaxed_matrix_is_doubly_stochastic_in_the_limit():
-    matrix = perturbed((1, 6), iterations=200).relaxed()
+def test_the_relaxed_matrix_is_doubly_stochastic_in_the_limit(perturbed):
+    matrix = perturbed(Sinkhorn, (1, 6), iterations=200).relaxed()
     torch.testing.assert_close(matrix.sum(0), torch.ones(6, dtype=torch.float64))
     torch.testing.assert_close(matrix.sum(1), torch.ones(6, dtype=torch.float64))
-    rows = perturbed((1, 6), iterations=1).relaxed()
+    rows = perturbed(Sinkhorn, (1, 6), iterations=1).relaxed()
     torch.testing.assert_close(rows.sum(1), torch.ones(6, dtype=torch.float64))
     assert (rows.sum(0) - 1).abs().max() > 1e-3
 

@@ -5,17 +5,9 @@ from layers.linalg.transforms import dct, dct_matrix, inverse_dct
 from layers.spectral import Spectral
 
 
-def perturbed(shape, transform):
-    torch.manual_seed(0)
-    layer = Spectral(shape, transform=transform).double()
-    with torch.no_grad():
-        layer.weight.add_(0.5 * torch.randn_like(layer.weight))
-    return layer
-
-
 @pytest.mark.parametrize("shape", [(2, 4, 6), (3, 5, 3), (2, 9)])
-def test_the_fft_is_a_circular_convolution_of_each_channel(shape):
-    layer = perturbed(shape, "fft")
+def test_the_fft_is_a_circular_convolution_of_each_channel(shape, perturbed):
+    layer = perturbed(Spectral, shape, 0.5, transform="fft")
     x = torch.randn(2, *shape, dtype=torch.float64)
     axes = tuple(range(2, x.ndim))
     for axis in axes:
@@ -27,9 +19,9 @@ def test_the_fft_is_a_circular_convolution_of_each_channel(shape):
 
 
 @pytest.mark.parametrize("shape", [(1, 4, 6), (2, 7)])
-def test_the_dct_is_a_symmetric_convolution(shape):
+def test_the_dct_is_a_symmetric_convolution(shape, perturbed):
     """On the reflected event it is a circular convolution with an even kernel."""
-    layer = perturbed(shape, "dct")
+    layer = perturbed(Spectral, shape, 0.5, transform="dct")
     x = torch.randn(1, *shape, dtype=torch.float64)
     axes = tuple(range(2, x.ndim))
 

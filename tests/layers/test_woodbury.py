@@ -4,18 +4,9 @@ import torch
 from layers.woodbury import Woodbury
 
 
-def perturbed(shape, scale=0.3, **ranks):
-    torch.manual_seed(0)
-    layer = Woodbury(shape, **ranks).double()
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.add_(scale * torch.randn_like(parameter))
-    return layer
-
-
-def test_definition():
+def test_definition(perturbed):
     """X <- (I + U_c V_c) X, then X <- X (I + U_s V_s)."""
-    layer = perturbed((3, 2, 4), rank_channels=2, rank_space=3)
+    layer = perturbed(Woodbury, (3, 2, 4), rank_channels=2, rank_space=3)
     x = torch.randn(1, 3, 2, 4, dtype=torch.float64)
     matrix = x.reshape(3, 8)
     channels, space = layer
@@ -24,9 +15,9 @@ def test_definition():
     torch.testing.assert_close(layer(x)[0], matrix.reshape(1, 3, 2, 4))
 
 
-def test_definition_of_the_memory_efficient_variant():
+def test_definition_of_the_memory_efficient_variant(perturbed):
     """Channels, then width, then height, entry by entry; unequal sizes detect an exchange of axes."""
-    layer = perturbed((3, 2, 4), rank_channels=2, rank_space=3, memory_efficient=True)
+    layer = perturbed(Woodbury, (3, 2, 4), rank_channels=2, rank_space=3, memory_efficient=True)
     x = torch.randn(1, 3, 2, 4, dtype=torch.float64)
     channels, width, height = (torch.eye(len(update.u)).double() + update.u @ update.v for update in layer)
     assert (len(channels), len(width), len(height)) == (3, 4, 2)

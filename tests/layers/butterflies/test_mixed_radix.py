@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from harness.cli.list import docstring_fields
-from layers import LAYERS
+from layers import LAYERS, free_parameters
 from layers.base import push_identity
 from layers.butterflies.stages import (
     LARGEST_PRIME,
@@ -22,15 +22,6 @@ from layers.butterflies.stages import (
 )
 from layers.butterfly import Butterfly
 from layers.linalg.plu import PLUMatrices
-
-
-def perturbed(layer, scale=0.3):
-    torch.manual_seed(0)
-    layer.double()
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.add_(scale * torch.randn_like(parameter))
-    return layer
 
 
 def support(layer):
@@ -88,9 +79,9 @@ def test_a_stage_equals_its_definition(stage, width, shared):
         ({"bi_direction": True, "order": "descending"}, [5, 3, 2, 2, 2, 3, 5]),
     ],
 )
-def test_order_of_stages(options, radices):
+def test_order_of_stages(options, radices, perturbed):
     """Stages applied by hand in that order, with the layer's own matrices, give its map."""
-    layer = perturbed(Butterfly((3, 4, 5), **options))
+    layer = perturbed(Butterfly, (3, 4, 5), **options)
     stages = layer.stages[0]
     assert [stage.radix for stage in stages] == radices
     matrices = []
@@ -107,20 +98,20 @@ def test_order_of_stages(options, radices):
 
 
 @pytest.mark.parametrize("shape", [(1, 6), (3, 4), (5, 2, 3), (1, 500), (1, 28, 28), (3, 16, 16)], ids=str)
-def test_one_pass_is_dense(shape, case):
+def test_one_pass_is_dense(shape, case, perturbed):
     for options in ({}, {"order": "descending"}, {"block_size": 2}):
         with case(options=options):
             layer = Butterfly(shape, **options)
             assert support(layer).all()
-            assert (perturbed(layer).dense() != 0).all()  # of the layer's own weights, too
+            assert (perturbed(Butterfly, shape, **options).dense() != 0).all()  # of the layer's own weights, too
 
 
-def test_what_powers_of_two_leave_apart():
+def test_what_powers_of_two_leave_apart(perturbed):
     """Count the pairs of entries that one pass of the paper's factors mixes: 784 as 512 + 256 + 16, and 3072."""
     with torch.no_grad():
-        parts = perturbed(Butterfly((1, 28, 28), partition=[512, 256, 16], levels=[9, 8, 4])).dense() != 0
+        parts = perturbed(Butterfly, (1, 28, 28), partition=[512, 256, 16], levels=[9, 8, 4]).dense() != 0
         assert int(parts.sum()) == 512**2 + 256**2 + 16**2  # 53 % of 784^2
-        classes = perturbed(Butterfly((3, 32, 32), levels=10), 0.1)
+        classes = perturbed(Butterfly, (3, 32, 32), 0.1, levels=10)
         x = torch.zeros(3, 3072, dtype=torch.float64)
         x[[0, 1, 2], [0, 1, 2]] = 1
         reached = classes(x.view(3, 3, 32, 32))[0].flatten(1) != 0
@@ -133,40 +124,27 @@ def test_counts():
     """2D for a stage of two; p D free for any other, (2p + 1) D stored."""
     for shape, stored, free in [((1, 28, 28), 8 + 15 + 15, 8 + 7 + 7), ((3, 32, 32), 20 + 7, 20 + 3)]:
         layer = Butterfly(shape)
-        masked = sum(int((~mask).sum()) * len(part.lower) for part, mask in _masks(layer))
         count = sum(parameter.numel() for parameter in layer.parameters())
-        assert (count, count - masked) == (stored * layer.dim, free * layer.dim)
+        assert (count, free_parameters(layer)) == (stored * layer.dim, free * layer.dim)
 
 
 def test_counts_of_blocks():
     """p C D free for a stage of p, in matrices of p C; (2 p C + 1) D stored."""
     layer = Butterfly((3, 4, 5), block_size=3)  # 20 blocks: radices 2, 2, 5
     assert [stage.radix for stage in layer.stages[0]] == [2, 2, 5]
-    masked = sum(int((~mask).sum()) * len(part.lower) for part, mask in _masks(layer))
     count = sum(parameter.numel() for parameter in layer.parameters())
-    assert (count, count - masked) == ((13 + 13 + 31) * 60, (6 + 6 + 15) * 60)
+    assert (count, free_parameters(layer)) == ((13 + 13 + 31) * 60, (6 + 6 + 15) * 60)
 
 
-def _masks(layer):
-    for part in (module for module in layer.modules() if isinstance(module, PLUMatrices)):
-        yield part, part.lower_mask
-        yield part, part.upper_mask
-
-
-def test_a_power_of_two_is_the_butterfly_of_the_paper():
-    assert not Butterfly((2, 8)).mixed
-    assert list(Butterfly((2, 8)).state_dict()) == ["weight"]
-
-
-@pytest.mark.parametrize("options", [{"levels": 4}, {"levels": [1]}, {"partition": [8, 4], "levels": [1, 1]}])
+@pytest.mark.parametrize("options", [{}, {"levels": 4}, {"levels": [1]}, {"partition": [8, 4], "levels": [1, 1]}])
 def test_the_options_of_the_paper_give_its_layer(options):
-    layer = Butterfly((3, 4) if "partition" in options else (3, 16), **options)
+    layer = Butterfly((3, 4) if "partition" in options else (3, 16) if options else (2, 8), **options)
     assert not layer.mixed and list(layer.state_dict()) == ["weight"] and layer.remark is None
 
 
-def test_factors_of_two_equal_those_of_the_butterfly():
+def test_factors_of_two_equal_those_of_the_butterfly(perturbed):
     """On 3 * 2^k with an identity for the odd stage, equal bit by bit to the paper's levels."""
-    mixed, plain = Butterfly((3, 16)), perturbed(Butterfly((3, 16), levels=4))
+    mixed, plain = Butterfly((3, 16)), perturbed(Butterfly, (3, 16), levels=4)
     mixed.double().product.layers[0].weight.data.copy_(plain.weight.data)
     x = torch.randn(4, 3, 16, dtype=torch.float64)
     assert torch.equal(mixed(x)[0], plain(x)[0])

@@ -38,7 +38,7 @@ def test_a_number_of_factors():
     assert benes_levels(8) == [1, 2, 3, 2, 1]
 
 
-def test_an_event_shape():
+def test_an_event_shape(rotated):
     rotated = torch.arange(16).roll(5)
     assert permuted(rotated.int(), shape=(2, 2, 4)) == rotated.tolist()
 

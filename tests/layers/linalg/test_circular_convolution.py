@@ -7,16 +7,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from layers.kernels import load as kernels
 from layers.periodic import Periodic
 
+pytestmark = pytest.mark.usefixtures("compiled")
+
 SHAPES = [(1, 1, 1), (2, 4, 4), (3, 5, 4), (2, 1, 9), (2, 9, 1), (7, 3, 21), (13, 6, 5), (2, 35, 34), (1, 6), (4, 61)]
-
-
-@pytest.fixture(autouse=True)
-def _compiled():
-    if not kernels.load():
-        pytest.skip(f"no compiled kernels: {kernels.backend().reason}")
 
 
 def circular(x, weight, bias, before):
@@ -122,16 +117,14 @@ def test_error_in_single_precision(shape, kernel_size):
         assert (a.double() - true).norm() <= 2 * (b.double() - true).norm(), name
 
 
-def test_the_same_for_any_number_of_threads(by_threads):
+def test_the_same_for_any_number_of_threads(same_by_threads):
     inputs, layer = operands((3, 32, 32), 3, 3, events=70, dtype=torch.float32), periodic((8, 16, 16), 3, torch.float32)
 
     def values():
         value = log_det(layer)
         return [*results(circular, *inputs, 1), value, *torch.autograd.grad(value, layer.weight)]
 
-    outcomes = by_threads(values)
-    for others in outcomes[1:]:
-        assert all(map(torch.equal, outcomes[0], others))
+    same_by_threads(values)
 
 
 @pytest.mark.parametrize(

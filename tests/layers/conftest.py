@@ -1,0 +1,126 @@
+"""Layers away from their initial weights, and ways with and without kernels, for the tests of several layers."""
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from ctypes import CDLL
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from layers import InvertibleLinear
+from layers.butterfly import Butterfly
+from layers.emerging import Emerging
+from layers.kernels import load as kernels
+from layers.kernels.build import BuildFailed, find_compiler
+
+EMULATION = Path(__file__).parent / "emulation"
+CSRC = Path(__file__).resolve().parents[2] / "csrc"
+
+
+def move(layer: InvertibleLinear, scale: float) -> None:
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.add_(scale * torch.randn_like(parameter))
+
+
+@pytest.fixture(scope="session")
+def perturbed() -> Callable[..., Any]:
+    """Return a function that builds a layer in float64 with noise on its initial weights, the same each time."""
+
+    def build(cls: type[InvertibleLinear], shape: tuple[int, ...], scale: float = 0.3, /, **options: Any) -> Any:
+        torch.manual_seed(0)
+        layer = cls(shape, **options).double()
+        move(layer, scale)
+        return layer
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def rotated() -> Callable[..., Butterfly]:
+    """Return a function that builds a butterfly of random rotations, with noise on them."""
+
+    def build(shape: tuple[int, ...], options: dict[str, Any], dtype: torch.dtype = torch.float64) -> Butterfly:
+        torch.manual_seed(0)
+        layer = Butterfly(shape, initialisation="rotation", **options).to(dtype)
+        move(layer, 0.1)
+        return layer
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def gentle() -> Callable[..., Emerging]:
+    """Return a function that builds an emerging convolution whose condition does not grow with channels and taps."""
+
+    def build(
+        shape: tuple[int, ...], kernel_size: int, dtype: torch.dtype = torch.float64, bias: bool = True, seed: int = 0
+    ) -> Emerging:
+        torch.manual_seed(seed)
+        layer = Emerging(shape, kernel_size=kernel_size, bias=bias).to(dtype)
+        move(layer, 0.4 / (shape[0] * min(kernel_size, 5) ** (len(shape) - 1)) ** 0.5)
+        return layer
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def without_kernels() -> Callable[..., Any]:
+    """Return a function that calls another one, with plain PyTorch in place of compiled kernels."""
+
+    def call(function: Callable[..., Any], *arguments: Any) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(kernels, "serve", lambda *tensors: False)
+            patch.setattr(kernels, "serve_bfloat16", lambda *tensors: False)
+            return function(*arguments)
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def compiled() -> None:
+    """Skip the test where there are no compiled kernels."""
+    if not kernels.load():
+        pytest.skip(f"no kernels: {kernels.backend().reason}")
+
+
+@pytest.fixture(params=["kernels", "plain"])
+def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run a test with all kernels, and with the fallback in plain PyTorch."""
+    if request.param == "plain":
+        monkeypatch.setattr(kernels, "serve", lambda *tensors: False)
+    else:
+        request.getfixturevalue("compiled")
+
+
+@pytest.fixture(scope="session")
+def compile_emulation() -> Callable[..., CDLL]:
+    """Return a function that compiles an emulation to a library in a folder, of the sources with a fault if requested.
+
+    A fault is (file, the text there, the text instead).
+    """
+
+    def compile_library(name: str, folder: Path, fault: tuple[str, str, str] | None = None) -> CDLL:
+        sources = CSRC
+        if fault is not None:
+            file, right, wrong = fault
+            sources = folder / "csrc"
+            shutil.copytree(CSRC, sources)
+            text = (sources / file).read_text()
+            assert right in text
+            (sources / file).write_text(text.replace(right, wrong))
+        try:
+            compiler = find_compiler()
+        except BuildFailed as error:
+            pytest.skip(f"{error}")
+        library = folder / "emulation.so"
+        flags = ["-std=c++20", "-O1", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", f"-I{sources}"]
+        command = [*compiler, *flags, f"-I{EMULATION}", str(EMULATION / f"{name}.cpp"), "-o", str(library)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return CDLL(str(library))
+
+    return compile_library
