@@ -26,16 +26,16 @@ def row(layer, operation, ms, graph_ms=None, shape="3x32x32", batch=1024):
 
 def times(**changed):
     """Return the times of one point that meets every target, with changes."""
-    found = {"copy": 0.8, "forward": 1.0, "inverse": 1.05, "plu": 1.0, "levels": 30.0, "emerging": 0.09, "step": 1.9}
-    found |= changed
+    points = {"copy": 0.8, "forward": 1.0, "inverse": 1.05, "plu": 1.0, "levels": 30.0, "emerging": 0.09, "step": 1.9}
+    points |= changed
     return [
-        row("copy", "copy", 9.0, found["copy"]),
-        row("conv1x1-plu", "forward", 9.0, found["plu"]),
-        row("butterfly", "forward", 9.0, found["forward"]),
-        row("butterfly", "inverse", 9.0, found["inverse"]),
-        row("butterfly, level by level", "forward", found["levels"]),
-        row("emerging", "inverse", 9.0, found["emerging"], batch=64),
-        row("ButterflyFlow, width 16", "training step", 9.0, found["step"], shape="2x1024"),
+        row("copy", "copy", 9.0, points["copy"]),
+        row("conv1x1-plu", "forward", 9.0, points["plu"]),
+        row("butterfly", "forward", 9.0, points["forward"]),
+        row("butterfly", "inverse", 9.0, points["inverse"]),
+        row("butterfly, level by level", "forward", points["levels"]),
+        row("emerging", "inverse", 9.0, points["emerging"], batch=64),
+        row("ButterflyFlow, width 16", "training step", 9.0, points["step"], shape="2x1024"),
     ]
 
 

@@ -3,6 +3,7 @@ import math
 import pytest
 import torch
 
+from layers import free_parameters
 from layers.butterflies import pairs as factors
 from layers.butterflies.pairs import ButterflyPart, ButterflyPlan
 from layers.butterflies.stages import product_matrix, stages_of_plan
@@ -86,7 +87,7 @@ def test_flatten_orders(shape, levels, perturbed):
 
 
 @pytest.mark.parametrize(
-    ("shape", "options", "count"),
+    ("shape", "options", "stored"),
     [
         ((4, 512), {"levels": 10, "shared": True}, 4 * (2**10 - 1)),
         ((4, 256), {"levels": 9, "shared": True}, 4 * (2**9 - 1)),
@@ -98,8 +99,25 @@ def test_flatten_orders(shape, levels, perturbed):
         ((3, 5), {"levels": 0}, 0),
     ],
 )
-def test_counts(shape, options, count):
-    assert sum(p.numel() for p in Butterfly(shape, **options).parameters()) == count
+def test_counts(shape, options, stored):
+    layer = Butterfly(shape, **options)
+    assert sum(p.numel() for p in layer.parameters()) == free_parameters(layer) == stored
+
+
+@pytest.mark.parametrize(
+    ("shape", "options", "stored", "free"),
+    [
+        ((1, 28, 28), {}, (8 + 15 + 15) * 784, (8 + 7 + 7) * 784),
+        ((3, 32, 32), {}, (20 + 7) * 3072, (20 + 3) * 3072),
+        ((3, 4, 5), {"block_size": 3}, (13 + 13 + 31) * 60, (6 + 6 + 15) * 60),
+        ((3, 32, 32), {"block_size": 3, "levels": 2}, 2 * 13 * 3072, 2 * 6 * 3072),
+        ((3, 32, 32), {"block_size": 3, "levels": 3, "shared": True}, (1 + 2 + 4) * (2 * 36 + 6), (1 + 2 + 4) * 36),
+    ],
+)
+def test_counts_of_plu_factors(shape, options, stored, free):
+    """(2 p C + 1) D for a stage of p and blocks of C, p C D of them free; shared, one matrix for each block."""
+    layer = Butterfly(shape, **options)
+    assert (sum(p.numel() for p in layer.parameters()), free_parameters(layer)) == (stored, free)
 
 
 @pytest.mark.parametrize("shared", [False, True])

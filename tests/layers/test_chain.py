@@ -9,13 +9,8 @@ NAMES = ("conv1x1", "butterfly", "periodic")
 
 
 @pytest.fixture
-def chain():
-    torch.manual_seed(0)
-    made = Chain(SHAPE, [LAYERS[name](SHAPE) for name in NAMES]).double()
-    with torch.no_grad():
-        for parameter in made.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    return made
+def chain(perturbed):
+    return perturbed(Chain, SHAPE, 0.1, layers=[LAYERS[name](SHAPE) for name in NAMES])
 
 
 def test_a_chain_is_the_product_of_its_layers(chain):

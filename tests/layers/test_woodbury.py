@@ -1,4 +1,3 @@
-import pytest
 import torch
 
 from layers.woodbury import Woodbury
@@ -41,12 +40,6 @@ def test_memory_efficient_on_a_sequence_is_the_ordinary_layer():
 def test_memory_efficient_count():
     layer = Woodbury((12, 16, 8), rank_channels=5, rank_space=3, memory_efficient=True)
     assert sum(p.numel() for p in layer.parameters()) == 2 * 12 * 5 + 2 * (16 + 8) * 3
-
-
-@pytest.mark.parametrize("length", [512, 256])
-def test_counts(length):
-    layer = Woodbury((4, length))
-    assert sum(p.numel() for p in layer.parameters()) == 2 * 4 * 8 + 2 * length * 4
 
 
 def test_starts_near_identity():

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from harness.cli.list import docstring_fields
-from layers import LAYERS, free_parameters
+from layers import LAYERS
 from layers.base import push_identity
 from layers.butterflies.stages import (
     LARGEST_PRIME,
@@ -118,22 +118,6 @@ def test_what_powers_of_two_leave_apart(perturbed):
     places = torch.arange(3072)
     for entry in range(3):
         assert torch.equal(reached[entry], places % 3 == entry)
-
-
-def test_counts():
-    """2D for a stage of two; p D free for any other, (2p + 1) D stored."""
-    for shape, stored, free in [((1, 28, 28), 8 + 15 + 15, 8 + 7 + 7), ((3, 32, 32), 20 + 7, 20 + 3)]:
-        layer = Butterfly(shape)
-        count = sum(parameter.numel() for parameter in layer.parameters())
-        assert (count, free_parameters(layer)) == (stored * layer.dim, free * layer.dim)
-
-
-def test_counts_of_blocks():
-    """p C D free for a stage of p, in matrices of p C; (2 p C + 1) D stored."""
-    layer = Butterfly((3, 4, 5), block_size=3)  # 20 blocks: radices 2, 2, 5
-    assert [stage.radix for stage in layer.stages[0]] == [2, 2, 5]
-    count = sum(parameter.numel() for parameter in layer.parameters())
-    assert (count, free_parameters(layer)) == ((13 + 13 + 31) * 60, (6 + 6 + 15) * 60)
 
 
 @pytest.mark.parametrize("options", [{}, {"levels": 4}, {"levels": [1]}, {"partition": [8, 4], "levels": [1, 1]}])

@@ -1,18 +1,55 @@
+"""Any permutation of any D in 2m - 1 stages; of 2^k entries, in a Benes network."""
+
 import itertools
+import math
+import random
 import re
 
 import pytest
 import torch
 
 from layers import UnsupportedShape
-from layers.butterflies.permutations import benes_levels, butterfly_from_permutation
+from layers.butterflies.permutations import benes_levels, butterfly_from_permutation, edge_colours, routed_stages
+from layers.butterflies.stages import apply_stages, prime_factors, stages_of
+
+
+def applied(permutation, radices):
+    """Return the entries after the stages, and check that each consists of permutation matrices."""
+    size = len(permutation)
+    strides = stages_of(size)
+    stages = routed_stages(permutation, radices)
+    assert len(stages) == max(2 * len(radices) - 1, 0)
+    x = torch.arange(float(size))[:, None]
+    for matrices, stage in zip(stages, strides + strides[-2::-1], strict=True):
+        assert matrices.shape == (size // stage.radix, stage.radix, stage.radix)
+        ones = torch.ones(size // stage.radix, stage.radix)
+        assert ((matrices == 0) | (matrices == 1)).all()
+        assert torch.equal(matrices.sum(1), ones) and torch.equal(matrices.sum(2), ones)
+        x = apply_stages([(stage, matrices)], x)
+    return x[:, 0].long().tolist()
+
+
+def test_every_permutation_of_six():
+    for permutation in itertools.permutations(range(6)):
+        assert applied(list(permutation), [2, 3]) == list(permutation)
+
+
+@pytest.mark.parametrize(("size", "stages"), [(1, 0), (7, 1), (6, 3), (12, 5), (30, 5), (784, 11), (3072, 21)])
+def test_stages_of_random_permutations(size, stages):
+    torch.manual_seed(0)
+    radices = prime_factors(size)
+    assert max(2 * len(radices) - 1, 0) == stages
+    for permutation in (torch.randperm(size), torch.arange(size).flip(0), torch.arange(size)):
+        assert applied(permutation.tolist(), radices) == permutation.tolist()
 
 
 def permuted(permutation, **options):
-    """Return the indices of an event after the layer of a permutation."""
+    """Return the indices of an event after the layer of a permutation of 2m - 1 stages, which it also undoes."""
     layer = butterfly_from_permutation(permutation, **options)
-    (part,) = layer.plan.parts
-    assert list(part.levels) == benes_levels(layer.dim)
+    if layer.mixed:
+        assert len(layer.stages[0]) == 2 * len(prime_factors(layer.dim)) - 1
+    else:
+        assert [part.levels for part in layer.plan.parts] == [tuple(benes_levels(layer.dim))]
     x = torch.arange(layer.dim, dtype=torch.float32)
     y, log_det = layer(x.reshape(1, *layer.shape))
     assert log_det == 0
@@ -20,27 +57,28 @@ def permuted(permutation, **options):
     return y.flatten().long().tolist()
 
 
-def test_every_permutation_of_four():
+def test_the_layers_of_every_permutation_of_four():
     for permutation in itertools.permutations(range(4)):
         assert permuted(permutation) == list(permutation)
 
 
-@pytest.mark.parametrize("size", [1, 2, 1024])
-def test_random_permutations(size):
+@pytest.mark.parametrize("size", [1, 2, 6, 12, 30, 784, 1024, 3072])
+def test_the_layers_of_random_permutations(size):
     torch.manual_seed(0)
-    for _ in range(20):
+    for _ in range(20 if size < 10 else 2):
         permutation = torch.randperm(size)
         assert permuted(permutation) == permutation.tolist()
+
+
+@pytest.mark.parametrize("shape", [(2, 2, 4), (3, 4, 5)])
+def test_an_event_shape(shape):
+    rolled = torch.arange(math.prod(shape)).roll(5)
+    assert permuted(rolled.int(), shape=shape) == rolled.tolist()
 
 
 def test_a_number_of_factors():
     assert [len(benes_levels(2**k)) for k in range(6)] == [0, 1, 3, 5, 7, 9]
     assert benes_levels(8) == [1, 2, 3, 2, 1]
-
-
-def test_an_event_shape(rotated):
-    rotated = torch.arange(16).roll(5)
-    assert permuted(rotated.int(), shape=(2, 2, 4)) == rotated.tolist()
 
 
 @pytest.mark.parametrize("permutation", [[0, 0], [1, 2], [0.0, 1.0], [[0, 1]], [-1, 0], []])
@@ -55,3 +93,18 @@ def test_refuses_a_size():
         butterfly_from_permutation(range(74))
     with pytest.raises(UnsupportedShape, match=re.escape("shape (3, 3) has 9 entries, the permutation 8")):
         butterfly_from_permutation(range(8), (3, 3))
+
+
+@pytest.mark.parametrize(("vertices", "colours"), [(1, 3), (2, 2), (5, 3), (40, 7), (300, 2)])
+def test_edge_colours(vertices, colours):
+    """For regular multigraphs made of matchings, in any order of edges: each vertex has every colour once."""
+    shuffle = random.Random(0)
+    for _ in range(5):
+        matchings = [shuffle.sample(range(vertices), vertices) for _ in range(colours)]
+        edges = [(left, right) for matching in matchings for left, right in enumerate(matching)]
+        shuffle.shuffle(edges)
+        chosen = edge_colours(edges, vertices, colours)
+        for side in range(2):
+            seen = {(edge[side], colour) for edge, colour in zip(edges, chosen, strict=True)}
+            assert len(seen) == vertices * colours == len(edges)
+            assert math.prod(colour < colours for _, colour in seen)
