@@ -13,8 +13,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 from harness.core.errors import SuiteError
 from harness.core.run_options import parse_seconds
 from harness.core.settings import Count, Settings
-from harness.planning.overrides import parse_pairs
 from harness.planning.problems import problems
+from harness.planning.strict_yaml import parse_pairs
 from harness.planning.suite_model import Duration, Memory
 
 OURS = (

@@ -80,65 +80,58 @@ def _settings_problems(scope: Scope) -> Iterator[Problem]:
         if column.shape is None:
             yield from _data_problems(column)
     for cell in scope.every_cell:
-        for option, message in _option_faults(scope, cell):
+        for option, message in _option_faults(scope, cell).items():
             yield scope.suite.option_place(cell, option).says(f"{cell.row}: option {message}")
     yield from scope.suite.problems(scope)
 
 
 def _unknown_labels(scope: Scope) -> Iterator[Problem]:
-    """Yield the rows and data sets that a profile changes although the suite does not have them."""
+    """Yield the rows that a profile names although the suite does not have them."""
     rows = scope.suite.rows(scope.extra)
     sections = {section: list(getattr(scope.suite, section)) for section in scope.suite.sections}
     for label, (row, _) in rows.items():
         if label not in sections[row.section]:
             sections[row.section].append(label)
     every = [label for labels in sections.values() for label in labels]
-    for locate, profile in scope.profiles:
-        for label in profile.rows or ():
-            if label not in every:
-                yield locate(("rows",)).says(f"rows: the suite has no row {label!r}; {nearest(label, every)}")
-        for label in profile.datasets:
-            if label not in scope.profile.datasets:
-                message = f"profiles.{scope.name} has no data set {label!r}; {nearest(label, scope.profile.datasets)}"
-                yield locate(("datasets", label)).says(message, at_key=True)
-    for locate, part in scope.parts:
-        for section in scope.suite.sections:
-            known = sections[section]
+    for label in scope.profile.rows or ():
+        if label not in every:
+            yield scope.at("rows").says(f"rows: the suite has no row {label!r}; {nearest(label, every)}")
+    for part, place in scope.parts:
+        for section, labels in sections.items():
             under = "" if section == "layers" else f" under `{section}`"
             for label in getattr(part, section):
-                if label not in known:
-                    message = f"the suite has no row {label!r}{under}; {nearest(label, known)}"
-                    yield locate((section, label)).says(message, at_key=True)
+                if label not in labels:
+                    message = f"the suite has no row {label!r}{under}; {nearest(label, labels)}"
+                    yield scope.locate((*place, section, label)).says(message, at_key=True)
 
 
 def _data_problems(column: Column) -> Iterator[Problem]:
     try:
-        dataset = find_dataset(column.name, column.folder)
-        faults = dataset.option_errors(column.options)
+        dataset = find_dataset(column.name, column.scope.suite.folder)
+        faults = dataset.option_errors(column.entry.options)
         if not faults:
-            dataset.event_shape(column.options)
+            dataset.event_shape(column.entry.options)
     except UserError as error:
         where = column.place("data") if column.entry.data else column.where
         yield where.says(str(error), at_key=column.entry.data is None)
         return
     for option, message in faults:
-        yield column.option_places.get(option, column.where).says(message)
+        where = column.place("options", option) if option in column.entry.options else column.where
+        yield where.says(message)
 
 
-def _option_faults(scope: Scope, cell: Cell) -> list[tuple[str, str]]:
-    """Return (option, message) for each faulty option of a cell; none if there is no such layer or baseline."""
+def _option_faults(scope: Scope, cell: Cell) -> dict[str, str]:
+    """Return option -> message of each faulty option of a cell; none if there is no such layer or baseline."""
     cls = _class(scope, cell)
     if cls is None:
-        return []
+        return {}
     faults: dict[str, str] = {}
-    known = scope.suite.faults
     for options in scope.suite.option_sets(cell):
         checked = (cls, type(cell.spec), repr(options))
-        if checked not in known:
-            known[checked] = cell.spec.option_faults(cls, options)
-        for option, message in known[checked]:
-            faults.setdefault(option, message)
-    return list(faults.items())
+        if checked not in scope.suite.verdicts:
+            scope.suite.verdicts[checked] = dict(reversed(cell.spec.option_faults(cls, options)))
+        faults = scope.suite.verdicts[checked] | faults
+    return faults
 
 
 def _class(scope: Scope, cell: Cell) -> type[Any] | None:
@@ -195,21 +188,19 @@ def _cause(scope: Scope, cell: Cell) -> tuple[Where, bool, str, str] | None:
         return scope.where.at((scope.suite.columns_key, cell.column)), True, cell.column, str(error)
     except UserError:
         return None
-    verdicts = scope.suite.built
+    verdicts = scope.suite.verdicts
     for shape, options in product(shapes, scope.suite.option_sets(cell)):
         built = (cls, None if cell.spec.levels else cell.flow.levels, repr(options), shape)
         if built not in verdicts:
+            verdicts[built] = None
             try:
                 with same_folder():
                     cell.spec.build(cls, cell.row, shape, options, cell.flow)
             except (UnsupportedShape, UnsupportedEvent) as error:
-                way_out = "with `unsupported: true` in the suite such a cell is a row that says so"
-                verdicts[built] = None if scope.suite.unsupported else f"{error}; {way_out}"
+                hint = "with `unsupported: true` in the suite such a cell is a row that says so"
+                verdicts[built] = None if scope.suite.unsupported else f"{error}; {hint}"
             except Exception as error:  # third-party code may raise anything
                 verdicts[built] = f"cannot be built: {type(error).__name__}: {error}"
-            else:
-                verdicts[built] = None
-        verdict = verdicts[built]
-        if verdict is not None:
-            return cell.where, False, f"{cell.row} on events {shape}", verdict
+        if verdicts[built] is not None:
+            return cell.where, False, f"{cell.row} on events {shape}", verdicts[built]
     return None

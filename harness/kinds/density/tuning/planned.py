@@ -37,12 +37,13 @@ def tuned_place(cell: Cell, option: str) -> Where | None:
 
 def _tune(cell: Cell) -> dict[str, tuple[Range | Choices, Where]] | None:
     """Return the options to tune with their places, merged from all parts of the suite; None for an exempt row."""
-    found: dict[str, tuple[Range | Choices, Where]] | None = {}
-    for locate, source in cell.sources:
-        if "tune" in source.model_fields_set:
-            own = {option: (values, locate(("tune", option))) for option, values in (source.tune or {}).items()}
-            found = None if source.tune is None else (found or {}) | own
-    return found
+    tune: dict[str, tuple[Range | Choices, Where]] | None = {}
+    for leaf in cell.leaves("tune"):
+        if leaf.name is not None:
+            tune = (tune or {}) | {leaf.name: (leaf.value, leaf.where)}
+        else:
+            tune = None if leaf.value is None else tune or {}
+    return tune
 
 
 def tuning_problems(scope: Scope, seeds: Sequence[int]) -> Iterator[Problem]:
@@ -75,7 +76,7 @@ def tuning_problems(scope: Scope, seeds: Sequence[int]) -> Iterator[Problem]:
 def _value_problems(scope: Scope, cell: Cell, settings: TuningSettings) -> Iterator[Problem]:
     """Yield values that a setting does not take, and settings that the command line fixes although they are tuned."""
     fixed = {path: cell.place(*path.split(".")) for path in settings.space}
-    fixed |= {option: cell.option_places.get(option) for option in _tune(cell) or {}}
+    fixed |= {option: cell.place("options", option) for option in _tune(cell) or {}}
     for name, place in fixed.items():
         if place is not None and place.origin is not None:
             yield place.says(f"{name} is tuned, so that this has no effect; --set tuning.candidates=0 tunes nothing")
