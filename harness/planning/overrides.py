@@ -11,9 +11,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from harness.core.errors import SuiteError, UserError, nearest
-from harness.planning.problems import Where, model_at, problems
+from harness.core.explain import Place, model_at
+from harness.planning.problems import Where, problems
 from harness.planning.resolve import Scope, option_behind
-from harness.planning.strict_yaml import Place, parse_pairs
+from harness.planning.strict_yaml import parse_pairs
 from harness.planning.suite_base import Suite
 from harness.planning.suite_model import SUITES
 

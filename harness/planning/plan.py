@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field, ValidationError
 
 from harness.core.archive import Archive, archive_of
 from harness.core.errors import UserError
+from harness.core.explain import explain
 from harness.core.files import RECORD, FileName, read_file, write_atomically
 from harness.core.records import ESCAPED, LONGEST_REASON, Record
 from harness.core.settings import Settings
@@ -128,10 +129,8 @@ class Plan(Settings):
                 f"{folder}: no {FILE}, so no suite was run here; give the folder of a run, OUT/<suite>"
             ) from error
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            place = bounded(".".join(map(str, first["loc"])) or "the file", 200)
-            fault = bounded(first["msg"], LONGEST_REASON)
-            raise UserError(f"{path}: not a readable plan ({place}: {fault}); run the suite again") from error
+            fault = bounded(explain(error)[0].message, LONGEST_REASON)
+            raise UserError(f"{path}: not a readable plan ({fault}); run the suite again") from error
         except OSError as error:
             raise UserError(f"{path}: not a readable plan ({error.strerror}); run the suite again") from error
 

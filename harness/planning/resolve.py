@@ -12,9 +12,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from harness.core.errors import UserError
+from harness.core.explain import Place
 from harness.core.settings import FlowSettings, LayerRef, Settings
 from harness.planning.problems import Problem, Where
-from harness.planning.strict_yaml import Place
 from harness.planning.suite_model import EVERY_LAYER, AnyRow, Overlay
 
 if TYPE_CHECKING:

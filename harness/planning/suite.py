@@ -9,7 +9,8 @@ from typing import Any, Literal
 from pydantic import ValidationError, create_model
 
 from harness.core.errors import SuiteError, nearest
-from harness.planning.problems import Problem, dotted, problems, raise_faults
+from harness.core.explain import dotted
+from harness.planning.problems import Problem, problems, raise_faults
 from harness.planning.strict_yaml import Document, Fault, read
 from harness.planning.suite_base import SuiteFile
 from harness.planning.suite_model import SUITES
