@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import shlex
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from harness.core.errors import SuiteError, UserError, nearest
-from harness.core.explain import Place, model_at
-from harness.planning.problems import Where, problems
-from harness.planning.resolve import Scope, option_behind
-from harness.planning.strict_yaml import parse_pairs
+from harness.core.explain import Explained, explain, model_at
+from harness.planning.assignments import assigned, blamed, merged, parse_pairs
+from harness.planning.resolve import Scope
 from harness.planning.suite_base import Suite
 from harness.planning.suite_model import SUITES
 
@@ -48,61 +46,25 @@ def scope_of(
     assignments = [(f"--set {text}", split_path(path, labels), value) for text, path, value in pairs]
     if seeds is not None:
         assignments.insert(0, (f"--seeds {seeds}", ("seeds",), seeds))
-    content: dict[str, Any] = {}
-    changes: dict[Place, str] = {}
-    for option, path, value in assignments:
-        for part in reversed(path):
-            value = {part: value}
-        content = merged(content, value)
-        leaves = dict.fromkeys(_leaves(value, here), option)
-        changes = leaves | {leaf: earlier for leaf, earlier in changes.items() if leaf not in leaves}
+    content, changes = assigned(assignments)
     found = []
     for label in content[key] if isinstance(content.get(key), dict) else ():
         if label not in labels[key]:
             noun = "data set" if key == "datasets" else key.removesuffix("s")
             message = f"profiles.{name} has no {noun} {label!r}; {nearest(label, labels[key])}"
-            found.append(Where((key, label)).says(message))
+            found.append(Explained((key, label), message))
     if content:
         try:
             whole = merged(suite.document.value["profiles"][name], content, 2, labels)
             profile = type(profile).model_validate(whole)
         except ValidationError as error:
             models = {kind: model for kind, cls in SUITES.items() if (model := model_at(cls, here))}
-            found += problems(error, type(profile), models)
-    for problem in found:
-        option = option_behind(changes, (*here, *problem.where.place)) or "--set"
-        faults.append(f"{option}: {problem.message}")
+            found += explain(error, type(profile), models)
+    faults += blamed(changes, found, "--set")
     if faults:
         raise SuiteError("\n".join(dict.fromkeys(faults)))
-    return Scope(suite, name, profile, changes, tuple(layers))
-
-
-def merged(base: Any, changes: Any, depth: float = math.inf, sections: Container[str] = ()) -> Any:
-    """Return YAML values with changes over them: mappings down to `depth` are merged, and what is deeper is replaced.
-
-    Args:
-        base: such as a profile, of which each part has settings at most two keys deep: depth 2.
-        changes: of the same structure.
-        depth: of keys.
-        sections: keys of labelled parts, which are as deep themselves; a part that is null has no settings.
-    """
-    if depth == 2 and changes is None:
-        return base
-    if not (depth and isinstance(base, dict) and isinstance(changes, dict)):
-        return changes
-    return base | {
-        key: merged(base.get(key), value, depth + 1 if key in sections else depth - 1, sections)
-        for key, value in changes.items()
-    }
-
-
-def _leaves(value: Any, place: Place) -> Iterator[Place]:
-    """Yield the places of the values in nested mappings, as far as these are not empty."""
-    if not (isinstance(value, dict) and value):
-        yield place
-        return
-    for key, inner in value.items():
-        yield from _leaves(inner, (*place, key))
+    inside = {(*here, *place): option for place, option in changes.items()}
+    return Scope(suite, name, profile, inside, tuple(layers))
 
 
 def parse_options(texts: Sequence[str]) -> dict[str, Any]:

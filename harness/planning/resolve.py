@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from harness.core.errors import UserError
 from harness.core.explain import Place
 from harness.core.settings import FlowSettings, LayerRef, Settings
+from harness.planning.assignments import option_behind
 from harness.planning.problems import Problem, Where
 from harness.planning.suite_model import EVERY_LAYER, AnyRow, Overlay
 
@@ -232,12 +233,6 @@ class Cell:
 def by_precedence(leaves: Iterable[Leaf]) -> list[Leaf]:
     """Return leaves, given weakest first, with those that the command line has set last."""
     return sorted(leaves, key=lambda leaf: leaf.where.origin is not None)
-
-
-def option_behind(changes: Mapping[Place, str], place: Place) -> str | None:
-    """Return the first option that changed the setting at this place, something in it or all around it."""
-    options = (option for leaf, option in changes.items() if leaf[: len(place)] == place[: len(leaf)])
-    return next(options, None)
 
 
 def class_name(spec: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from pydantic import BaseModel
@@ -78,10 +78,9 @@ def suite_schema(kind: str | None = None) -> dict[str, Any]:
         "type": "object",
         "properties": {"kind": {"enum": list(chosen)}},
         "required": ["kind"],
-        "allOf": [_when(name, part) for name, part in parts.items()],
+        "allOf": [
+            {"if": {"properties": {"kind": {"const": name}}, "required": ["kind"]}, "then": part}
+            for name, part in parts.items()
+        ],
         "$defs": document["$defs"],
     }
-
-
-def _when(kind: str, part: Mapping[str, Any]) -> dict[str, Any]:
-    return {"if": {"properties": {"kind": {"const": kind}}, "required": ["kind"]}, "then": part}

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -265,23 +264,3 @@ def _shown(node: yaml.Node) -> str:
 
 def _short(text: str, most: int = 40) -> str:
     return text if len(text) <= most else text[: most - 3] + "..."
-
-
-def parse_pairs(option: str, texts: Sequence[str], form: str) -> tuple[list[tuple[str, str, Any]], list[str]]:
-    """Read `name=value` options: (text, name, value) of each, and the faults of their form and their YAML."""
-    found: list[tuple[str, str, Any]] = []
-    faults: list[str] = []
-    for text in texts:
-        name, equals, value = (part.strip() for part in text.partition("="))
-        if not equals or not name:
-            faults.append(f"{option} {text}: not of the form {form}")
-            continue
-        try:
-            document = load(value, f"{option} {text}")
-        except SuiteError as error:
-            faults.append(str(error))
-            continue
-        faults += [f"{option} {text}: {fault.message}" for fault in document.faults]
-        if not document.faults:
-            found.append((text, name, document.value))
-    return found, faults
