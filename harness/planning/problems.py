@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pydantic import BaseModel, ValidationError
-
 from harness.core.errors import SuiteError
-from harness.core.explain import Place, explain
+from harness.core.explain import Place
 from harness.planning.strict_yaml import Document, Fault
 
 MAX_SHOWN = 50
@@ -63,10 +61,3 @@ def raise_faults(name: str, faults: Iterable[Fault]) -> None:
     if len(lines) > MAX_SHOWN:
         lines[MAX_SHOWN:] = [f"{name}: and {len(lines) - MAX_SHOWN} more"]
     raise SuiteError("\n".join(lines))
-
-
-def problems(
-    error: ValidationError, model: type[BaseModel], kinds: Mapping[str, type[BaseModel]] | None = None
-) -> list[Problem]:
-    """Return the problems that a validation of `model` has found (see `explain`)."""
-    return [Where(fault.place).says(fault.message, fault.at_key) for fault in explain(error, model, kinds)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import product
 from typing import Any
 
@@ -87,11 +86,9 @@ def _settings_problems(scope: Scope) -> Iterator[Problem]:
 
 def _unknown_labels(scope: Scope) -> Iterator[Problem]:
     """Yield the rows that a profile names although the suite does not have them."""
-    rows = scope.suite.rows(scope.extra)
-    sections = {section: list(getattr(scope.suite, section)) for section in scope.suite.sections}
-    for label, (row, _) in rows.items():
-        if label not in sections[row.section]:
-            sections[row.section].append(label)
+    sections = {section: dict.fromkeys(getattr(scope.suite, section)) for section in scope.suite.sections}
+    for label, (row, _) in scope.suite.rows(scope.extra).items():
+        sections[row.section].setdefault(label)
     every = [label for labels in sections.values() for label in labels]
     for label in scope.profile.rows or ():
         if label not in every:
@@ -148,30 +145,22 @@ def _shape_problems(scopes: Sequence[Scope], only: Container[tuple[str, str]] | 
     Return one problem per cause, with all the cells that it concerns, among the (column, row) pairs of `only`.
     """
     concerned: dict[tuple[Where, bool, str, str], list[str]] = {}
-    for scope in scopes:
-        for cell in scope.every_cell:
-            if only is not None and (cell.column, cell.row) not in only:
-                continue
-            with _one_thread():
-                cause = _cause(scope, cell)
-            if cause is not None:
-                place = scope.name if cause[1] else f"{scope.name} {cell.column}"
-                concerned.setdefault(cause, []).append(place)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # the models are small, and threads wait for each other where cores are busy
+    try:
+        for scope in scopes:
+            for cell in scope.every_cell:
+                if only is None or (cell.column, cell.row) in only:
+                    cause = _cause(scope, cell)
+                    if cause is not None:
+                        place = scope.name if cause[1] else f"{scope.name} {cell.column}"
+                        concerned.setdefault(cause, []).append(place)
+    finally:
+        torch.set_num_threads(threads)
     return [
         where.says(f"{what} ({', '.join(dict.fromkeys(places))}): {why}", at_key)
         for (where, at_key, what, why), places in concerned.items()
     ]
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Compute on one thread: the models built here are small, and threads wait for each other where cores are busy."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _cause(scope: Scope, cell: Cell) -> tuple[Where, bool, str, str] | None:

@@ -188,9 +188,8 @@ def test_only_picks_trials(suite):
 
 
 def test_a_runtime_trial_is_picked_without_the_other_layers():
-    made, trials = settle(
-        load_suite("quickstart"), "smoke", "cpu", only=["layer=butterfly,emerging", "dataset=digits"]
-    ).plan()
+    only = ["layer=butterfly,emerging", "dataset=digits"]
+    made, trials = settle(load_suite("quickstart"), "smoke", "cpu", only=only).plan()
     assert [trial.kind for trial in trials] == ["density", "density", "runtime"]
     assert trials[2].rows == ("emerging", "butterfly"), "only selected layers are timed"
     assert set(trials[:2]) < set(made.trials) and len(made.trials) == 18
@@ -377,9 +376,7 @@ def test_a_profile_names_the_rows_it_trains(tmp_path):
     assert plan(suite).rows == ("woodbury",) and {trial.layer.row for trial in plan(suite).trials} == {"woodbury"}
     assert plan(suite, "smoke").rows == ("conv1x1", "woodbury")
     assert plan(suite, settings=["rows=[woodbury, conv1x1]"]).rows == ("conv1x1", "woodbury"), "order of the suite"
-    assert plan(suite, layers=["layers.periodic:Periodic"]).rows == ("woodbury", "Periodic"), (
-        "layers of --layer are added"
-    )
+    assert plan(suite, layers=["layers.periodic:Periodic"]).rows == ("woodbury", "Periodic"), "--layer adds to them"
     with pytest.raises(UserError, match=r"conv1x1.*woodbury"):
         picked(suite, "layer=conv1x1")
     with pytest.raises(SuiteError, match=r"--set rows=\[conv1\]: rows: the suite has no row 'conv1'; .*conv1x1"):

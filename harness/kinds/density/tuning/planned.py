@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from pydantic import ValidationError
 
+from harness.core.explain import explain
 from harness.core.settings import TrainingSettings
 from harness.kinds.density.trial import Tuning
 from harness.kinds.density.tuning.space import MOST_SETTINGS, Choices, Range, TuningSettings
-from harness.planning.problems import Problem, Where, problems
+from harness.planning.problems import Problem, Where
 from harness.planning.resolve import Cell, Scope
 
 
@@ -57,8 +58,8 @@ def tuning_problems(scope: Scope, seeds: Sequence[int]) -> Iterator[Problem]:
             return (cell.place("tuning", name) or scope.where).says(f"tuning.{name}: {message}", at_key=True)
 
         if settings.candidates and settings.budget is not None:
-            way_out = "remove one of the two (--set tuning.candidates=null)"
-            yield says("budget", f"a budget of time stands in place of a number of candidates; {way_out}")
+            hint = "remove one of the two (--set tuning.candidates=null)"
+            yield says("budget", f"a budget of time stands in place of a number of candidates; {hint}")
         if not settings.space and not _tune(cell):
             yield says(
                 "candidates",
@@ -87,7 +88,7 @@ def _value_problems(scope: Scope, cell: Cell, settings: TuningSettings) -> Itera
             try:
                 TrainingSettings.model_validate({name: value})
             except ValidationError as error:
-                message = problems(error, TrainingSettings)[0].message
+                message = explain(error, TrainingSettings)[0].message
                 yield where.at((path,)).says(f"tuning.space: training.{message}")
                 break
     final = cell.merged("training", TrainingSettings).steps
