@@ -16,7 +16,7 @@ Changes = Mapping[Place, str]
 
 def parse_pairs(option: str, texts: Sequence[str], form: str) -> tuple[list[tuple[str, str, Any]], list[str]]:
     """Read `name=value` options: (text, name, value) of each, and the faults of their form and their YAML."""
-    found: list[tuple[str, str, Any]] = []
+    pairs: list[tuple[str, str, Any]] = []
     faults: list[str] = []
     for text in texts:
         name, equals, value = (part.strip() for part in text.partition("="))
@@ -30,8 +30,8 @@ def parse_pairs(option: str, texts: Sequence[str], form: str) -> tuple[list[tupl
             continue
         faults += [f"{option} {text}: {fault.message}" for fault in document.faults]
         if not document.faults:
-            found.append((text, name, document.value))
-    return found, faults
+            pairs.append((text, name, document.value))
+    return pairs, faults
 
 
 def assigned(assignments: Iterable[tuple[str, Place, Any]]) -> tuple[dict[str, Any], Changes]:

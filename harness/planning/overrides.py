@@ -39,7 +39,6 @@ def scope_of(
             f"suite {suite.suite} has no profile {name!r}; it has {', '.join(suite.profiles)} (--profile NAME)"
         )
     key, here = suite.columns_key, ("profiles", name)
-    # A label may contain dots.
     labels = {section: list(suite.rows(layers)) for section in suite.sections} | {key: list(getattr(profile, key))}
     form = f"path=value, such as flow.width=32; paths begin with {', '.join(type(profile).model_fields)}"
     pairs, faults = parse_pairs("--set", settings, form)
@@ -47,20 +46,20 @@ def scope_of(
     if seeds is not None:
         assignments.insert(0, (f"--seeds {seeds}", ("seeds",), seeds))
     content, changes = assigned(assignments)
-    found = []
+    wrong = []
     for label in content[key] if isinstance(content.get(key), dict) else ():
         if label not in labels[key]:
             noun = "data set" if key == "datasets" else key.removesuffix("s")
             message = f"profiles.{name} has no {noun} {label!r}; {nearest(label, labels[key])}"
-            found.append(Explained((key, label), message))
+            wrong.append(Explained((key, label), message))
     if content:
         try:
             whole = merged(suite.document.value["profiles"][name], content, 2, labels)
             profile = type(profile).model_validate(whole)
         except ValidationError as error:
             models = {kind: model for kind, cls in SUITES.items() if (model := model_at(cls, here))}
-            found += explain(error, type(profile), models)
-    faults += blamed(changes, found, "--set")
+            wrong += explain(error, type(profile), models)
+    faults += blamed(changes, wrong, "--set")
     if faults:
         raise SuiteError("\n".join(dict.fromkeys(faults)))
     inside = {(*here, *place): option for place, option in changes.items()}
@@ -69,20 +68,20 @@ def scope_of(
 
 def parse_options(texts: Sequence[str]) -> dict[str, Any]:
     """Read the `--set option=value` options of one layer; a SuiteError names every one that is wrong."""
-    found, faults = parse_pairs("--set", texts, "option=value, such as levels=3")
+    pairs, faults = parse_pairs("--set", texts, "option=value, such as levels=3")
     if faults:
         raise SuiteError("\n".join(faults))
-    return {name: value for _, name, value in found}
+    return {name: value for _, name, value in pairs}
 
 
 def split_path(path: str, labels: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """Split `layers.butterfly.options.levels` into its parts; a known label stays whole, even with dots in it."""
+    """Split `layers.butterfly.options.levels` into its parts; a label of `labels` stays whole, even with dots in it."""
     head, _, rest = path.partition(".")
     if not rest or head not in labels:
         return (head, *rest.split(".")) if rest else (head,)
     whole = [label for label in labels[head] if rest == label or rest.startswith(f"{label}.")]
     label = max(whole, key=len) if whole else rest.partition(".")[0]
-    inner, others = rest[len(label) + 1 :], {key: known for key, known in labels.items() if key != head}
+    inner, others = rest[len(label) + 1 :], {key: names for key, names in labels.items() if key != head}
     return (head, label, *(split_path(inner, others) if inner else ()))
 
 
@@ -94,11 +93,11 @@ def pick(selection: Mapping[str, Sequence[str]], key: str, candidates: Mapping[s
     """
     picked: set[str] = set()
     for value in selection[key]:
-        found = {value} & set(candidates) or {label for label, name in candidates.items() if name == value}
-        if not found:
-            known = ", ".join(candidates) or "nothing"
-            raise UserError(f"--only {key}={value}: nothing in this profile has it; there is {known}")
-        picked |= found
+        named = {value} & set(candidates) or {label for label, name in candidates.items() if name == value}
+        if not named:
+            there = ", ".join(candidates) or "nothing"
+            raise UserError(f"--only {key}={value}: nothing in this profile has it; there is {there}")
+        picked |= named
     return [label for label in candidates if not selection[key] or label in picked]
 
 

@@ -103,21 +103,19 @@ class SuiteFile(Settings):
     @property
     def third_party(self) -> list[tuple[str, Path | None]]:
         """The third-party code that the suite names, each with the folder where its file is looked for first."""
-        found = []
+        specs = []
         for part in self.parts.values():
             rows = [(row.noun, row.named(label)) for key in part.sections for label, row in getattr(part, key).items()]
             profiles = part.profiles.values()
             data = [entry.data or label for profile in profiles for label, entry in profile.datasets.items()]
             named = [*rows, *(("data set", name) for name in data)]
-            found += [(spec, part.folder) for noun, name in named for spec in third_party_specs(noun, name)]
-        return found
+            specs += [(spec, part.folder) for noun, name in named for spec in third_party_specs(noun, name)]
+        return specs
 
     def data_names(self, profile: str) -> list[str]:
         """Return the names of the data sets of a profile."""
-        given = [
-            found.datasets for part in self.parts.values() for name, found in part.profiles.items() if name == profile
-        ]
-        return [entry.data or label for datasets in given for label, entry in datasets.items()]
+        profiles = [part.profiles[name] for part in self.parts.values() for name in part.profiles if name == profile]
+        return [entry.data or label for chosen in profiles for label, entry in chosen.datasets.items()]
 
     def about(self, label: str) -> dict[str, Any]:
         """Return the fields of a part's section in the plan, beside its name and head."""

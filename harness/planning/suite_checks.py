@@ -26,9 +26,9 @@ def suite_problems(suite: Suite, scopes: Sequence[Scope], shapes: bool) -> list[
     """Return the problems of a suite in some profiles; build layers on shapes if asked to, or at other problems."""
     if large := [problem for scope in scopes for problem in _size_problems(scope)]:
         return large
-    found = list(_unknown_layers(suite))
-    found += [problem for scope in scopes for problem in _settings_problems(scope)]
-    return found + _shape_problems(scopes) if shapes or found else found
+    problems = list(_unknown_layers(suite))
+    problems += [problem for scope in scopes for problem in _settings_problems(scope)]
+    return problems + _shape_problems(scopes) if shapes or problems else problems
 
 
 def scope_problems(scope: Scope, only: Container[tuple[str, str]]) -> list[Problem]:

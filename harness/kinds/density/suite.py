@@ -219,11 +219,11 @@ class DensitySuite(Tuned, Trained, Suite, kind="density"):
     def option_sets(self, cell: Cell) -> list[dict[str, Any]]:
         """Return the options of the layer, then those of its candidates."""
         base, tuning = dict(cell.layer.options), tuning_of(cell)
-        found = [base]
+        sets = [base]
         for changes in () if tuning is None else tuning.candidates:
-            own = {path.removeprefix(OPTION): value for path, value in changes if path.startswith(OPTION)}
-            found += [base | own] if base | own not in found else []
-        return found
+            changed = {path.removeprefix(OPTION): value for path, value in changes if path.startswith(OPTION)}
+            sets += [base | changed] if base | changed not in sets else []
+        return sets
 
     def option_place(self, cell: Cell, option: str) -> Where:
         """Return the place that set a layer's option, in `tune` or else in `options`."""
