@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -170,6 +170,7 @@ class Cell:
     row: str
     spec: AnyRow
     spec_where: Where
+    cached: dict[str, list[Leaf]] = field(default_factory=dict, init=False)  # of `leaves`, by key
 
     @cached_property
     def parts(self) -> list[tuple[Any, Place]]:
@@ -192,6 +193,8 @@ class Cell:
 
     def leaves(self, key: str) -> list[Leaf]:
         """Return all that the parts give below a key, the strongest last; those of the command line are strongest."""
+        if key in self.cached:
+            return self.cached[key]
         leaves = []
         for part, place in self.parts:
             if key not in part.model_fields_set or (key == "options" and not isinstance(part, Overlay)):
@@ -202,7 +205,8 @@ class Cell:
                 inner = {name: getattr(value, name) for name in value.model_fields_set}
             leaves.append(Leaf(None, value, self.scope.locate((*place, key))))
             leaves += [Leaf(name, inner[name], self.scope.locate((*place, key, name))) for name in inner]
-        return by_precedence(leaves)
+        self.cached[key] = by_precedence(leaves)
+        return self.cached[key]
 
     def merged(self, key: str, cls: type[AnySettings]) -> AnySettings:
         """Return the settings below this key."""
