@@ -55,7 +55,7 @@ def print_strays(plan: Plan, folder: Path, stored: StoredRecords | None = None) 
     Args:
         stored: all records of the folder, if they have been read.
     """
-    from harness.planning.strays import stray_records
+    from harness.planning.plan import stray_records
 
     for line in stray_records(plan, folder, stored):
         print(line)
