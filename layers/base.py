@@ -235,18 +235,17 @@ _WRAPPERS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
 
 
 @torch.no_grad()
-def push_identity(layer: InvertibleLinear, chunk: int = 256, dtype: torch.dtype | None = None) -> Tensor:
-    """Return W (D, D) from a layer's `forward`, `chunk` columns per pass: column j is f(e_j) - f(0).
+def push_identity(layer: InvertibleLinear, dtype: torch.dtype | None = None) -> Tensor:
+    """Return W (D, D) from a layer's `forward`, 256 columns per pass: column j is f(e_j) - f(0).
 
     Args:
         layer: any layer.
-        chunk: columns per pass.
         dtype: of the events; None: that of the layer's first floating-point tensor, or torch's default.
     """
     like = empty_like(layer).to(dtype)
     offset = layer(like.new_zeros(1, *layer.shape))[0].reshape(1, layer.dim)
     basis = torch.eye(layer.dim, dtype=like.dtype, device=like.device).reshape(layer.dim, *layer.shape)
-    rows = [layer(part)[0].reshape(-1, layer.dim) - offset for part in basis.split(chunk)]
+    rows = [layer(part)[0].reshape(-1, layer.dim) - offset for part in basis.split(256)]
     return torch.cat(rows).T
 
 

@@ -70,15 +70,15 @@ def prime_factors(number: int) -> list[int]:
     return [*primes, number] if number > 1 else primes
 
 
-def smooth_parts(dim: int, largest: int = LARGEST_PRIME) -> list[int]:
-    """Return sizes that sum to `dim`, without prime factors above `largest`: each the largest that still fits.
+def smooth_parts(dim: int) -> list[int]:
+    """Return sizes that sum to `dim`, without prime factors above `LARGEST_PRIME`: each the largest that still fits.
 
     [dim] if it has none itself; 794 = 2 * 397 -> [792, 2]. If a cut is necessary, the largest first part lets most
     pairs of entries mix.
     """
     parts = []
     while dim:
-        size = next(size for size in range(dim, 0, -1) if max(prime_factors(size), default=1) <= largest)
+        size = next(size for size in range(dim, 0, -1) if max(prime_factors(size), default=1) <= LARGEST_PRIME)
         parts.append(size)
         dim -= size
     return parts
