@@ -114,6 +114,24 @@ def same_by_threads() -> Callable[..., None]:
 
 
 @pytest.fixture(scope="session")
+def check_derivatives() -> Callable[..., None]:
+    """Return a function that checks first and second derivatives, and the first ones computed with a graph."""
+
+    def check(function: Callable[..., Any], *operands: torch.Tensor) -> None:
+        leaves = tuple(operand.detach().requires_grad_() for operand in operands)
+        assert torch.autograd.gradcheck(function, leaves)
+        assert torch.autograd.gradgradcheck(function, leaves)
+        outputs = function(*leaves)
+        loss = sum(y.square().sum() for y in (outputs if isinstance(outputs, tuple) else (outputs,)))
+        gradients = (
+            torch.autograd.grad(loss, leaves, create_graph=graph, retain_graph=True) for graph in (False, True)
+        )
+        torch.testing.assert_close(*gradients)
+
+    return check
+
+
+@pytest.fixture(scope="session")
 def build_layer() -> Callable[..., InvertibleLinear]:
     """Return a function that builds a registered layer, and skips the test if the layer refuses the shape.
 

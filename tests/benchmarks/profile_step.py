@@ -2,9 +2,9 @@
 
     python tests/benchmarks/profile_step.py image|mimic [LAYER] [--batch N] [--width W] [--threads T]
 
-Prints the median step, the share of each part of the flow (forward and backward of every module alone, at its own
+Prints the median step, the share of each part of the flow (forward and backward of every module alone, at its
 input), and the operators that take most. Steps and parts take turns, so that what slows the machine slows both; times
-are medians over the rounds, and the quartiles of the step stand beside its own. The models are the released backbones,
+are medians over the rounds, and the step also has its quartiles. The models are the released backbones,
 the image one narrower and with fewer steps, so that it fits a laptop. Those of the paper's table of parameters are
 `mimic conv1x1 --width 64` (Glow) and `mimic butterfly --width 16` (ButterflyFlow).
 """

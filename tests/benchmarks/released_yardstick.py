@@ -4,7 +4,7 @@ It is written anew, with the operations of that code (alexzhou907/butterflyflow)
 ours. Details:
 
 - Sequences stay in (N, T, C) throughout, so that the couplings' linear layers read them without a transposition.
-- Weight normalisation is torch's own; an image coupling scales by sigmoid(s + 2), whose logs it sums.
+- Weight normalisation is torch's; an image coupling scales by sigmoid(s + 2), whose logs it sums.
 - A 1x1 convolution is a conv2d of images, a product with W^T of sequences; log|det W| is by slogdet unless it is PLU.
 - Adam updates one tensor after the other, as torch did by default on a CPU, without fused or foreach kernels.
 - An event's channels after a squeeze are in our order, ActNorm scales x + b; both cost the same in the released order.

@@ -30,7 +30,7 @@ def draw(*shape, dtype=torch.float64):
 
 
 def gradients(outputs, leaves):
-    """Return the gradients of a sum of all outputs, in which every entry has a weight of its own."""
+    """Return the gradients of a sum of all outputs, in which every entry has a different weight."""
     total = sum((y * torch.linspace(1, 2, y.numel(), dtype=y.dtype).view(y.shape)).sum() for y in outputs)
     return torch.autograd.grad(total, leaves)
 

@@ -24,7 +24,7 @@ NOT_RUN = (
     "docs/tutorials/libraries.md",  # shows layers that fail; tests/docs/test_libraries_page.py checks by which rules
     "docs/developer/robustness.md",  # damages runs; its table says which tests do
 )
-PYTHON = ("README.md", "docs/layers.md", "docs/tutorials/write-a-layer.md")  # others have tests of their own
+PYTHON = ("README.md", "docs/layers.md", "docs/tutorials/write-a-layer.md")  # others have separate tests
 
 ROOMS, SOURCES = ("csrc", "flows", "harness", "layers", "suites", "tests"), (".cpp", ".cu", ".h", ".py", ".yaml")
 
@@ -93,7 +93,7 @@ def folder(tmp_path_factory):
 
 
 def run(words, folder):
-    """Run a command in a process of its own; return its exit code and output."""
+    """Run a command in a new process; return its exit code and output."""
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "harness", *words]
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""The transformer of attention couplings equals PyTorch's own, and can be differentiated twice."""
+"""The transformer of attention couplings equals PyTorch's, and can be differentiated twice."""
 
 import pytest
 import torch

@@ -180,7 +180,7 @@ def test_maf_inverse_equals_zukos():
 
 @pytest.mark.parametrize("width", [1, 3, 8, 40])
 def test_every_entry_of_maf_may_decide_later_ones(width):
-    """Also with fewer units than entries: with zuko's own masks only the first `width` entries would have an effect."""
+    """Also with fewer units than entries: with zuko's masks only the first `width` entries would have an effect."""
     flow = build_baseline("maf", (1, 4, 4), 1, 1, width, 0, {}).double()
     with torch.no_grad():
         for weight in flow.parameters():

@@ -56,6 +56,6 @@ def test_a_layer_under_test_is_initialised_once_on_what_arrives_at_it():
         assert not layer.arrived.requires_grad and torch.equal(layer.arrived, value)
 
 
-def test_a_layer_that_refuses_a_level_raises_its_own_error():
+def test_the_error_of_a_layer_that_refuses_a_level_is_raised():
     with pytest.raises(UnsupportedShape, match="butterfly"):
         around("butterfly", (1, 8, 8), {"levels": 30}, levels=1, steps=1, width=4)

@@ -27,7 +27,7 @@ def test_a_1x1_convolution(shape, shared, perturbed):
     pair = torch.block_diag(weight, weight)
     x = torch.randn(2, *shape, dtype=torch.float64)
     expected, log_det = conv(x)
-    if conv.channels > 1:  # through the layer's own parameters
+    if conv.channels > 1:  # through the parameters of a layer
         options = {"block_size": conv.channels, "levels": [1], "flatten": "channels_last", "shared": shared}
         layer = Butterfly(shape, **options).double()
         (matrices,) = layer.product.matrices
@@ -47,7 +47,7 @@ def fourier_factors(sizes):
     """Return the Cooley-Tukey factors of the DFT over a grid of n = 2^m positions: (pairs, 2, 2) for levels 1..m.
 
     On one axis the factor of level i takes (u, v) to (u + v, (u - v) w), w = exp(-2 pi i k / l) at place k of l; the
-    result is the DFT in bit-reversed order. On a grid each axis in turn has its own levels.
+    result is the DFT in bit-reversed order. On a grid each axis in turn has separate levels.
     """
     positions, factors = math.prod(sizes), []
     outside = 1  # places of the axes before this one

@@ -80,7 +80,7 @@ def gradients_of_the_inverse(case: LayerCase) -> Iterator[str]:
 
 
 def kept_weights(case: LayerCase) -> Iterator[str]:
-    """Check that what a layer's own `inverter` returns inverts with the weights that it was made with."""
+    """Check that the result of a layer's `inverter` inverts with the weights that it was made with."""
     layer, x = case.build(), case.events()
     if inspect.unwrap(type(layer).inverter) is inspect.unwrap(InvertibleLinear.inverter):
         return

@@ -80,7 +80,7 @@ def test_a_stage_equals_its_definition(stage, width, shared):
     ],
 )
 def test_order_of_stages(options, radices, perturbed):
-    """Stages applied by hand in that order, with the layer's own matrices, give its map."""
+    """Stages applied by hand in that order, with the layer's matrices, give its map."""
     layer = perturbed(Butterfly, (3, 4, 5), **options)
     stages = layer.stages[0]
     assert [stage.radix for stage in stages] == radices
@@ -103,7 +103,7 @@ def test_one_pass_is_dense(shape, case, perturbed):
         with case(options=options):
             layer = Butterfly(shape, **options)
             assert support(layer).all()
-            assert (perturbed(Butterfly, shape, **options).dense() != 0).all()  # of the layer's own weights, too
+            assert (perturbed(Butterfly, shape, **options).dense() != 0).all()  # of the weights of a layer, too
 
 
 def test_what_powers_of_two_leave_apart(perturbed):

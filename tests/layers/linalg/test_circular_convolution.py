@@ -81,14 +81,9 @@ def test_operands_may_be_views():
 
 
 @pytest.mark.parametrize(("kernel_size", "before"), [(3, 1), (2, 0), (3, 2)])
-def test_second_derivatives_of_the_convolution(kernel_size, before):
-    x, weight, bias, seed = operands((2, 3, 4), 2, kernel_size, events=2)
-    leaves = [operand.requires_grad_() for operand in (x, weight, bias)]
-    assert torch.autograd.gradcheck(lambda *inputs: circular(*inputs, before), leaves)
-    assert torch.autograd.gradgradcheck(lambda *inputs: circular(*inputs, before), leaves)
-    y = circular(*leaves, before)
-    gradients = (torch.autograd.grad(y, leaves, seed, create_graph=way, retain_graph=True) for way in (False, True))
-    torch.testing.assert_close(*gradients)
+def test_second_derivatives_of_the_convolution(kernel_size, before, check_derivatives):
+    *leaves, _ = operands((2, 3, 4), 2, kernel_size, events=2)
+    check_derivatives(lambda *inputs: circular(*inputs, before), *leaves)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -187,17 +182,14 @@ def test_singular_weights_have_no_finite_log_det():
     assert not torch.autograd.grad(value, layer.weight)[0].isfinite().any()
 
 
-def test_second_derivatives_of_the_log_det():
+def test_second_derivatives_of_the_log_det(check_derivatives):
     for shape in ((2, 3, 4), (2, 4, 3), (3, 5)):
         layer = periodic(shape, 3)
 
         def call(weight, layer=layer):
             return torch.ops.invertbench.spectral_log_det(weight, layer._waves(), layer.shape[-1])
 
-        assert torch.autograd.gradcheck(call, layer.weight)
-        assert torch.autograd.gradgradcheck(call, layer.weight)
-        gradients = (torch.autograd.grad(call(layer.weight), layer.weight, create_graph=way) for way in (False, True))
-        torch.testing.assert_close(*gradients)
+        check_derivatives(call, layer.weight)
 
 
 def test_error_of_the_log_det_in_single_precision():
