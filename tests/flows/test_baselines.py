@@ -12,11 +12,6 @@ SHAPES = [(1, 4, 4), (3, 4, 8)]
 OPTIONS = {"realnvp": {"blocks": 1}, "maf": {"hidden_layers": 2}, "idensenet": {"depth": 2}}
 
 
-@pytest.fixture(autouse=True)
-def _seeded():
-    torch.manual_seed(0)
-
-
 def small(name, shape=(1, 4, 4), seed=0, **options):
     return build_baseline(name, shape, 2, 2, 6, seed, OPTIONS.get(name, {}) | options)
 
@@ -33,6 +28,11 @@ def trained(name, shape=(1, 4, 4), **options):
 
 def chance(seed=0):
     return torch.Generator().manual_seed(seed)
+
+
+def drawing(flow):
+    """Return the generator of a flow with estimates as its arguments, none for others."""
+    return [chance()] if flow.estimated else []
 
 
 def exact_log_det(function, x):
@@ -59,10 +59,9 @@ def test_a_bijection_with_its_log_det(name, shape):
         torch.testing.assert_close(flow.inverse(z), x, rtol=1e-8, atol=1e-8)
         y = z + 0.1 * torch.randn_like(z)
         torch.testing.assert_close(flow(flow.inverse(y))[0], y, rtol=1e-8, atol=1e-8)
-    generators = [chance()] if flow.estimated else []
-    prior, total = flow.terms(x, *generators)
+    prior, total = flow.terms(x, *drawing(flow))
     torch.testing.assert_close(prior, -0.5 * (z.square() + math.log(2 * math.pi)).sum(1))
-    torch.testing.assert_close(flow.log_prob(x, *([chance()] if generators else [])), prior + total)
+    torch.testing.assert_close(flow.log_prob(x, *drawing(flow)), prior + total)
 
 
 @pytest.mark.parametrize("name", BASELINES)
@@ -76,7 +75,7 @@ def test_the_log_det_is_the_sum_of_its_parts(name):
         paths.append(path)
         total = total + (module(value, draws) if isinstance(module, Estimated) else module(value))[1]
     assert len(set(paths)) == len(paths)
-    torch.testing.assert_close(flow(x, chance())[1] if flow.estimated else flow(x)[1], total)
+    torch.testing.assert_close(flow(x, *drawing(flow))[1], total)
 
 
 @pytest.mark.parametrize("name", BASELINES)
@@ -87,7 +86,7 @@ def test_equal_seeds_equal_weights_and_every_weight_learns(name):
     assert any(not torch.equal(a, b) for a, b in zip(flow.parameters(), differently_seeded.parameters(), strict=True))
     flow = trained(name).train()
     x = torch.randn(8, 1, 4, 4, dtype=torch.float64)
-    (flow.log_prob(x, chance()) if flow.estimated else flow.log_prob(x)).mean().backward()
+    flow.log_prob(x, *drawing(flow)).mean().backward()
     assert not [key for key, weight in flow.named_parameters() if weight.grad is None or not weight.grad.any()]
 
 
@@ -97,8 +96,7 @@ def test_state_and_samples(name):
     x = torch.randn(3, 1, 4, 4, dtype=torch.float64)
     copy = small(name, seed=3).double().eval()
     copy.load_state_dict(flow.state_dict())
-    generators = [chance()] if flow.estimated else []
-    torch.testing.assert_close(copy.log_prob(x, *generators), flow.log_prob(x, *([chance()] if generators else [])))
+    torch.testing.assert_close(copy.log_prob(x, *drawing(copy)), flow.log_prob(x, *drawing(flow)))
     draws = flow.sample(5, generator=chance(1))
     assert draws.shape == (5, 1, 4, 4) and bool(draws.isfinite().all())
     torch.testing.assert_close(draws, copy.sample(5, generator=chance(1)))
@@ -128,9 +126,9 @@ def test_an_empty_batch_and_autocast(name):
         assert log_prob.shape == (0,) and x.grad.shape == x.shape
         assert flow.inverse(flow(x)[0]).shape == x.shape
     flow, x = flow.float(), torch.randn(4, 1, 4, 4)
-    expected = flow.log_prob(x, chance()) if flow.estimated else flow.log_prob(x)
+    expected = flow.log_prob(x, *drawing(flow))
     with torch.autocast("cpu", torch.bfloat16):
-        log_prob = flow.log_prob(x, chance()) if flow.estimated else flow.log_prob(x)
+        log_prob = flow.log_prob(x, *drawing(flow))
         back = flow.inverse(flow(x)[0])
     assert log_prob.dtype == torch.float32
     torch.testing.assert_close(log_prob, expected, rtol=0.02, atol=0)

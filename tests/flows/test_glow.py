@@ -108,11 +108,6 @@ def test_trace_names_every_bijection_in_order(channelwise, everywhere):
     assert isinstance(linear["level0/step0/mixer"], channelwise)
 
 
-def test_trace_without_a_mixer(everywhere):
-    flow = Glow((1, 4, 4), everywhere, **SMALL)
-    assert [path for path, _ in flow.linear_layers()] == ["level0/step0/layer", "level1/step0/layer"]
-
-
 def test_split_step_has_its_own_width(channelwise):
     flow = Glow((3, 8, 8), channelwise, levels=2, steps=1, width=4, split_step=True)
     widths = {

@@ -15,25 +15,6 @@ KERNELS = [1, 3, 9]
 EPS = {torch.float32: torch.finfo(torch.float32).eps, torch.float64: torch.finfo(torch.float64).eps}
 
 
-def perturbed(shape, kernel_size, std, dtype=torch.float64, seed=0):
-    torch.manual_seed(seed)
-    layer = Emerging(shape, kernel_size=kernel_size).to(dtype)
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.add_(std * torch.randn_like(parameter))
-    return layer
-
-
-def gentle(shape, kernel_size, dtype=torch.float64):
-    """Return a layer away from the identity whose condition number does not grow with channels and taps."""
-    taps = min(kernel_size, 5) ** (len(shape) - 1)
-    return perturbed(shape, kernel_size, 0.5 / (shape[0] * taps) ** 0.5, dtype)
-
-
-def in_view(bias, shape):
-    return bias.reshape(-1, *[1] * (len(shape) - 1))
-
-
 def same_convolution(x, weight):
     convolve = F.conv2d if x.ndim == 4 else F.conv1d
     return convolve(x, weight, padding=weight.shape[-1] // 2)
@@ -55,25 +36,25 @@ def test_masks(shape, kernel_size):
 
 @pytest.mark.parametrize("shape", SHAPES)
 @torch.no_grad()
-def test_it_is_two_masked_convolutions(shape, case):
+def test_it_is_two_masked_convolutions(shape, case, gentle):
     for kernel_size in KERNELS:
         with case(kernel_size=kernel_size):
             layer = gentle(shape, kernel_size)
             x = torch.randn(3, *shape, dtype=torch.float64)
             between = same_convolution(x, layer.weight1 * layer.weight1_mask)
             after = same_convolution(between, layer.weight2 * layer.weight2_mask)
-            torch.testing.assert_close(layer(x)[0], after + in_view(layer.bias, shape))
+            torch.testing.assert_close(layer(x)[0], after + layer.bias.view(-1, *[1] * (x.ndim - 2)))
 
 
 @pytest.mark.parametrize(
     ("shape", "kernel_size"), [((2, 5, 7), 3), ((2, 4, 7), 9), ((3, 6, 5), 5), ((3, 1, 1), 5), ((2, 23), 9)]
 )
 @torch.no_grad()
-def test_inverse_is_exact_for_every_block_size(shape, kernel_size, case, monkeypatch):
+def test_inverse_is_exact_for_every_block_size(shape, kernel_size, case, monkeypatch, perturbed):
     for unknowns in (1, 6, 12, 1000):
         with case(unknowns=unknowns):
             monkeypatch.setattr(causal, "BLOCK_UNKNOWNS", unknowns)
-            layer = perturbed(shape, kernel_size, 0.1)
+            layer = perturbed(Emerging, shape, 0.1, kernel_size=kernel_size)
             x = torch.randn(4, *shape, dtype=torch.float64)
             torch.testing.assert_close(layer.inverse(layer(x)[0]), x, rtol=1e-8, atol=1e-8)
 
@@ -88,8 +69,8 @@ def test_inverse_is_exact_for_every_block_size(shape, kernel_size, case, monkeyp
     ],
 )
 @torch.no_grad()
-def test_wide_kernel_on_sequences(length, std, dtype):
-    layer = perturbed((4, length), 51, std, dtype)
+def test_wide_kernel_on_sequences(length, std, dtype, perturbed):
+    layer = perturbed(Emerging, (4, length), std, kernel_size=51)
     matrix = layer.double().dense()
     condition = float(torch.linalg.cond(matrix, p=1))
     layer = layer.to(dtype)

@@ -255,19 +255,28 @@ def test_refusals_name_a_size_of_the_shape(name: str):
         assert construct(LAYERS[name], shape, {})[1] == []
 
 
-def choices() -> list[tuple[str, str, object]]:
-    """Return (layer, option, value) for every value, except the default, of every option with listed values."""
-    cases = []
-    for name, cls in LAYERS.items():
-        hints = get_type_hints(cls.__init__)
-        for option, parameter in layer_options(cls).items():
-            hint = hints[option]
-            values = get_args(hint) if get_origin(hint) is Literal else (False, True) if hint is bool else ()
-            cases += [(name, option, value) for value in values if value != parameter.default]
-    return cases
+OPTIONS = [
+    (name, option, get_type_hints(cls.__init__)[option], parameter.default)
+    for name, cls in LAYERS.items()
+    for option, parameter in layer_options(cls).items()
+]
+# (layer, option, value) for every value, except the default, of every option with listed values.
+CHOICES = [
+    (name, option, value)
+    for name, option, hint, default in OPTIONS
+    for value in (get_args(hint) if get_origin(hint) is Literal else (False, True) if hint is bool else ())
+    if value != default
+]
+# The same for small values of every integer option.
+NUMBERS = [
+    (name, option, value)
+    for name, option, hint, default in OPTIONS
+    for value in ((1, 2, 3) if int in (hint, *get_args(hint)) else ())
+    if value != default
+]
 
 
-@pytest.mark.parametrize(("name", "option", "value"), choices())
+@pytest.mark.parametrize(("name", "option", "value"), CHOICES)
 @pytest.mark.parametrize("shape", [(4, 4, 4), (3, 5, 4), (4, 8)], ids=format_id)
 def test_every_choice_of_an_option(name: str, option: str, value: object, shape: tuple[int, ...], build_layer):
     build_layer(name, shape, **{option: value})
@@ -275,18 +284,7 @@ def test_every_choice_of_an_option(name: str, option: str, value: object, shape:
     assert faults(rules, LayerCase(LAYERS[name], shape, torch.float64, {option: value})) == []
 
 
-def numbers() -> list[tuple[str, str, int]]:
-    """Return (layer, option, value) for small values, except the default, of every integer option."""
-    cases = []
-    for name, cls in LAYERS.items():
-        hints = get_type_hints(cls.__init__)
-        for option, parameter in layer_options(cls).items():
-            if int in (hints[option], *get_args(hints[option])):
-                cases += [(name, option, value) for value in (1, 2, 3) if value != parameter.default]
-    return cases
-
-
-@pytest.mark.parametrize(("name", "option", "value"), numbers())
+@pytest.mark.parametrize(("name", "option", "value"), NUMBERS)
 def test_every_number_of_an_option(name: str, option: str, value: int):
     """Serve each number, or refuse it by name; then try a multiple of D, as the option may be a size.
 
@@ -308,21 +306,13 @@ def test_every_number_of_an_option(name: str, option: str, value: int):
     assert served or value != 1, f"no shape was served with {option} = {value}"
 
 
-def wrong_values(hint: object) -> list[object]:
-    """Return values that no option with this type hint takes."""
-    if int in (hint, *get_args(hint)):
-        return [-1, 1.5, True, "3"]
-    return ["another"] if get_origin(hint) is Literal else []
-
-
-@pytest.mark.parametrize("name", LAYERS)
-def test_wrong_values_of_options_are_named(name: str):
-    cls = LAYERS[name]
-    for option, hint in ((option, get_type_hints(cls.__init__)[option]) for option in layer_options(cls)):
-        for value in wrong_values(hint):
-            with pytest.raises(ValueError, match=re.escape(option)) as caught:
-                cls(SERVED[name][0], **{option: value})
-            assert repr(value) in str(caught.value)
+@pytest.mark.parametrize(("name", "option", "hint"), [case[:3] for case in OPTIONS])
+def test_wrong_values_of_options_are_named(name: str, option: str, hint: object):
+    numbers = [-1, 1.5, True, "3"] if int in (hint, *get_args(hint)) else []
+    for value in numbers or ["another"] * (get_origin(hint) is Literal):
+        with pytest.raises(ValueError, match=re.escape(option)) as caught:
+            LAYERS[name](SERVED[name][0], **{option: value})
+        assert repr(value) in str(caught.value)
 
 
 @pytest.mark.parametrize("name", LAYERS)

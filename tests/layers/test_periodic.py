@@ -21,13 +21,9 @@ def perturbed(shape, kernel_size, dtype=torch.float64, seed=0):
     return layer
 
 
-def in_view(bias, shape):
-    return bias.reshape(-1, *[1] * (len(shape) - 1))
-
-
 def by_shifting(layer, x):
     """Apply the definition: every tap weighs a shifted copy of the event."""
-    y = in_view(layer.bias, layer.shape).expand_as(x).clone()
+    y = layer.bias.view(-1, *[1] * (x.ndim - 2)).expand_as(x).clone()
     centre = (layer.kernel_size - 1) // 2
     axes = tuple(range(2, x.ndim))
     for tap in itertools.product(range(layer.kernel_size), repeat=len(axes)):

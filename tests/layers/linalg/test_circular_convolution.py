@@ -112,8 +112,11 @@ def test_error_in_single_precision(shape, kernel_size):
         assert (a.double() - true).norm() <= 2 * (b.double() - true).norm(), name
 
 
-def test_the_same_for_any_number_of_threads(same_by_threads):
-    inputs, layer = operands((3, 32, 32), 3, 3, events=70, dtype=torch.float32), periodic((8, 16, 16), 3, torch.float32)
+def test_the_same_for_any_number_of_threads(same_by_threads, perturbed):
+    inputs, layer = (
+        operands((3, 32, 32), 3, 3, events=70, dtype=torch.float32),
+        perturbed(Periodic, (8, 16, 16), 0.5).float(),
+    )
 
     def values():
         value = log_det(layer)
@@ -144,27 +147,19 @@ def test_gradients_of_other_events_are_refused():
         torch.ops.invertbench.circular_weight(torch.zeros(2, 2, 4, 4), torch.zeros(2, 2, 4, 5), [3, 3], 1)
 
 
-def periodic(shape, kernel_size, dtype=torch.float64):
-    torch.manual_seed(0)
-    layer = Periodic(shape, kernel_size=kernel_size).to(dtype)
-    with torch.no_grad():
-        layer.weight.add_(0.5 * torch.randn_like(layer.weight))
-    return layer
-
-
 @pytest.mark.parametrize("shape", SHAPES)
-def test_log_det_of_all_sizes(shape, case):
+def test_log_det_of_all_sizes(shape, case, perturbed):
     for kernel_size in (1, 2, 3, 4):
         with case(kernel_size=kernel_size):
-            layer = periodic(shape, kernel_size)
+            layer = perturbed(Periodic, shape, 0.5, kernel_size=kernel_size)
             outcome, expected = (
                 [value, *torch.autograd.grad(value, layer.weight)] for value in (log_det(layer), log_det_formula(layer))
             )
             torch.testing.assert_close(outcome, expected, rtol=1e-9, atol=1e-9)
 
 
-def test_rows_of_the_log_det_must_be_exchanged():
-    layer = periodic((3, 4, 4), 1)
+def test_rows_of_the_log_det_must_be_exchanged(perturbed):
+    layer = perturbed(Periodic, (3, 4, 4), 0.5, kernel_size=1)
     with torch.no_grad():
         layer.weight.copy_(torch.tensor([[1e-20, 2.0, 0], [0, 0, 3.0], [4.0, 1.0, 0]])[:, :, None, None])
     value = log_det(layer)
@@ -173,8 +168,8 @@ def test_rows_of_the_log_det_must_be_exchanged():
     torch.testing.assert_close(gradient[:, :, 0, 0], 16 * layer.weight[:, :, 0, 0].detach().inverse().T)
 
 
-def test_singular_weights_have_no_finite_log_det():
-    layer = periodic((2, 3, 4), 1)
+def test_singular_weights_have_no_finite_log_det(perturbed):
+    layer = perturbed(Periodic, (2, 3, 4), 0.5, kernel_size=1)
     with torch.no_grad():
         layer.weight.zero_()
     value = log_det(layer)
@@ -182,9 +177,9 @@ def test_singular_weights_have_no_finite_log_det():
     assert not torch.autograd.grad(value, layer.weight)[0].isfinite().any()
 
 
-def test_second_derivatives_of_the_log_det(check_derivatives):
+def test_second_derivatives_of_the_log_det(check_derivatives, perturbed):
     for shape in ((2, 3, 4), (2, 4, 3), (3, 5)):
-        layer = periodic(shape, 3)
+        layer = perturbed(Periodic, shape, 0.5, kernel_size=3)
 
         def call(weight, layer=layer):
             return torch.ops.invertbench.spectral_log_det(weight, layer._waves(), layer.shape[-1])
@@ -192,8 +187,8 @@ def test_second_derivatives_of_the_log_det(check_derivatives):
         check_derivatives(call, layer.weight)
 
 
-def test_error_of_the_log_det_in_single_precision():
-    layer = periodic((8, 16, 16), 3, torch.float32)
+def test_error_of_the_log_det_in_single_precision(perturbed):
+    layer = perturbed(Periodic, (8, 16, 16), 0.5).float()
     exact = Periodic((8, 16, 16)).double()
     exact.load_state_dict(layer.state_dict())
     with torch.no_grad():
@@ -203,8 +198,8 @@ def test_error_of_the_log_det_in_single_precision():
     assert abs(ours - truth) <= 2 * abs(library - truth) + torch.finfo(torch.float32).eps * abs(truth)
 
 
-def test_waves_of_another_kernel_are_refused():
-    layer = periodic((2, 4, 4), 3)
+def test_waves_of_another_kernel_are_refused(perturbed):
+    layer = perturbed(Periodic, (2, 4, 4), 0.5, kernel_size=3)
     with pytest.raises(ValueError, match="do not fit a weight of shape"):
         torch.ops.invertbench.spectral_log_det(layer.weight[:, :, :2], layer._waves(), 4)
 
