@@ -90,4 +90,4 @@ def test_initialisation():
         noise[..., 25] -= torch.eye(4)
         assert 0.018 < float(noise[mask].std()) < 0.022
         assert float(noise[mask].abs().max()) < 0.1
-    assert (layer.bias == 0).all()
+    assert (layer.bias == 0).all() and Emerging((4, 64), bias=False).bias is None

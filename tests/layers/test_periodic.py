@@ -82,6 +82,7 @@ def test_initialisation(shape, kernel_size):
     others = torch.cat([taps[..., :at_centre], taps[..., at_centre + 1 :]], dim=-1)
     assert 0.017 < float(others.std()) < 0.023
     assert (layer.bias == 0).all()
+    assert Periodic(shape, kernel_size=kernel_size, bias=False).bias is None
 
 
 @pytest.mark.parametrize("batch", [1, 19, 20, 21])
