@@ -255,7 +255,7 @@ def test_error_is_at_most_twice_that_of_plain_pytorch(emulation, rotated, withou
     assert abs(log_det.double() - true_log_det) <= 2**-23 * abs(true_log_det)
 
 
-# A fault in the sources: what stands there, what stands there instead, how it shows.
+# A fault in the sources: the file, a text of it, the text instead, and the message that shows it.
 FAULTS = {
     "no barrier": (
         "butterfly/cuda/tile.h",
