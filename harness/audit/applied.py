@@ -83,7 +83,7 @@ def audit_applied(result: Audit, flow: Flow, maps: dict[str, AuditedMap], events
 
     Args:
         result: gets the errors; its condition number stands for that of a layer where it is not known.
-        flow: the flow in its own precision.
+        flow: the flow in its precision.
         maps: path -> map, of the layers to check.
         events: the evaluated events.
     """

@@ -73,7 +73,7 @@ def audit(
     Args:
         flow: the flow with the evaluated weights.
         pipeline: the pipeline of its training and evaluation.
-        evaluation: evaluation of the flow; its seed also draws the audit's own noise, probes and choice of layers.
+        evaluation: evaluation of the flow; its seed also draws the noise, probes and choice of layers.
         make_layer: (layer, shape) -> a new layer of the same kind and options on another shape, used to audit layers
             too large for a dense matrix on a smaller event; without it they are not audited.
         reload: function that rebuilds the flow and loads the saved weights; None: skip that check.
@@ -167,14 +167,14 @@ def _audit_linear_layers(
     seed: int,
     used: torch.dtype,
 ) -> dict[str, AuditedMap]:
-    """Check the linear layers at their own inputs; return the map of each, as far as its gradient or matrix gives it.
+    """Check the linear layers at their inputs; return the map of each, as far as its gradient or matrix gives it.
 
     Args:
         result: gets the findings.
         parts: (path, module, input) of every part of the flow, in float64.
         probes: draws the probes of stochastic checks.
         make_layer, seed: see `audit`.
-        used: the flow's own precision.
+        used: the precision of the flow.
     """
     linear = {path: (module, value) for path, module, value in parts if isinstance(module, InvertibleLinear)}
     chosen = chosen_layers({path: module for path, (module, _) in linear.items()}, seed)
@@ -198,7 +198,7 @@ def _audit_linear_layers(
 def _audit_modules(
     result: Audit, flow: Flow, parts: list[tuple[str, nn.Module, Tensor]], probes: torch.Generator, seed: int
 ) -> None:
-    """Check each other elementary bijection at its own input, the inverse of each, and their sum against the flow."""
+    """Check each other elementary bijection at its input, the inverse of each, and their sum against the flow."""
     x = parts[0][2]
     total = x.new_zeros(len(x))
     drawn = _generators(flow, seed)

@@ -64,14 +64,14 @@ class Audit:
             with the saved weights, in nats per dimension; None if no such flow was given.
         validation_error: the difference of the reported validation value from that of the kept weights, in nats per
             dimension; None if none was given.
-        inverse_error: the largest |x - inverse(forward(x))| / max(1, |x|) of the flow in its own precision, reached by
+        inverse_error: the largest |x - inverse(forward(x))| / max(1, |x|) of the flow in its precision, reached by
             event `inverse_worst`. `inverse_failures` events exceed the limit.
         inverse_error_float64: the same in float64, of the eight events with the largest errors.
         sample_error: the largest |z - forward(inverse(z))| / max(1, |z|) over `samples` fresh normal z, reached by
             number `sample_worst`. `sample_failures` exceed the limit; for `sample_exploded` of these the inverse in
             float64 explodes, beyond 10^6.
-        precision_error: the largest difference between the flow's own log-likelihood and float64's, in nats
-            per dimension.
+        precision_error: the largest difference between the log-likelihood in the flow's precision and in float64, in
+            nats per dimension.
         condition: the largest condition number of the audited linear layers, reached by `condition_path`.
         linear_layers: number of linear layers in the flow.
         audited_layers: number of them that were audited: all, or a sample if all would be too much work.

@@ -1,8 +1,8 @@
 """Choose the linear layers that an audit checks, and the method for each.
 
-Up to D = 4096 a layer's own matrix is formed. Above, it is formed for one layer of each class and shape, as far as
+Up to D = 4096 the matrix of a layer is formed. Above, it is formed for one layer of each class and shape, as far as
 memory and work allow: D = 12,288 takes 3.6 GB and some 10 s on two cores in float64. The others are checked exactly on
-a smaller event, and at their own shape by a stochastic estimate (`harness.audit.stochastic_log_det`).
+a smaller event, and at their true shape by a stochastic estimate (`harness.audit.stochastic_log_det`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from harness.core.provenance.machine import available_memory
 from harness.timing.operations import perturb
 from layers import InvertibleLinear, UnsupportedShape
 
-DENSE_LIMIT = 4096  # D up to which a layer's own matrix is formed
+DENSE_LIMIT = 4096  # D up to which the matrix of a layer is formed
 STAND_IN_LIMIT = 1024  # D of the smaller layer that is checked in its place
 WORK_LIMIT = 5e10  # sum of D^3 over the audited layers: seconds on one core
 LARGE_WORK_LIMIT = 4e12  # the same for layers above DENSE_LIMIT that are checked exactly: half a minute on two cores
@@ -51,7 +51,7 @@ def chosen_layers(layers: Mapping[str, InvertibleLinear], seed: int) -> set[str]
 
 
 def exact_layers(layers: Mapping[str, InvertibleLinear], seed: int) -> set[str]:
-    """Return the paths of the chosen layers whose own matrix is formed.
+    """Return the paths of the chosen layers whose matrix is formed.
 
     Args:
         layers: path -> layer, for the audited layers.
@@ -93,7 +93,7 @@ def _work(layer: InvertibleLinear) -> float:
 def smaller(layer: InvertibleLinear, make_layer: LayerMaker | None) -> InvertibleLinear:
     """Return a layer of the same kind and options on a smaller event; raise UnsupportedShape if there is none.
 
-    Weights that do not depend on the size of the event are copied; otherwise the smaller layer has weights of its own,
+    Weights that do not depend on the size of the event are copied; otherwise those of the smaller layer are
     perturbed from initialisation.
     """
     if make_layer is None:

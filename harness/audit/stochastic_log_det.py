@@ -61,7 +61,7 @@ class LogDetEstimate:
 
 
 def stochastic_log_det(layer: InvertibleLinear, generator: torch.Generator, probes: int = PROBES) -> LogDetEstimate:
-    """Estimate log|det W| of a layer with float64 weights, on its own event shape.
+    """Estimate log|det W| of a layer with float64 weights, on its event shape.
 
     Args:
         layer: any layer whose forward is differentiable by its input.

@@ -2,8 +2,8 @@
 
 A layer may do something else in training than what is evaluated: another map or log-det in train(), gradients that are
 wrong in the batches or the precision of training, weights that move without the optimiser. So each linear layer takes
-a step (`harness.audit.training_step`) on its own input of a batch of the training split, and then the whole flow takes
-one by the harness's own `Updates`:
+a step (`harness.audit.training_step`) on its input for a batch of the training split, and then the whole flow takes
+one by `Updates`, as training does:
 
 - the gradients of the loss by all parameters are those of a new flow in float64 with the same weights, which receives
   few events at a time, and no hook of a parameter;

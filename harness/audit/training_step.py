@@ -236,7 +236,7 @@ def derivative_faults(layer: nn.Module, x: Tensor, weights: Tensor) -> Iterator[
 
 
 def take_step(layer: nn.Module, x: Tensor, weights: Tensor) -> Step:
-    """Take a step of a layer in its own precision, up to the gradients; those in `.grad` are overwritten.
+    """Take a step of a layer in its precision, up to the gradients; those in `.grad` are overwritten.
 
     Args:
         layer: in train().

@@ -18,9 +18,7 @@ from harness.timing.peak_memory import bytes_outside_torch, is_notable
 from layers import InvertibleLinear
 
 BATCH_BYTES = 1 << 20  # half of it is more than what bookkeeping or long printed texts take
-
 LEAST_DIM = 16
-
 HINT = "all later code is affected: leave it, or restore it before returning"
 
 
@@ -30,7 +28,7 @@ def global_settings(case: LayerCase) -> Iterator[str]:
     try:
         layer = case.build()
     finally:
-        settings.restore()  # construction is a step of its own below
+        settings.restore()  # construction is a separate step below
     steps = {"construction": lambda: case.cls(case.shape, **case.options)} | _calls(layer, case.events())
     for name, step in steps.items():
         try:

@@ -1,4 +1,4 @@
-"""Check a layer in its own process, so that its end, a hang or its output cannot be mistaken for an answer.
+"""Check a layer in a separate process, so that its end, a hang or its output cannot be mistaken for an answer.
 
 This protects against faults, not against malice: the layer shares its process with the checks, and could forge them.
 """
@@ -41,7 +41,7 @@ def check_in_process(
     show: Callable[[list[str]], None] | None = None,
     **extent: Any,
 ) -> CheckReport:
-    """Run every check of a layer in its own process.
+    """Run every check of a layer in a separate process.
 
     If the process ends before every rule was answered, for whatever reason, the report is not ok, says how the process
     ended, and includes its output. A check that is ended after `timeout` is undecided, unless it has found a fault: a

@@ -37,7 +37,7 @@ class LayerCase:
     """One layer class with its options on one event shape, in one dtype, on one device, in training or in eval().
 
     Attributes:
-        batches: sizes in which the layer will be used, which the rules on batches try besides their own.
+        batches: sizes in which the layer will be used, which the rules on batches try as well.
         initialised: whether `initialise` is called after construction.
     """
 
@@ -129,7 +129,7 @@ def tolerance(dtype: torch.dtype, condition: float, offset: float) -> float:
 def log_det_tolerance(tolerance: float, log_det: float, dim: int) -> float:
     """Return the error of a log-det in nats that rounding explains, from the relative error of results.
 
-    The log-det adds up the logarithms of D singular values, each with an error of its own.
+    The log-det adds up the logarithms of D singular values, each with an error.
     """
     return tolerance * (1 + abs(log_det) + dim / 4)
 

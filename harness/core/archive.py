@@ -28,7 +28,7 @@ FILE = "records.zip"
 MEMBERS = ("plan.json", "records.jsonl")
 LARGEST = RECORD  # bytes of all members
 CHUNK = 4096  # bytes read at once: zipfile decompresses LZMA without a limit, by at most 7000 times
-WAY_OUT = "make the archive again: python -m harness report DIR --archive"
+HINT = "make the archive again: python -m harness report DIR --archive"
 DATE = (1980, 1, 1, 0, 0, 0)
 
 
@@ -48,7 +48,7 @@ class Archive:
             return cls(plan, _by_id(lines))
         except (OSError, EOFError, RuntimeError, ValueError, zipfile.BadZipFile, lzma.LZMAError, zlib.error) as error:
             text = error.strerror if isinstance(error, OSError) and error.strerror else error
-            raise UserError(f"{path}: not a readable archive of records ({text}); {WAY_OUT}") from error
+            raise UserError(f"{path}: not a readable archive of records ({text}); {HINT}") from error
 
 
 def archive_bytes(plan: bytes, records: Iterable[Record]) -> bytes:
@@ -179,7 +179,7 @@ def _from_archive(archive: Path, name: str, text: bytes, trial: Trial | None) ->
         raise
     except ValueError as error:
         reason = bounded(str(error), LONGEST_REASON)
-        raise UserError(f"{archive}: not a readable record of {name} ({reason}); {WAY_OUT}") from error
+        raise UserError(f"{archive}: not a readable record of {name} ({reason}); {HINT}") from error
 
 
 def _members(file: zipfile.ZipFile) -> tuple[bytes, bytes]:

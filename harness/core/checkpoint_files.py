@@ -62,8 +62,8 @@ def checkpoint_files(out: Path, name: str) -> list[Path]:
         files = list(checkpoint_folder(out, name).iterdir())
     except (FileNotFoundError, NotADirectoryError):
         return []
-    found = [path for path in files if path.suffix == SUFFIX and path.stem.isdecimal()]
-    return sorted(found, key=lambda path: int(path.stem), reverse=True)
+    checkpoints = [path for path in files if path.suffix == SUFFIX and path.stem.isdecimal()]
+    return sorted(checkpoints, key=lambda path: int(path.stem), reverse=True)
 
 
 def read_header(file: BinaryIO) -> tuple[CheckpointHeader, bytes]:

@@ -1,8 +1,8 @@
 """Import a file as a module, with the modules beside it.
 
 A file may import a module beside it by its name alone, as a script may, from whatever working directory. Two folders
-may each have a `helper.py`, and a process has one table of modules: so each folder is a package with a name of its own,
-in which these modules are, and the files of a folder have an `__import__` that looks there.
+may each have a `helper.py`, and a process has one table of modules: so each folder becomes a package of a unique name,
+and the files of a folder have an `__import__` that looks there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 from harness.core.files import SOURCE, read_file
 
-OWN = ("layers", "flows", "harness")
+PACKAGES = ("layers", "flows", "harness")
 """The packages of this project; no folder of third-party code replaces them."""
 
 PREFIX = "third_party_"
@@ -64,7 +64,7 @@ def spec_beside(folder: str, name: str, importer: str) -> ModuleSpec | None:
         name: the first part of a module's name.
         importer: the file.
     """
-    if name in OWN or name in sys.stdlib_module_names:
+    if name in PACKAGES or name in sys.stdlib_module_names:
         return None
     beside = PathFinder.find_spec(name, [folder])
     if beside is None or beside.origin == importer:
@@ -111,7 +111,7 @@ class _OwnFinder:
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """See `importlib.abc.MetaPathFinder`."""
-        return PathFinder.find_spec(name, [PLACE]) if name in (*OWN, "csrc", "suites") else None
+        return PathFinder.find_spec(name, [PLACE]) if name in (*PACKAGES, "csrc", "suites") else None
 
 
 class _Finder:
@@ -145,7 +145,7 @@ class _Loader(SourceFileLoader):
         return code
 
     def exec_module(self, module: ModuleType) -> None:
-        """See `importlib.abc.Loader`; Python takes the `__import__` of a module's own builtins."""
+        """See `importlib.abc.Loader`; Python takes the `__import__` of a module's `__builtins__`."""
         package = sys.modules[module.__name__.partition(".")[0]]
         module.__dict__["__builtins__"] = vars(builtins) | {"__import__": partial(_import, package)}
         super().exec_module(module)
@@ -164,8 +164,8 @@ def _import(
     importer = str((globals or {}).get("__file__"))
     if level or _spec_beside(package.__path__[0], top, importer) is None:
         return builtins.__import__(name, globals, locals, fromlist, level)
-    found = builtins.__import__(f"{package.__name__}.{name}", globals, locals, fromlist, 0)
-    return found if fromlist else sys.modules[f"{package.__name__}.{top}"]
+    module = builtins.__import__(f"{package.__name__}.{name}", globals, locals, fromlist, 0)
+    return module if fromlist else sys.modules[f"{package.__name__}.{top}"]
 
 
 _spec_beside = cache(spec_beside)  # an import in `forward` may be timed

@@ -16,15 +16,10 @@ SHARE_KEPT = 8  # an eighth of a memory limit may remain free at the end of the 
 
 
 def configure(trial: Trial, memory: int | None = None) -> None:
-    """Set the threads and the numerical flags of this process.
+    """Set the threads and the numerical flags of this process, which may hold `memory` bytes.
 
-    A trial that is `deterministic` uses
-    deterministic algorithms where they exist, and warns where they do not. The layers' kernels are
-    loaded, and built if necessary, before anything is timed.
-
-    Args:
-        trial: provides the kind and the number of threads.
-        memory: memory limit of the trial, in bytes.
+    A trial that is `deterministic` uses deterministic algorithms where they exist, and warns where they do not. The
+    layers' kernels are loaded, and built if necessary, before anything is timed.
     """
     torch.set_num_threads(trial.threads)
     if trial.computes:
@@ -47,7 +42,7 @@ def full_float32() -> None:
 
 
 def keep_freed_memory(limit: int | None = None) -> bool:
-    """Let the C allocator keep freed memory for the next step; return whether the allocator supports it.
+    """Let the C allocator keep freed memory for the next step; return whether it is glibc's and does.
 
     glibc returns large blocks to the system and faults every page in again, which slows large training steps
     (docs/performance/throughput.md) and makes the time of a call depend on earlier allocations of the process

@@ -93,10 +93,10 @@ def _quantity(value: object) -> tuple[float, str]:
         if not math.isfinite(value) or value < 0:
             raise ValueError(f"{value!r} is not a finite number of at least 0")
         return float(value), ""
-    found = _QUANTITY.fullmatch(value)
-    if found is None or len(value) > 40:
+    match = _QUANTITY.fullmatch(value)
+    if match is None or len(value) > 40:
         raise ValueError(f"{value[:40]!r} is not a number with a unit, such as '30 min' or '4GiB'")
-    return float(found[1]), found[2]
+    return float(match[1]), match[2]
 
 
 def shown_bytes(amount: float) -> str:

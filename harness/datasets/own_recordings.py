@@ -29,7 +29,7 @@ class OwnRecordings(Dataset, name="wfdb"):
     """Windows of WFDB records in the data root, of one segment or many, with the signals that the options name."""
 
     info = DatasetInfo(
-        title="your own WFDB records",
+        title="Your own WFDB records",
         kind="sequence",
         what=(
             "windows of the signals that you name (PLETH and ABP unless you say otherwise), in units of the converter, "

@@ -87,30 +87,30 @@ def measure_fidelity(
     """
     if asked is None:
         return Fidelity()
-    found = Fidelity()
-    found.row["extractor"] = asked.extractor
+    result = Fidelity()
+    result.row["extractor"] = asked.extractor
     try:
         weights = find_extractor(asked.extractor, root)
         real, origin = real_images(pipeline, asked.count)
         drawn, lost = generated_images(flow, pipeline, len(real), seed, batch)
         values = compare(drawn, real, asked.extractor, weights, pipeline.device.type == "cuda")
     except Unavailable as error:
-        found.notes["fidelity"] = f"no FID, KID, precision and recall: {error}"
+        result.notes["fidelity"] = f"no FID, KID, precision and recall: {error}"
     except Exception as error:  # third-party code: the inverse of a layer, and the network
-        found.notes["fidelity"] = f"no FID, KID, precision and recall: {error_text(error)}"
+        result.notes["fidelity"] = f"no FID, KID, precision and recall: {error_text(error)}"
     else:
-        found.row.update({name: finite(value) for name, value in values.items()})
-        found.row["samples"] = len(drawn)
+        result.row.update({name: finite(value) for name, value in values.items()})
+        result.row["samples"] = len(drawn)
         network = asked.extractor + (f" (SHA-256 {SHA256[:12]}…)" if weights is not None else "")
         by = f"torch-fidelity {package_version('torch-fidelity')}"
-        found.notes["fidelity"] = f"samples and {origin}; features of {network}, {by}"
+        result.notes["fidelity"] = f"samples and {origin}; features of {network}, {by}"
         odd = ", ".join(f"{name} is {value}" for name, value in values.items() if not math.isfinite(value))
         if odd:
-            found.notes["fidelity"] += f"; {odd}"
+            result.notes["fidelity"] += f"; {odd}"
         if lost:
             text = f"{lost} of {len(drawn)} samples are not finite, and are compared as decoded"
-            found.notes["fidelity_lost"] = text
-    return found
+            result.notes["fidelity_lost"] = text
+    return result
 
 
 def find_extractor(name: str, root: Path | None) -> Path | None:
@@ -145,10 +145,10 @@ def find_weights(root: Path | None, digest: str = SHA256) -> Path:
         path = folder / WEIGHTS
         if path.is_file():
             with open_file(path, STATE) as file:
-                found = hashlib.file_digest(file, "sha256").hexdigest()
-            if found == digest:
+                actual = hashlib.file_digest(file, "sha256").hexdigest()
+            if actual == digest:
                 return path
-            damaged.append(f"{place} has another file of this name, of SHA-256 {found[:12]}…")
+            damaged.append(f"{place} has another file of this name, of SHA-256 {actual[:12]}…")
     raise Unavailable(
         f"Inception's weights are missing; put torch-fidelity's {WEIGHTS} into weights/ of the data root or into "
         "torch's cache (hub/checkpoints). To run a completed trial again, delete its record"
@@ -219,7 +219,7 @@ def compare(generated: Tensor, real: Tensor, extractor: str, weights: Path | Non
     """
     from torch_fidelity import calculate_metrics  # imports torchvision, which takes seconds
 
-    found = calculate_metrics(
+    metrics = calculate_metrics(
         input1=Subset(generated, range(len(generated))),  # type: ignore[arg-type]  # it expects a Dataset of tensors
         input2=Subset(real, range(len(real))),  # type: ignore[arg-type]
         fid=True,
@@ -237,4 +237,4 @@ def compare(generated: Tensor, real: Tensor, extractor: str, weights: Path | Non
         save_cpu_ram=True,  # no worker processes, and distances in parts
         verbose=False,
     )
-    return {name: float(found[key]) for name, key in MEASURES.items()}
+    return {name: float(metrics[key]) for name, key in MEASURES.items()}

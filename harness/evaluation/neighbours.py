@@ -2,7 +2,7 @@
 
 A flow that reproduces its training data generates samples far nearer to some training example than held-out events are.
 The distance is Euclidean over all entries: for images in 8-bit units (levels spread over 0..255), for other events with
-each channel's range in the training split as [-1, 1). The compared values are those of the data, in their own order.
+each channel's range in the training split as [-1, 1). The compared values are those of the data, unpermuted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def neighbour_arrays(pipeline: Pipeline, data: np.ndarray, samples: np.ndarray) 
 
     Args:
         pipeline: provides the training split.
-        data, samples: (N, *shape) in the data's own units, as many of each.
+        data, samples: (N, *shape) in the units of the data, as many of each.
 
     Returns:
         For x in "data" and "samples": `x_neighbours` (Q, *shape), `x_neighbour_index` (Q,) in the training split and

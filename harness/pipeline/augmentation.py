@@ -9,7 +9,7 @@ from harness.core.settings import Augmentation, augmentation_margin
 
 
 def augment(values: Tensor, augmentation: Augmentation, generator: torch.Generator) -> Tensor:
-    """Move every image of a batch by its own draw; all its channels alike.
+    """Move every image of a batch at random, all its channels alike.
 
     - "crop_flip": the usual one for CIFAR-10 and ImageNet. Reflect-pad by 4 pixels, crop at random to the former
       size (81 positions, equally likely), mirror left and right with probability 1/2.

@@ -28,7 +28,7 @@ ROWS = 20_000  # of the values of the channels, evenly spread, that are examined
 MOST_EVENTS = 2000  # that they come from
 MOST_CHANNELS = 512
 NAMED = 5  # channels of a linear function that a remark names
-DEPENDENT = 1e-6  # standard deviation of what others leave of a channel, as a share of its own
+DEPENDENT = 1e-6  # standard deviation of what others leave of a channel, as a share of all of it
 
 
 @dataclass(frozen=True)

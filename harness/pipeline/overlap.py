@@ -96,7 +96,7 @@ class _Blocks:
         """Return the order of the differences with the least entropy, their values and -log2 of their frequencies."""
         count = max(1, SAMPLE // math.prod(self._others.shape[1:]))
         sample = self._others[:: math.ceil(len(self._others) / count)]
-        found = []
+        candidates = []
         for order in range(3):
             values, bits, entropy = [], [], 0.0
             differences = _differences(sample, order)
@@ -108,8 +108,8 @@ class _Blocks:
                 # A rare value says less where it comes with the same neighbours, as in the beats of a heart.
                 bits.append(np.minimum(surprise, MOST_SURPRISE * mean))
                 entropy += mean
-            found.append((entropy, order, values, bits))
-        return min(found, key=lambda each: each[0])[1:]
+            candidates.append((entropy, order, values, bits))
+        return min(candidates, key=lambda each: each[0])[1:]
 
     def _information_of(self, events: np.ndarray) -> np.ndarray:
         """Return -log2 of the probability of each sample given those before it, (N, L): that of the richest channel.
@@ -119,10 +119,10 @@ class _Blocks:
         most = np.zeros((len(events), events.shape[2]))
         differences = _differences(events, self._order)
         for channel, (values, bits) in enumerate(zip(self._values, self._bits, strict=True)):
-            own = differences[:, channel]
-            places = np.searchsorted(values, own).clip(max=len(values) - 1)
-            found = np.where(values[places] == own, bits[places], bits.max())
-            np.maximum(most[:, self._order :], found, out=most[:, self._order :])
+            column = differences[:, channel]
+            places = np.searchsorted(values, column).clip(max=len(values) - 1)
+            information = np.where(values[places] == column, bits[places], bits.max())
+            np.maximum(most[:, self._order :], information, out=most[:, self._order :])
         return most
 
     def shared(self, asked: np.ndarray) -> np.ndarray:
@@ -131,9 +131,9 @@ class _Blocks:
         # The first differences of a block depend on samples before it.
         informative = sums[:, self._begins + self._length] - sums[:, self._begins + self._order] > self._needed
         owners, blocks = np.nonzero(informative & asked[:, None])
-        found = np.zeros(len(asked), bool)
+        overlapping = np.zeros(len(asked), bool)
         if not len(owners):
-            return found
+            return overlapping
         hashes = np.concatenate([self._rolling(part)[:, self._begins] for _, part in _parts(self._held_out)])
         wanted = hashes[owners, blocks]
         order = wanted.argsort(kind="stable")
@@ -150,10 +150,10 @@ class _Blocks:
                 window, place = places[hit]
                 for block in range(lefts[hit], rights[hit]):
                     owner = owners[block]
-                    if not found[owner] and tries[owner] < TRIES:
+                    if not overlapping[owner] and tries[owner] < TRIES:
                         tries[owner] += 1
-                        found[owner] = self._overlaps(owner, int(window) + first, int(begins[block] - place))
-        return found
+                        overlapping[owner] = self._overlaps(owner, int(window) + first, int(begins[block] - place))
+        return overlapping
 
     def _overlaps(self, owner: int, window: int, shift: int) -> bool:
         """Return whether a held-out window that begins `shift` samples before another one overlaps it."""

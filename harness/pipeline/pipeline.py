@@ -84,7 +84,7 @@ class Pipeline:
 
     The flow's input is x = P g(v + u): v is a value (in training one that `augment` has moved), u uniform noise over
     the cell of the value, g the preprocessing, P one permutation of all C*H*W entries for every split (none without
-    `data.permute`). P keeps each entry's own scale, so a permuted data set keeps its units and its floor. g scales
+    `data.permute`). P keeps the scale of each entry, so a permuted data set keeps its units and its floor. g scales
     linearly to [-1, 1), images by their number of levels and sequences by each channel's range in the **training**
     split (held-out values may be outside), or is the logit for images.
 
@@ -93,8 +93,8 @@ class Pipeline:
         bits_per_dim = -log2 p(v + u) / D, with one level as the unit of length,
         nats_per_dim = -log p(v + u) / D + mean_d log s_d, with [-1, 1) as the range of each channel;
 
-    s_d is the size of a cell in the linear scaling, so that under the linear scaling nats_per_dim is the flow's own
-    -log p(x) / D. As E_u[-log p(v + u)] >= 0 for every density p and value v, no likelihood of dequantised
+    s_d is the size of a cell in the linear scaling, so that under the linear scaling nats_per_dim is the
+    flow's -log p(x) / D. As E_u[-log p(v + u)] >= 0 for every density p and value v, no likelihood of dequantised
     data has expected bits_per_dim below 0 or nats_per_dim below mean_d log s_d: the resolution floor.
 
     Args:
@@ -180,7 +180,7 @@ class Pipeline:
 
         Args:
             values: values of `raw`, (N, *shape).
-            generator: draws the noise, on its own device; None uses the global one.
+            generator: draws the noise, on any device; None uses the global one.
 
         Returns:
             x of shape (N, *shape) in the pipeline's dtype, and log|det dx/dv| of shape (N,) in float64.

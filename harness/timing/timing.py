@@ -124,7 +124,7 @@ def measure(
 ) -> dict[Key, Measurement]:
     """Time every case, one sample of each per round, and return case -> Measurement.
 
-    On a GPU the device's own clock is read. Garbage collection waits until the end.
+    On a GPU the clock of the device is read. Garbage collection waits until the end.
     After `budget_seconds` no further round starts, unless fewer than `LEAST_ROUNDS`.
     """
     samples: dict[Key, list[Sample]] = {name: [] for name in cases}
@@ -187,7 +187,7 @@ def has_settled(times: list[float]) -> bool:
 
 
 def _sample(case: Callable[[], object], calls: int, device: torch.device, children: Collection[int] = ()) -> Sample:
-    """Return one reading over `calls` calls; on a CUDA device by its own clock (see `device_seconds`).
+    """Return one reading over `calls` calls; on a CUDA device by its clock (see `device_seconds`).
 
     The clock stands while a `Case` is rewritten.
     """

@@ -186,7 +186,7 @@ def read_checkpoint(path: Path) -> tuple[CheckpointHeader, dict[str, Any]]:
 
 
 def _load(parts: Mapping[str, Stateful], state: Mapping[str, Any]) -> None:
-    """Restore every part; `state` may lack torch's own generators."""
+    """Restore every part; `state` may lack torch's generators."""
     inner = state.get("parts", state)
     if inner.keys() != parts.keys():
         raise ValueError(f"it holds {', '.join(inner)}, not {', '.join(parts)}")

@@ -174,7 +174,7 @@ def fit(
         seed: determines the order of the examples and all noise.
         progress: callback for the completed fraction and a short text.
         checkpoints: checkpoints to resume from and to write; None: start from the beginning, and write none.
-        callbacks: each of its own class; called in this order.
+        callbacks: each of another class; called in this order.
 
     Raises:
         Diverged: a loss or a validation likelihood was not finite, or an averaged layer became singular;

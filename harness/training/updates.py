@@ -140,7 +140,7 @@ class Updates:
             first = first or measures
             for tensor in each.tensors:
                 cast(Tensor, tensor.grad).zero_()
-            # Of two passes, each needs the gradient of its own weights alone.
+            # Of two passes, each needs the gradient of its weights alone.
             measures["nats_per_dim"].mean().backward(inputs=each.weights if self.passes > 1 else None)
             if self._settings.clip_norm is not None:
                 nn.utils.clip_grad_norm_(each.tensors, self._settings.clip_norm)

@@ -52,7 +52,7 @@ def start_server(preload: Iterable[str]) -> Context:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(dict.fromkeys([FIRST_IMPORT, *preload])))
     # Ctrl-C goes to every process of the terminal; a fork server that is still importing would end with a traceback.
-    # It inherits this block, and each child lifts its own. Starting the tracker would lift the block: start it first.
+    # It inherits this block, which each child lifts. Starting the tracker would lift the block: start it first.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
@@ -80,7 +80,7 @@ def _short_temporary_folder() -> Iterator[None]:
 class Child:
     """Handle of a process that runs third-party code, in its parent."""
 
-    process: BaseProcess  # leader of its own session and process group, once it runs
+    process: BaseProcess  # leader of a new session and process group, once it runs
     messages: Receiver
     log: Log
 

@@ -15,8 +15,6 @@ from harness.core import files
 from harness.core.provenance.machine import cpu_model, usable_cores
 
 SOURCE = ("layers", "flows", "csrc", "harness", "suites", "pyproject.toml")
-
-
 NOT_ASKED = "no layer asked for a kernel"
 
 
@@ -28,7 +26,7 @@ def environment(device: str) -> dict[str, Any]:
     """
     import torch  # imported here, because the supervisor uses the rest of this module without torch
 
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "versions": {
             "python": platform.python_version(),
             "torch": str(torch.__version__),  # names the CUDA build, which the package's version does not
@@ -45,7 +43,7 @@ def environment(device: str) -> dict[str, Any]:
         **_backend(device),
     }
     if device == "cuda":
-        found["cuda"] = {
+        facts["cuda"] = {
             "name": torch.cuda.get_device_name(),
             "capability": ".".join(map(str, torch.cuda.get_device_capability())),
             "driver": nvidia_driver(),
@@ -56,7 +54,7 @@ def environment(device: str) -> dict[str, Any]:
             "tf32_matmul": torch.backends.cuda.matmul.allow_tf32,
             "tf32_convolution": torch.backends.cudnn.allow_tf32,
         }
-    return found
+    return facts
 
 
 def _backend(device: str) -> dict[str, Any]:

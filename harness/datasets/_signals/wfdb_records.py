@@ -87,7 +87,7 @@ class Segment:
 class RecordFiles:
     """A record as described by its headers."""
 
-    header: Header  # the record's own
+    header: Header  # of the record
     segments: tuple[Segment, ...]  # those with all the wanted channels, in the order of time
     files: tuple[Path, ...]  # all that are needed to read these segments, headers first
 
@@ -373,7 +373,7 @@ def _read_segment(
 
 @contextlib.contextmanager
 def _plain_header(segment: Segment) -> Iterator[Path]:
-    """Yield a header that wfdb reads as `read_header` does: the segment's own, or a copy with a plain first line."""
+    """Yield a header that wfdb reads as `read_header` does: that of the segment, or a copy with a plain first line."""
     from wfdb import rdheader
 
     header = segment.header

@@ -47,14 +47,14 @@ def samples(stretches: Sequence[Stretch]) -> int:
 
 def _last(stretches: Sequence[Stretch], count: int) -> tuple[Stretch, ...]:
     """Return the last `count` samples, or all if there are fewer."""
-    found: list[Stretch] = []
+    parts: list[Stretch] = []
     for stretch in reversed(stretches):
         if count <= 0:
             break
         first = max(0, stretch.values.shape[1] - count)
-        found.append(Stretch(stretch.start + first, stretch.values[:, first:]))
+        parts.append(Stretch(stretch.start + first, stretch.values[:, first:]))
         count -= stretch.values.shape[1]
-    return tuple(reversed(found))
+    return tuple(reversed(parts))
 
 
 def _until(stretches: Sequence[Stretch], end: int) -> tuple[Stretch, ...]:

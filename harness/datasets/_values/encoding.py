@@ -283,7 +283,7 @@ def _refuse_atoms(name: str, survey: Survey, detected: Sequence[Lattice | None],
             finer = _too_fine(survey, detected) or " that was found"
             raise DataError(
                 f"{name}: channel {channel} lies on a lattice of step {lattice.step:g} and others on none{finer}; "
-                "state `step`, one for each channel, or give continuous channels in a file of their own"
+                "state `step`, one for each channel, or give continuous channels in another file"
             )
         share = survey.repeated(channel)
         if share > MOST_REPEATED:

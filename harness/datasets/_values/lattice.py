@@ -86,9 +86,9 @@ def find_lattice(points: np.ndarray, dtype: np.dtype, count: int, most: float = 
     types = [dtype, np.dtype(np.float32)] if dtype.itemsize == 8 else [dtype]
     for kind in types:
         tolerance = rounding(kind, largest)
-        found = _common_lattice(points, tolerance, most)
-        if found is not None:
-            return Lattice(*found, 2 * tolerance)
+        lattice = _common_lattice(points, tolerance, most)
+        if lattice is not None:
+            return Lattice(*lattice, 2 * tolerance)
     return None
 
 
@@ -97,10 +97,10 @@ def _common_lattice(points: np.ndarray, tolerance: float, most: float) -> tuple[
     merged = _merged(points, tolerance)
     if merged is None or len(merged) < 2:
         return None
-    found = _common_divisor(np.diff(merged), 2 * tolerance)
-    if found is None:
+    divisor = _common_divisor(np.diff(merged), 2 * tolerance)
+    if divisor is None:
         return None
-    k = _counts(merged - merged[0], *found, 2 * tolerance)
+    k = _counts(merged - merged[0], *divisor, 2 * tolerance)
     if k[-1] >= most:
         return None
     centred = k - k.mean()
@@ -142,10 +142,10 @@ def _common_divisor(gaps: np.ndarray, error: float) -> tuple[float, float] | Non
 
 def _counts(distances: np.ndarray, step: float, uncertain: float, error: float) -> np.ndarray:
     """Return k of points at these distances (ascending from 0): farther and farther ones make the step more exact."""
-    known = 0
-    while known < len(distances) - 1:
+    reach = 0
+    while reach < len(distances) - 1:
         within = np.searchsorted(distances, step * step / (4 * uncertain), side="right") - 1
-        known = max(int(within), known + 1)
-        k = max(round(distances[known] / step), 1)
-        step, uncertain = float(distances[known] / k), error / k
+        reach = max(int(within), reach + 1)
+        k = max(round(distances[reach] / step), 1)
+        step, uncertain = float(distances[reach] / k), error / k
     return np.rint(distances / step)

@@ -55,10 +55,10 @@ def test_a_stochastic_log_det_agrees_with_slogdet():
         layer = LAYERS[name]((3, 8, 8), **OPTIONS.get(name, {})).double().eval()
         perturb(layer, 0.3, torch.Generator().manual_seed(0))
         truth = float(torch.linalg.slogdet(push_identity(layer)).logabsdet)
-        found = stochastic_log_det(layer, torch.Generator().manual_seed(0))
-        assert not found.excludes(truth)
-        assert found.excludes(truth + found.allowance * 1.5 + 1e-3), "the allowance is too large"
-        assert found.condition <= log_det_and_condition(push_identity(layer))[1] * (1 + 1e-6)
+        estimate = stochastic_log_det(layer, torch.Generator().manual_seed(0))
+        assert not estimate.excludes(truth)
+        assert estimate.excludes(truth + estimate.allowance * 1.5 + 1e-3), "the allowance is too large"
+        assert estimate.condition <= log_det_and_condition(push_identity(layer))[1] * (1 + 1e-6)
 
 
 class WrongGradient(Conv1x1):

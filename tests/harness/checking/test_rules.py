@@ -379,8 +379,8 @@ def test_a_cache_in_eval_is_reported_after_weights_were_loaded():
 def test_a_slow_layer_is_left_out_before_anything_else_is_computed_on_large_events(monkeypatch):
     monkeypatch.setattr("harness.checking.large_checks.SLOWEST_PASS", 0.0)
     monkeypatch.setattr("harness.checking.large_checks._conditioned", None)
-    [found] = run_check("large-events", LayerCase(Sound, (2, 3, 4)))
-    assert isinstance(found, Unanswered) and "a forward pass of 16 events takes" in found
+    [message] = run_check("large-events", LayerCase(Sound, (2, 3, 4)))
+    assert isinstance(message, Unanswered) and "a forward pass of 16 events takes" in message
 
 
 @pytest.mark.parametrize("layer", [Frozen, Reversed, Standardises])

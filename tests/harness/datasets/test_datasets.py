@@ -24,7 +24,7 @@ PUBLISHED = {
     "galaxy": (3, 64, 64),
     "mimic": (2, 1024),
 }
-OWN = ("npz", "images", "wfdb", "csv")  # which the options name
+NAMED_BY_OPTIONS = ("npz", "images", "wfdb", "csv")
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def test_importing_the_package_imports_neither_torch_nor_sklearn():
 
 
 def test_every_registered_name_is_found():
-    assert set(DATASETS) == {*INSTALLED, *PUBLISHED, *OWN, "torchvision"}
+    assert set(DATASETS) == {*INSTALLED, *PUBLISHED, *NAMED_BY_OPTIONS, "torchvision"}
     for name, dataset in DATASETS.items():
         assert type(find_dataset(name)) is dataset
         assert dataset.name == name
@@ -100,10 +100,10 @@ def test_the_stated_leak_of_writers_between_splits_of_digits_is_the_measured_one
 
     place = {image.astype(np.uint8).tobytes(): index for index, image in enumerate(load_digits().images)}
     train, test = (loaded["digits"].parts()[name] for name in ("train", "test"))
-    order, own = (np.array([place[image.tobytes()] for image in images]) for images in (train, test))
-    known, asked = (images.reshape(len(images), -1).astype(float) for images in (train, test))
-    nearest = (np.square(known).sum(1) - 2 * asked @ known.T).argmin(1)
-    close = np.abs(own[:, None] - order[None]) <= 130
+    order, places = (np.array([place[image.tobytes()] for image in images]) for images in (train, test))
+    seen, asked = (images.reshape(len(images), -1).astype(float) for images in (train, test))
+    nearest = (np.square(seen).sum(1) - 2 * asked @ seen.T).argmin(1)
+    close = np.abs(places[:, None] - order[None]) <= 130
     shares = close[np.arange(len(test)), nearest].mean(), close.mean()
     stated = "{:.0%} of test images have their nearest training image within 130 places of file order, chance {:.0%}"
     assert stated.format(*shares).replace("%", " %") in loaded["digits"].description
@@ -159,7 +159,7 @@ def test_published_datasets_have_a_shape_and_instructions(name, root, tmp_path):
         assert caught.value.exit_code == 3
 
 
-@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize("name", NAMED_BY_OPTIONS)
 def test_user_datasets_name_their_required_options(name):
     needed = [option for option, field in find_dataset(name).options_model.model_fields.items() if field.is_required()]
     faults = dict(find_dataset(name).option_errors({}))

@@ -74,12 +74,12 @@ def check_windows(splits, values):
 
     Test: the last 200. Validation: 200 samples, up to 50 before test. Train: up to 50 before validation.
     """
-    found = windows_of(splits)
-    np.testing.assert_array_equal(found["test"], values[:, 800 : 800 + 12 * 16])
+    windows = windows_of(splits)
+    np.testing.assert_array_equal(windows["test"], values[:, 800 : 800 + 12 * 16])
     # 50 of the 100 samples of segment 3 before test, of which 48 make 3 windows; the other 150 of segment 2: 9.
-    np.testing.assert_array_equal(found["validation"][:, : 9 * 16], values[:, 550 : 550 + 9 * 16])
-    np.testing.assert_array_equal(found["validation"][:, 9 * 16 :], values[:, 700 : 700 + 48])
-    np.testing.assert_array_equal(found["train"], values[:, : 31 * 16])
+    np.testing.assert_array_equal(windows["validation"][:, : 9 * 16], values[:, 550 : 550 + 9 * 16])
+    np.testing.assert_array_equal(windows["validation"][:, 9 * 16 :], values[:, 700 : 700 + 48])
+    np.testing.assert_array_equal(windows["train"], values[:, : 31 * 16])
     assert splits.steps == ((1 / 200, "NU"), (0.8, "mmHg"))
     assert [lattice.step for lattice in splits.lattices] == [1 / 200, 0.8]
     assert splits.description.startswith("MIMIC-III waveforms, record 3000393: PLETH and ABP at 125 Hz, 8.0 s")

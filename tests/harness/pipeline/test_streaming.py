@@ -112,12 +112,12 @@ def test_200_mb_are_trained_on_and_evaluated_in_a_fraction_of_the_memory(tmp_pat
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert not done.stderr, "not even a warning"
-    found = json.loads(done.stdout)
-    assert found["seen"] >= count and found["points"] == count
-    assert found["mapped"] > 150, "the file was read where it lies"
-    assert found["built"] < 20, "nothing is read before the first batch"
+    facts = json.loads(done.stdout)
+    assert facts["seen"] >= count and facts["points"] == count
+    assert facts["mapped"] > 150, "the file was read where it lies"
+    assert facts["built"] < 20, "nothing is read before the first batch"
     # Some minibatches in float64, and fragmentation; a copy of the data would take 200 more.
-    assert found["private"] < 130
+    assert facts["private"] < 130
 
 
 @pytest.mark.cuda

@@ -87,7 +87,7 @@ def assert_equal(first, second):
     assert weights.keys() == second_weights.keys()
     assert all(torch.equal(weights[name], second_weights[name]) for name in weights)
     curves, second_curves = (
-        {name: curve for name, curve in found.curves.items() if name != "seconds"} for found in (result, second_result)
+        {name: curve for name, curve in fit.curves.items() if name != "seconds"} for fit in (result, second_result)
     )
     assert curves == second_curves
     assert len(result.curves["seconds"]) == len(result.curves["step"])

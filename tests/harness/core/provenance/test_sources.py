@@ -109,13 +109,13 @@ def test_a_trial_depends_on_the_kernels_that_its_files_call(tmp_path, monkeypatc
     for name in ("fast", "slow"):
         (tmp_path / "csrc" / f"{name}.cpp").write_text(f'm.def("{name}() -> ()");')
     (tmp_path / "layers" / "fast.py").write_text("import torch\ntorch.ops.invertbench.fast()\n")
-    own = tmp_path / "layers" / "own.py"
-    own.write_text("import layers.fast\n")
+    layer = tmp_path / "layers" / "own.py"
+    layer.write_text("import layers.fast\n")
     monkeypatch.setattr("harness.core.provenance.sources.PROJECT", tmp_path)
-    assert set(Sources()._closure([own], "cpu")) == {"layers/own.py", "layers/fast.py", "csrc/fast.cpp"}
-    assert set(Sources()._closure([own], None)) == {"layers/own.py", "layers/fast.py"}, "no operator is run"
-    own.write_text("import torch\ngetattr(torch.ops.invertbench, chosen)()\n")
-    assert set(Sources()._closure([own], "cpu")) == {"layers/own.py", "csrc/fast.cpp", "csrc/slow.cpp"}
+    assert set(Sources()._closure([layer], "cpu")) == {"layers/own.py", "layers/fast.py", "csrc/fast.cpp"}
+    assert set(Sources()._closure([layer], None)) == {"layers/own.py", "layers/fast.py"}, "no operator is run"
+    layer.write_text("import torch\ngetattr(torch.ops.invertbench, chosen)()\n")
+    assert set(Sources()._closure([layer], "cpu")) == {"layers/own.py", "csrc/fast.cpp", "csrc/slow.cpp"}
 
 
 LAYERS, DATA, DEVICES = ("butterfly", "conv1x1", "emerging"), ("digits", "waveforms"), ("cpu", "cuda")
