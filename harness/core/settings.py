@@ -59,7 +59,7 @@ INCEPTION = "inception-v3-compat"
 LEAST_SAMPLES, MOST_SAMPLES = 10, 100_000
 
 Augmentation = Literal["none", "crop_flip", "dihedral_shift"]
-"""Augmentations of training images; `harness.pipeline.augmentation` defines each."""
+"""Augmentations of training images; `harness.pipeline.pipeline.augment` defines each."""
 
 
 def augmentation_margin(augmentation: Augmentation, shape: tuple[int, ...]) -> int:

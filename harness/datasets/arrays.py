@@ -30,7 +30,7 @@ from harness.datasets._store.store import Store, Writer
 from harness.datasets._values.encoding import Encoding, Survey, choose_encoding, identity
 from harness.datasets._values.lattice import MOST_LEVELS
 from harness.datasets._values.npz_stream import Npz, StoredArray, open_npz
-from harness.datasets._values.own_files import STEP, Step, file_splits
+from harness.datasets._values.user_files import STEP, Step, file_splits
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
 Layout = Callable[[np.ndarray], np.ndarray]

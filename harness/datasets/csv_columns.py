@@ -20,10 +20,9 @@ from harness.datasets._signals.windows import fill_windows
 from harness.datasets._store.selection import SEED, SHARES, SPLITS, Shares, seeded_order, share_out
 from harness.datasets._store.store import Store, Writer
 from harness.datasets._values.encoding import Survey, choose_encoding
-from harness.datasets._values.faults import Faults
 from harness.datasets._values.lattice import EXACT
-from harness.datasets._values.own_files import STEP, Step, file_splits
 from harness.datasets._values.text_tables import TextTable, open_table
+from harness.datasets._values.user_files import STEP, Faults, Step, file_splits
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
 MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "?", "-")  # texts of a missing cell

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from harness.pipeline.pipeline import Pipeline
-    from harness.pipeline.split_values import SplitValues
+    from harness.pipeline.pipeline import Pipeline, SplitValues
 
 QUERIES = 24  # samples, and as many held-out events
 CHUNK_ENTRIES = 2**22  # entries of training values at once: 32 MiB in float64

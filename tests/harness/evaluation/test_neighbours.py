@@ -12,8 +12,7 @@ from harness.core.settings import DataRef
 from harness.datasets.base import Splits
 from harness.evaluation.neighbours import QUERIES, embedding, nearest, neighbour_arrays, positions
 from harness.kinds.density.figures.neighbours import figures, pair_mosaic
-from harness.pipeline.pipeline import Pipeline
-from harness.pipeline.split_values import SplitValues
+from harness.pipeline.pipeline import Pipeline, SplitValues
 from harness.reporting.frame import Results
 
 

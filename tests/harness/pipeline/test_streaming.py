@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from harness.pipeline.split_values import SplitValues
+from harness.pipeline.pipeline import SplitValues
 
 ROOT = Path(__file__).resolve().parents[3]
 
