@@ -121,11 +121,8 @@ def audit_candidate(
 ) -> Audit:
     """Audit what depends on the settings of a candidate of a tuning: its linear layers, round trips and validation.
 
-    The rest of `audit` examines code that all candidates share, and examines it in the final trials.
-
-    Args:
-        flow, pipeline, make_layer, validation: as for `audit`.
-        evaluation: evaluation of the validation split.
+    The rest of `audit` examines code that all candidates share, in the final trials. The arguments are those of
+    `audit`, with an evaluation of the validation split.
     """
     result = Audit()
     audit_state(result, evaluation)
@@ -167,15 +164,7 @@ def _audit_linear_layers(
     seed: int,
     used: torch.dtype,
 ) -> dict[str, AuditedMap]:
-    """Check the linear layers at their inputs; return the map of each, as far as its gradient or matrix gives it.
-
-    Args:
-        result: gets the findings.
-        parts: (path, module, input) of every part of the flow, in float64.
-        probes: draws the probes of stochastic checks.
-        make_layer, seed: see `audit`.
-        used: the precision of the flow.
-    """
+    """Check the linear layers among `parts` (path, module, input) in float64; return the map of each, if it has one."""
     linear = {path: (module, value) for path, module, value in parts if isinstance(module, InvertibleLinear)}
     chosen = chosen_layers({path: module for path, (module, _) in linear.items()}, seed)
     exact = exact_layers({path: module for path, (module, _) in linear.items() if path in chosen}, seed)

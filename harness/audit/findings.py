@@ -20,15 +20,10 @@ VALIDATION_LIMIT = 1e-4  # nats per dimension, of a mean over a split: a tenth o
 
 @dataclass(frozen=True)
 class EventErrors:
-    """The errors of single events.
+    """The errors of single events."""
 
-    Attributes:
-        errors: one per checked event, float64 on the CPU; inf if a value is not finite or the map raises.
-        events: the index of each event in its split (for fresh z: in their batch), in the same order.
-    """
-
-    errors: Tensor
-    events: Tensor
+    errors: Tensor  # one per checked event, float64 on the CPU; inf if a value is not finite or the map raises
+    events: Tensor  # the index of each event in its split (for fresh z: in their batch), in the same order
 
     @property
     def worst(self) -> float:

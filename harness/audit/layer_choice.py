@@ -32,11 +32,7 @@ def chosen_layers(layers: Mapping[str, InvertibleLinear], seed: int) -> set[str]
     """Return the paths of the layers to audit: all within the work limit, else a sample.
 
     The sample always contains the first and the last of each kind at each event shape, then random others as far as
-    the limit allows.
-
-    Args:
-        layers: path -> layer, in the order of application.
-        seed: seed of the sample.
+    the limit allows. `layers` are in the order of application.
     """
     chosen = {path for paths in _by_kind(layers) for path in (paths[0], paths[-1])}
     work = sum(_work(layers[path]) for path in chosen)
@@ -51,12 +47,7 @@ def chosen_layers(layers: Mapping[str, InvertibleLinear], seed: int) -> set[str]
 
 
 def exact_layers(layers: Mapping[str, InvertibleLinear], seed: int) -> set[str]:
-    """Return the paths of the chosen layers whose matrix is formed.
-
-    Args:
-        layers: path -> layer, for the audited layers.
-        seed: decides which layer of each class and shape above D = 4096 is taken.
-    """
+    """Return the paths of the chosen layers whose matrix is formed: above D = 4096, one of each class and shape."""
     exact = {path for path, layer in layers.items() if layer.dim <= DENSE_LIMIT}
     large = {path: layer for path, layer in layers.items() if path not in exact}
     work = 0.0

@@ -58,11 +58,8 @@ def audit_training(
 ) -> None:
     """Compare a training step at the kept weights with float64, layer by layer and as a whole.
 
-    Args:
-        result: gets the faults; its condition number bounds the allowed errors.
-        flow: the trained flow.
-        reference: the same in float64, built anew if possible; changed.
-        pipeline, settings, seed: those of the training.
+    The condition number in `result` bounds the allowed errors. `reference` is the flow in float64, built anew if
+    possible; it is changed.
     """
     kept = {name: value.clone() for name, value in flow.state_dict().items()}
     devices = [pipeline.device] if pipeline.device.type == "cuda" else []

@@ -37,7 +37,7 @@ def global_settings(case: LayerCase) -> Iterator[str]:
             changes = settings.restore()
         yield from (f"{name} changes {change}; {HINT}" for change in changes)
         for library, first, second in zip(_GENERATORS, *states, strict=True):
-            if first == second:
+            if first == second:  # after a step that draws numbers, the state depends on the seed
                 yield f"{name} seeds the global generator of {library}, so that all later draws of the process repeat"
 
 
@@ -82,10 +82,7 @@ _GENERATORS = ("torch", "NumPy", "Python")
 
 
 def _states_after(step: Callable[[], object], seed: int) -> tuple[Any, ...]:
-    """Return the states of the global generators after a step that begins with `seed`; restore them.
-
-    A step that draws numbers ends in a state that depends on the seed, one that seeds a generator does not.
-    """
+    """Return the states of the global generators after a step that begins with `seed`; restore them."""
     numpy_state: Any = np.random.get_state()  # noqa: NPY002  the global one is meant
     python_state = random.getstate()
     with torch.random.fork_rng(devices=[]):

@@ -34,12 +34,7 @@ OFFSET_MARGIN = 16.0
 
 @dataclass(frozen=True)
 class LayerCase:
-    """One layer class with its options on one event shape, in one dtype, on one device, in training or in eval().
-
-    Attributes:
-        batches: sizes in which the layer will be used, which the rules on batches try as well.
-        initialised: whether `initialise` is called after construction.
-    """
+    """One layer class with its options on one event shape, in one dtype, on one device, in training or in eval()."""
 
     cls: type[InvertibleLinear]
     shape: tuple[int, ...]
@@ -47,8 +42,8 @@ class LayerCase:
     options: Mapping[str, Any] = field(default_factory=dict)
     device: str = "cpu"
     training: bool = True
-    batches: tuple[int, ...] = ()
-    initialised: bool = True
+    batches: tuple[int, ...] = ()  # sizes in which the layer will be used, which the rules on batches try as well
+    initialised: bool = True  # `initialise` is called after construction
 
     def __str__(self) -> str:
         mode = "" if self.training else ", in eval()"

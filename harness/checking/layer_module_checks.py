@@ -273,10 +273,7 @@ def registered(case: LayerCase) -> Iterator[str]:
 
 
 class _Inputs(TorchDispatchMode):
-    """Collect in `strangers`, by storage, the tensors that operators receive and none of them has made.
-
-    Tensors of the `expected` storages are left out.
-    """
+    """Collect in `strangers` the tensors, by storage, that no operator has made and that are not `expected`."""
 
     def __init__(self, expected: Iterable[int]) -> None:
         super().__init__()

@@ -111,22 +111,14 @@ def record_readers(run: Path) -> dict[str, Reader]:
 
 @dataclass(frozen=True)
 class StoredRecords:
-    """The records of a run.
+    """The records of a run."""
 
-    Attributes:
-        records: by trial id; those of the given trials first, in their order.
-        damaged: trial id -> why its record cannot be read, with the file's path below the run.
-    """
-
-    records: Mapping[str, Record]
-    damaged: Mapping[str, str]
+    records: Mapping[str, Record]  # by trial id; those of the planned trials first, in their order
+    damaged: Mapping[str, str]  # trial id -> why its record cannot be read, with the file's path below the run
 
 
 def read_records(run: Path, trials: Iterable[Trial], others: bool = False) -> StoredRecords:
-    """Return the records of these trials, as far as a run's folder or archive holds them.
-
-    Args:
-        others: return all other records as well.
+    """Return the records of these trials, and perhaps all others, as far as a run's folder or archive holds them.
 
     Raises:
         OtherSchema: another version wrote the records.

@@ -33,13 +33,7 @@ def _change(name: str, before: Any, now: Any) -> Changes:
 
 
 class _Setting(NamedTuple):
-    """One setting, or several that are read and written together.
-
-    Attributes:
-        name: in messages.
-        read, write: functions that return the value and set it.
-        changes: (name, value before, value now) -> what differs.
-    """
+    """One setting, or several that are read and written together; `changes` compares (name, value before, now)."""
 
     name: str
     read: Callable[[], Any]
@@ -211,13 +205,10 @@ def _hooks(owner: Any, name: str) -> _Setting:
     return _Setting(f"{owner.__name__}.{name}", read, write)
 
 
-_TORCH = Path(torch.__file__).parent
-
-
 def _is_of_torch(function: Any) -> bool:
     """Return whether a function is written in Python in torch itself, some modules of which replace others."""
     code = getattr(function, "__code__", None)
-    return code is not None and Path(code.co_filename).is_relative_to(_TORCH)
+    return code is not None and Path(code.co_filename).is_relative_to(Path(torch.__file__).parent)
 
 
 def _functions(owner: Any, label: str = "") -> _Setting:

@@ -46,11 +46,7 @@ def _nor(obj: Any) -> str:
 
 @contextlib.contextmanager
 def kept_default_dtype(dtype: torch.dtype | None = None) -> Iterator[None]:
-    """Restore torch's default dtype afterwards, which third-party code may set in its file.
-
-    Args:
-        dtype: the default inside; None: unchanged.
-    """
+    """Restore torch's default dtype afterwards, which third-party code may set; inside it is `dtype`, if not None."""
     before = torch.get_default_dtype()
     if dtype is not None:
         torch.set_default_dtype(dtype)

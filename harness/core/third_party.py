@@ -246,10 +246,8 @@ def same_folder() -> Iterator[None]:
 def third_party_errors(said: str, action: str, path: Path | None) -> Iterator[None]:
     """Turn any exception of third-party code, other than a UserError, into a UserError with its location.
 
-    Args:
-        said: the start of the message.
-        action: what failed, such as "the import".
-        path: file of the code, in which the location is looked for; None: the deepest file.
+    The message begins with `said` and the failed `action`, such as "the import". The location is that in the file
+    `path`, or in the deepest file.
     """
     try:
         with same_folder():

@@ -175,9 +175,7 @@ def _build(path: Path, chosen: CsvOptions, writer: Writer) -> None:
 
 
 def _read(table: TextTable, chosen: CsvOptions) -> np.ndarray:
-    """Return the chosen columns (rows, columns), float64, or int64 where all values are whole.
-
-    A missing cell is NaN under `missing: drop`.
+    """Return the chosen columns (rows, columns): int64 if all are whole, else float64 with NaN for a dropped cell.
 
     Raises:
         DataError: with all lines of another length, and all cells that are no finite numbers.

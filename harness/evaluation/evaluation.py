@@ -32,17 +32,11 @@ def generator(device: torch.device, seed: int, purpose: str) -> torch.Generator:
 
 @dataclass(frozen=True)
 class Parts:
-    """The contributions to a likelihood: three terms that sum to nats_per_dim, each a mean over examples and draws.
+    """The contributions to a likelihood: three terms that sum to nats_per_dim, each a mean over examples and draws."""
 
-    Attributes:
-        prior: -log N(z; 0, I) / D.
-        log_det: -log|det dz/dx| / D, of the flow.
-        preprocessing: -log|det dx/dv| / D + mean_d log s_d (see `Pipeline`), so 0 under the linear scaling.
-    """
-
-    prior: float
-    log_det: float
-    preprocessing: float
+    prior: float  # -log N(z; 0, I) / D
+    log_det: float  # -log|det dz/dx| / D, of the flow
+    preprocessing: float  # -log|det dx/dv| / D + mean_d log s_d (see `Pipeline`), so 0 under the linear scaling
 
 
 @dataclass(frozen=True)

@@ -54,15 +54,10 @@ SEED = 0  # draws the real images and KID's subsets, equally for every trial
 
 @dataclass(frozen=True)
 class Fidelity:
-    """Fidelity of samples, for a trial's record.
-
-    Attributes:
-        row: every one of MEASURES, `samples` (their number) and `extractor`; None without a value.
-        notes: "fidelity": the comparison, or why there is none; "fidelity_lost": samples that are not finite.
-    """
+    """Fidelity of samples, for a trial's record: a row without a measure has None there."""
 
     row: dict[str, Any] = field(default_factory=lambda: dict.fromkeys((*MEASURES, "samples", "extractor")))
-    notes: dict[str, str] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)  # "fidelity": what was compared, or why nothing was
 
 
 class Unavailable(Exception):

@@ -23,11 +23,9 @@ LOOKED_AT_ENTRIES = 2**28  # entries of the training split in all: 87,381 images
 
 
 def neighbour_arrays(pipeline: Pipeline, data: np.ndarray, samples: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the neighbours of the first samples, and of as many held-out events, as arrays to store with the samples.
+    """Return the training neighbours of the first samples, and of as many held-out events, as arrays to store.
 
-    Args:
-        pipeline: provides the training split.
-        data, samples: (N, *shape) in the units of the data, as many of each.
+    `data` and `samples` are (N, *shape) in the units of the data, as many of each.
 
     Returns:
         For x in "data" and "samples": `x_neighbours` (Q, *shape), `x_neighbour_index` (Q,) in the training split and

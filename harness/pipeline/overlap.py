@@ -32,17 +32,11 @@ _BASE = 0x9E3779B97F4A7C15  # odd, so that it has an inverse modulo 2^64
 
 @dataclass(frozen=True)
 class Overlap:
-    """The events of a held-out split that another split has as well.
+    """The numbers of events of a held-out split that another split has as well."""
 
-    Attributes:
-        equal: number of events that equal one of the other split.
-        sharing: number of windows that are not equal to one, and overlap one.
-        total: number of events of the held-out split.
-    """
-
-    equal: int
-    sharing: int
-    total: int
+    equal: int  # events that equal one of the other split
+    sharing: int  # windows that are not equal to one, and overlap one
+    total: int  # all events of the held-out split
 
     @property
     def share(self) -> float:
@@ -112,10 +106,7 @@ class _Blocks:
         return min(candidates, key=lambda each: each[0])[1:]
 
     def _information_of(self, events: np.ndarray) -> np.ndarray:
-        """Return -log2 of the probability of each sample given those before it, (N, L): that of the richest channel.
-
-        Channels may depend on each other, so that their sum could be too much.
-        """
+        """Return -log2 of the probability of each sample given those before it, (N, L): that of the richest channel."""
         most = np.zeros((len(events), events.shape[2]))
         differences = _differences(events, self._order)
         for channel, (values, bits) in enumerate(zip(self._values, self._bits, strict=True)):

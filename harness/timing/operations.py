@@ -88,16 +88,10 @@ class Rewriting:
 
 @dataclass(frozen=True)
 class Prepared(Case):
-    """An operation of a layer, whose `call` returns its results.
-
-    Attributes:
-        layer: the layer.
-        events: the input, (N, *shape), or (0, *shape) for an operation without one.
-        operation: its name.
-    """
+    """An operation of a layer, whose `call` returns its results."""
 
     layer: InvertibleLinear
-    events: Tensor
+    events: Tensor  # the input, (N, *shape), or (0, *shape) for an operation without one
     operation: Operation
 
 

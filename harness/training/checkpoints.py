@@ -41,13 +41,7 @@ class Stateful(Protocol):
 
 
 class Checkpoints:
-    """The checkpoints of one running trial.
-
-    Args:
-        trial: the trial.
-        steps: number of steps of its training.
-        run_options: their folder, interval, and the treatment of checkpoints of changed source.
-        sources: digests of the current source.
+    """The checkpoints of one running trial, whose training has `steps` steps.
 
     Attributes:
         chosen: the choice of the trial's tuning, as text; a checkpoint of another choice is skipped.

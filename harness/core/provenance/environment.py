@@ -19,11 +19,7 @@ NOT_ASKED = "no layer asked for a kernel"
 
 
 def environment(device: str) -> dict[str, Any]:
-    """Return versions, hardware and numerical flags of this process, as plain JSON values.
-
-    Args:
-        device: "cpu" or "cuda"; the GPU is described only if it was used.
-    """
+    """Return versions, hardware (of the GPU on "cuda" alone) and numerical flags of this process, as JSON values."""
     import torch  # imported here, because the supervisor uses the rest of this module without torch
 
     facts: dict[str, Any] = {

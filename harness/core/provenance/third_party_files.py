@@ -24,19 +24,12 @@ RECORDED = ("torch", "numpy")
 
 
 class SourceFile(NamedTuple):
-    """A file of third-party code, and what its imports are relative to.
-
-    Attributes:
-        path: the file.
-        name: its name in records, relative to the folder in which it was looked for.
-        package: the package that it belongs to; empty for a file of no package.
-        beside: the folder whose modules it may import by their names alone; None for a module on sys.path.
-    """
+    """A file of third-party code, and what its imports are relative to."""
 
     path: Path
-    name: str
-    package: str = ""
-    beside: Path | None = None
+    name: str  # in records, relative to the folder in which it was looked for
+    package: str = ""  # that it belongs to; empty for a file of no package
+    beside: Path | None = None  # the folder whose modules it may import by name alone; None for a module on sys.path
 
 
 @dataclass
@@ -48,12 +41,7 @@ class Followed:
 
 
 def follow(place: str, path: Path | None) -> Followed:
-    """Return the files and the packages that importing third-party code may import.
-
-    Args:
-        place: FILE.py, or package.module.
-        path: the resolved path of FILE.py; None for a module.
-    """
+    """Return the files and packages that importing FILE.py, at the resolved `path`, or package.module may import."""
     code = Followed()
     if path is not None:
         waiting = [SourceFile(path, path.name, "", path.parent)]

@@ -137,10 +137,7 @@ def _kept(stretch: Stretch, begins: np.ndarray, options: RecordingOptions, dropp
 
 
 def _filtered(stretch: Stretch, rate: float, options: RecordingOptions) -> np.ndarray:
-    """Return the values of a stretch of one split: unchanged, or dequantised and then filtered.
-
-    Each split is filtered separately, so that test data do not affect training data.
-    """
+    """Return the values of a stretch of one split alone: unchanged, or dequantised and then filtered."""
     if options.band_pass is None:
         return stretch.values
     values = spread_over_cells(stretch.values, options.seed, stretch.start)

@@ -14,13 +14,12 @@ import numpy as np
 
 from harness.datasets._signals.wfdb_records import Stretch
 
-Split = dict[str, tuple[Stretch, ...]]
-"""Stretches by split: "train", "validation", "test"."""
-
 _AT_ONCE = 4096  # windows that are copied together
 
 
-def split_in_time(stretches: Sequence[Stretch], validation: float, test: float, gap: int) -> Split:
+def split_in_time(
+    stretches: Sequence[Stretch], validation: float, test: float, gap: int
+) -> dict[str, tuple[Stretch, ...]]:
     """Split into test (the last samples), validation (those before) and train (the rest).
 
     Args:

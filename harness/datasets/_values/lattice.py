@@ -73,11 +73,10 @@ def find_lattice(points: np.ndarray, dtype: np.dtype, count: int, most: float = 
         points: the distinct values, ascending, at least one, finite.
         dtype: the type that they are stored in.
         count: how many values there are, repeated ones counted.
-        most: points of the lattice.
+        most: points of the lattice from the first value to the last.
 
     Returns:
-        A lattice of at most `most` points from the first value to the last; None if there is none, if all values
-        are equal, or if they are too few to show one.
+        None if there is no such lattice, if all values are equal, or if they are too few to show one.
     """
     points = points.astype(np.float64)
     if len(points) < FEWEST and count < 2 * len(points):
@@ -120,11 +119,7 @@ def _merged(points: np.ndarray, tolerance: float) -> np.ndarray | None:
 
 
 def _common_divisor(gaps: np.ndarray, error: float) -> tuple[float, float] | None:
-    """Return the largest step of which all gaps are multiples within their errors, and its error, or None.
-
-    Euclid's algorithm with an error bound for every remainder: a remainder that may be zero is taken for zero. The
-    gaps are above 0 and each may be wrong by `error`.
-    """
+    """Return the largest step of which all gaps (> 0, +- error) are multiples, and its error, by Euclid's algorithm."""
     rest, errors = gaps, np.full(len(gaps), error)
     while True:
         least = rest.argmin()
@@ -134,7 +129,7 @@ def _common_divisor(gaps: np.ndarray, error: float) -> tuple[float, float] | Non
         multiples = np.rint(rest / step)
         errors = errors + multiples * uncertain
         rest = np.abs(rest - multiples * step)
-        left = rest > errors
+        left = rest > errors  # a remainder that may be zero is taken for zero
         if not left.any():
             return step, uncertain
         rest, errors = np.append(rest[left], step), np.append(errors[left], uncertain)

@@ -49,25 +49,15 @@ _OTHERS = {b"\x28\xb5\x2f\xfd": "compressed by zstd", b"PAR1": "a Parquet file",
 
 @dataclass(frozen=True)
 class TextTable:
-    """A text file of numbers.
+    """A text file of numbers."""
 
-    Attributes:
-        name: of the data set and the file, for messages.
-        path: the file.
-        encoding: Python's name of it.
-        separator: between cells.
-        skipped: lines before the first row of numbers.
-        line: number of the line with the names; of a file without a header, that of the first row.
-        names: the cells of that line.
-    """
-
-    name: str
+    name: str  # of the data set and the file, for messages
     path: Path
     encoding: str
     separator: str
-    skipped: int
-    line: int
-    names: tuple[str, ...]
+    skipped: int  # lines before the first row of numbers
+    line: int  # number of the line with the names; of a file without a header, that of the first row
+    names: tuple[str, ...]  # the cells of that line
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[TextIO]:
