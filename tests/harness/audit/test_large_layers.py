@@ -35,13 +35,9 @@ def test_a_wrong_log_det_is_found_at_the_true_shape_of_a_large_layer(
     monkeypatch.setattr(harness.audit.layer_choice, "LARGE_WORK_LIMIT", work)
     monkeypatch.setattr("harness.audit.audit.SAMPLES", 2)
     data = make_data((2, 24, 24), test_events=2)
-
-    def build(layer, shape):
-        return type(layer)(shape)
-
     for cls, verdict in ((Conv1x1, "passed"), (HalvedWhenLarge, "failed")):
         flow = make_flow(data, cls, levels=1)
-        result = audited(flow, data, build)
+        result = audited(flow, data, lambda layer, shape: type(layer)(shape))
         assert result.verdict == verdict, result.reasons
         assert how in result.large_layers["level0/step0/layer"]
         assert (result.smallest_fault is None) == bool(work)

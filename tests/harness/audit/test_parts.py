@@ -66,16 +66,8 @@ def recast(cls):
             output(AffineCoupling, lambda self, x, y, log_det: (y, log_det.index_fill(0, torch.tensor(1), math.nan))),
             "coupling: log-det is nan",
         ),
-        (
-            "coupling",
-            output(AffineCoupling, touch_kept),
-            "coupling: the moved entries do not move one by one",
-        ),
-        (
-            "coupling",
-            output(AffineCoupling, mix_moved),
-            "coupling: the moved entries do not move one by one",
-        ),
+        ("coupling", output(AffineCoupling, touch_kept), "coupling: the moved entries do not move one by one"),
+        ("coupling", output(AffineCoupling, mix_moved), "coupling: the moved entries do not move one by one"),
         ("actnorm", output(ActNorm, lambda self, x, y, log_det: (y, self.log_scale.sum())), "actnorm: log-det is"),
     ],
 )

@@ -270,10 +270,7 @@ FAULTS = [
     (
         "unchanged-state",
         variant(
-            forward=lambda self, x: (
-                x.mul_(self.scale()).add_(self.offset()),
-                self.positions * self.log_scale[0].sum(),
-            )
+            forward=lambda self, x: (x.mul_(self.scale()).add_(self.offset()), self.positions * self.log_scale[0].sum())
         ),
         "overwrites its input",
     ),
@@ -322,11 +319,7 @@ FAULTS = [
         ),
         "requires a gradient and is not among the module's parameters",
     ),
-    (
-        "wrong-input",
-        variant(check_event=lambda self, x: None),
-        "is accepted: leave check_event to the base class",
-    ),
+    ("wrong-input", variant(check_event=lambda self, x: None), "is accepted: leave check_event to the base class"),
     ("wrong-input", variant(check_event=check_without_names), "names no shape: bad input"),
     (
         "global-settings",

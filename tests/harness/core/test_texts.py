@@ -15,12 +15,7 @@ from harness.kinds.parameters.trial import ParametersTrial
 from harness.reporting.frame import csv_bytes, load
 
 TRIAL = ParametersTrial(
-    suite="s",
-    profile="quick",
-    label="d",
-    shape=(2, 4),
-    layer=LayerRef(row="one", layer="conv1x1"),
-    flow=FlowSettings(),
+    suite="s", profile="quick", label="d", shape=(2, 4), layer=LayerRef(row="one", layer="conv1x1"), flow=FlowSettings()
 )
 HOSTILE = "\x1b[31mred\x1b]0;title\x07 \r\x00 \u202e a\ud800b"
 SHOWN = "\\x1b[31mred\\x1b]0;title\\x07 \\r\\x00 \\u202e a\\ud800b"

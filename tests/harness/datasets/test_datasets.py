@@ -12,11 +12,7 @@ from harness.datasets import DATASETS, Splits, Store, find_dataset
 from harness.datasets.patches import HEIGHT, WIDTH, PatchOptions, cut_patches
 
 STORE = Store(root=None, cache=Path("no-cache"), offline=True)  # nothing installed needs either
-INSTALLED = {
-    "digits": {},
-    "patches": {"train": 300},
-    "waveforms": {"windows": 40, "patients": 2, "length": 64},
-}
+INSTALLED = {"digits": {}, "patches": {"train": 300}, "waveforms": {"windows": 40, "patients": 2, "length": 64}}
 PUBLISHED = {
     "mnist": (1, 28, 28),
     "cifar10": (3, 32, 32),
@@ -178,12 +174,7 @@ def test_user_datasets_name_their_required_options(name):
             r"waveforms: length = 0 should be greater than or equal to 16; it is .*125 Hz",
         ),
         ("waveforms", {"length": "256"}, "length", r"length = '256' should be a valid integer"),
-        (
-            "waveforms",
-            {"lenght": 256},
-            "lenght",
-            r"no option 'lenght'; did you mean length\?",
-        ),
+        ("waveforms", {"lenght": 256}, "lenght", r"no option 'lenght'; did you mean length\?"),
         ("waveforms", {"seed": True}, "seed", r"seed = True should be a valid integer"),
         ("patches", {"test": 105}, "test", r"test = 105 should be less than or equal to 104; it is .*tile"),
         ("digits", {"size": 8}, "size", r"digits: no option 'size'; there are none"),

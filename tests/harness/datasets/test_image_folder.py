@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from harness.core.errors import DataError, DataMissing, UserError
-from harness.datasets import Store, find_dataset
+from harness.datasets import find_dataset
 from harness.datasets._images.image_files import find_images, read_image, stamp
 
 FOLDER = find_dataset("images")
@@ -29,11 +29,11 @@ def save(path: Path, pixels: np.ndarray, mode: str | None = None, **options) -> 
 
 
 @pytest.fixture
-def store(tmp_path):
+def store(store):
     """Return a store whose data root has 30 images of 8 x 6 in the folder `mine`."""
     for number, pixels in enumerate(PIXELS):
-        save(tmp_path / "root" / "mine" / f"{number:03}.png", pixels)
-    return Store(tmp_path / "root", tmp_path / "cache", offline=True)
+        save(store.root / "mine" / f"{number:03}.png", pixels)
+    return store
 
 
 def prepared(store) -> list[Path]:

@@ -65,16 +65,12 @@ def address(server):
     return f"http://127.0.0.1:{server.server_address[1]}/mimic3wdb/1.0/"
 
 
-def windows_of(splits):
-    return {name: part.swapaxes(0, 1).reshape(2, -1) for name, part in splits.parts().items()}
-
-
 def check_windows(splits, values):
     """Segment 2 lies at 300..999 of the recording, segment 3, of 300 valid samples, at 1500..1799.
 
     Test: the last 200. Validation: 200 samples, up to 50 before test. Train: up to 50 before validation.
     """
-    windows = windows_of(splits)
+    windows = {name: part.swapaxes(0, 1).reshape(2, -1) for name, part in splits.parts().items()}
     np.testing.assert_array_equal(windows["test"], values[:, 800 : 800 + 12 * 16])
     # 50 of the 100 samples of segment 3 before test, of which 48 make 3 windows; the other 150 of segment 2: 9.
     np.testing.assert_array_equal(windows["validation"][:, : 9 * 16], values[:, 550 : 550 + 9 * 16])

@@ -26,13 +26,7 @@ def mapped(tmp_path):
 
 @pytest.mark.parametrize(
     "view",
-    [
-        lambda a: a,
-        lambda a: a[10:40],
-        lambda a: a[::-2],
-        lambda a: a.transpose(0, 2, 3, 1),
-        lambda a: a.astype(">i2"),
-    ],
+    [lambda a: a, lambda a: a[10:40], lambda a: a[::-2], lambda a: a.transpose(0, 2, 3, 1), lambda a: a.astype(">i2")],
 )
 def test_batches_follow_the_requested_order(mapped, view):
     values, file = view(mapped[0]), view(mapped[1])

@@ -160,7 +160,7 @@ def test_resumed_training_keeps_the_state_of_a_callback(digits, tmp_path):
 
 
 def test_resumed_training_restores_the_global_generator(digits, tmp_path):
-    """Layers that draw in forward use torch's own generator."""
+    """Layers that draw in forward use it."""
     trial = make_trial()
 
     def drawn(at):
@@ -211,10 +211,7 @@ def resealed(path, state):
 
 DAMAGE = {
     "a flipped bit": (flip, SPOILT),
-    "a torn end": (
-        lambda path: os.truncate(path, path.stat().st_size // 2),
-        SPOILT,
-    ),
+    "a torn end": (lambda path: os.truncate(path, path.stat().st_size // 2), SPOILT),
     "nothing": (lambda path: os.truncate(path, 0), "it has no header"),
     "rubbish": (lambda path: path.write_bytes(b"\x80\x04\x95" * 100), "it has no header"),
     "another format": (

@@ -170,13 +170,11 @@ def test_validation_noise_is_the_same_each_time():
     assert not torch.equal(held_out[0], data.raw("validation"))
 
 
-def over_fitting():
-    """Return so few training examples that all but the first steps make validation worse."""
-    return pipeline(count=6)
+OVER_FITTING = 6  # so few examples that all but the first steps make validation worse
 
 
 def test_the_best_validation_weights_are_kept():
-    data, flow = over_fitting(), Toy()
+    data, flow = pipeline(OVER_FITTING), Toy()
     settings = TrainingSettings(steps=300, batch_size=16, learning_rate=2e-2, evaluate_every=10)
     result = fit(flow, data, settings, 0, quiet)
     validation = result.curves["validation"]
@@ -188,7 +186,7 @@ def test_the_best_validation_weights_are_kept():
 
 def test_patience_stops_after_the_given_number_of_evaluations_without_improvement():
     settings = TrainingSettings(steps=300, batch_size=16, learning_rate=2e-2, evaluate_every=10, patience=3)
-    result = fit(Toy(), over_fitting(), settings, 0, quiet)
+    result = fit(Toy(), pipeline(OVER_FITTING), settings, 0, quiet)
     validation = result.curves["validation"]
     best = validation.index(min(validation))
     assert result.stopped_early and len(validation) == best + 1 + 3

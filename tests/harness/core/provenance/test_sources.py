@@ -144,9 +144,12 @@ def test_a_changed_kernel_makes_dependent_trials_stale(tmp_path, monkeypatch):
         shutil.copytree(PROJECT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     starts = {case: _starts(density(case[0], case[1])) for case in cases()}
     monkeypatch.setattr("harness.core.provenance.sources.PROJECT", tmp_path)
-    monkeypatch.setattr(
-        "harness.core.provenance.sources._starts", lambda trial: copied(starts[case_of(trial)], tmp_path)
-    )
+
+    def copied_starts(trial):
+        files = starts[trial.layer.layer, trial.data.name, trial.device]
+        return [tmp_path / file.relative_to(PROJECT) for file in files]
+
+    monkeypatch.setattr("harness.core.provenance.sources._starts", copied_starts)
 
     def digests():
         sources = Sources()
@@ -159,14 +162,6 @@ def test_a_changed_kernel_makes_dependent_trials_stale(tmp_path, monkeypatch):
         now = digests()
         assert {case for case in cases() if changes(before[case], now[case])} == stale, path
         (tmp_path / path).write_text(text)
-
-
-def copied(files, folder):
-    return [folder / file.relative_to(PROJECT) for file in files]
-
-
-def case_of(trial):
-    return trial.layer.layer, trial.data.name, trial.device
 
 
 def test_every_kernel_source_belongs_to_an_operator():
