@@ -71,9 +71,8 @@ def audit(
     """Audit a flow on the split that it was evaluated on, without changing the flow.
 
     Args:
-        flow: the flow with the evaluated weights.
-        pipeline: the pipeline of its training and evaluation.
-        evaluation: evaluation of the flow; its seed also draws the noise, probes and choice of layers.
+        flow, pipeline: those of the evaluation.
+        evaluation: its seed also draws the noise, probes and choice of layers.
         make_layer: (layer, shape) -> a new layer of the same kind and options on another shape, used to audit layers
             too large for a dense matrix on a smaller event; without it they are not audited.
         reload: function that rebuilds the flow and loads the saved weights; None: skip that check.

@@ -38,8 +38,6 @@ def compare_estimates(
         draw: (x, generator) -> y and estimates of log|det| that are independent between events.
         function: x -> y.
         x: samples, (N, C, H, W), float64; their spatial axes are cropped until they have at most `largest` entries.
-        largest: number of entries up to which the whole Jacobian is formed.
-        generator: draws the estimates.
 
     Returns:
         The largest difference over the samples, and the largest difference that four standard errors allow.

@@ -58,13 +58,10 @@ class Events:
             self.inputs[places[wanted].to(x.device)] = x[wanted.to(x.device)]
             start += len(x)
 
-    def compare_batches(self, flow: Flow) -> EventErrors:
-        """Compare log p(x), as evaluated, with that in batches of 8 in random order, in nats per dimension."""
-        return _examine(lambda x, events: self._difference(flow, x, events), self._batches(SMALL_BATCH))
-
-    def compare_flow(self, flow: Flow) -> EventErrors:
-        """Compare log p(x), as evaluated, with that under another flow in the same batches, in nats per dimension."""
-        return _examine(lambda x, events: self._difference(flow, x, events), self.evaluated())
+    def compare_batches(self, flow: Flow, batches: Iterator[tuple[Tensor, Tensor]] | None = None) -> EventErrors:
+        """Compare log p(x), as evaluated, with that in other batches (of 8 in random order), in nats per dimension."""
+        batches = self._batches(SMALL_BATCH) if batches is None else batches
+        return _examine(lambda x, events: self._difference(flow, x, events), batches)
 
     def round_trips(self, flow: Flow) -> EventErrors:
         """Compare x with inverse(forward(x)): the largest |difference| / max(1, |x|) of each event."""
@@ -157,7 +154,7 @@ def audit_batches(result: Audit, flow: Flow, events: Events) -> None:
 
 def audit_reload(result: Audit, flow: Flow, events: Events) -> None:
     """Check that the saved weights contain everything that the likelihood depends on."""
-    errors = events.compare_flow(flow)
+    errors = events.compare_batches(flow, events.evaluated())
     result.reload_error = errors.worst
     if errors.beyond(PRECISION_LIMIT):
         result.reasons.append(

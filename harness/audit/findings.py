@@ -130,10 +130,8 @@ class Audit:
         return {name: finite(value) if isinstance(value, float) else value for name, value in content.items()}
 
     def worst(self, check: str, errors: EventErrors, limit: float) -> int:
-        """Enter the largest error of an event, the event, and how many exceed the limit; return that number.
-
-        Args:
-            check: names the fields: `<check>_error`, `<check>_worst` and `<check>_failures`.
+        """Enter `<check>_error`, the largest of an event, `<check>_worst`, the event, and `<check>_failures` beyond the
+        limit; return these.
         """
         failures = errors.beyond(limit)
         for name, value in (("error", errors.worst), ("worst", errors.worst_event), ("failures", failures)):

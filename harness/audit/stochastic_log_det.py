@@ -55,10 +55,7 @@ class LogDetEstimate:
 def stochastic_log_det(layer: InvertibleLinear, generator: torch.Generator, probes: int = PROBES) -> LogDetEstimate:
     """Estimate log|det W| of a layer with float64 weights, on its event shape.
 
-    Args:
-        layer: any layer whose forward is differentiable by its input.
-        generator: draws the probes, on the CPU.
-        probes: number of probes, one batch.
+    Forward must be differentiable by its input. The generator, on the CPU, draws the probes, which are one batch.
 
     Raises:
         NotDifferentiable: the backward pass by the input fails, or is not the transpose of the forward pass.

@@ -179,11 +179,7 @@ def derivative_faults(layer: nn.Module, x: Tensor, weights: Tensor) -> Iterator[
 
     A gradient that is wrong in every precision and batch is wrong in `reference_step` as well. Both parts are compared
     along random directions of the events and the parameters; an error as large as the gradient escapes a hundredth of
-    it in both with a probability of 6e-5.
-
-    Args:
-        layer: in float64.
-        x, weights: events and weights of y, as for `reference_step`.
+    it in both with a probability of 6e-5. The arguments are those of `reference_step`.
     """
     step = reference_step(layer, x, weights, len(x))
     values = {name: value.detach().clone() for name, value in layer.named_parameters()}

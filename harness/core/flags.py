@@ -42,16 +42,13 @@ def full_float32() -> None:
 
 
 def keep_freed_memory(limit: int | None = None) -> bool:
-    """Let the C allocator keep freed memory for the next step; return whether it is glibc's and does.
+    """Let the C allocator keep freed memory for the next step; return whether the allocator supports it.
 
     glibc returns large blocks to the system and faults every page in again, which slows large training steps
     (docs/performance/throughput.md) and makes the time of a call depend on earlier allocations of the process
-    (docs/performance/timing.md). The price is memory, up to twice the peak. A trial under a limit must not be ended
-    because of memory that it has freed: its largest blocks are returned at once, and free memory at the end of the heap
-    is returned beyond an eighth of the limit.
-
-    Args:
-        limit: bytes that the process may hold; None: no limit.
+    (docs/performance/timing.md). The price is memory, up to twice the peak. A trial under a limit, in bytes, must not
+    be ended because of memory that it has freed: its largest blocks are returned at once, and free memory at the end of
+    the heap is returned beyond an eighth of the limit.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is None:

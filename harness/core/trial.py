@@ -231,8 +231,7 @@ class Trial(Settings):
     def similar(cls, trial: Mapping[str, Any]) -> list[tuple[list[Any], float]]:
         """Return keys for grouping trials by expected duration, most specific first, each with its workload.
 
-        Args:
-            trial: settings of a trial of this kind, as `model_dump(mode="json")` gives them.
+        `trial` has the settings of one, as `model_dump(mode="json")` gives them.
         """
         varying = ("suite", "profile", "device", "threads", "layer")
         same = [value for name, value in trial.items() if name not in varying]
@@ -240,11 +239,7 @@ class Trial(Settings):
 
     @classmethod
     def accepts(cls, state: str, unsupported: bool) -> bool:
-        """Return whether a trial of this status, or "audit failed", counts as ok.
-
-        Args:
-            unsupported: whether the suite accepts trials of this status.
-        """
+        """Return whether this status, or "audit failed", counts as ok; `unsupported` does if the suite accepts it."""
         return state == "ok" or state in cls.losses or (state == "unsupported" and unsupported)
 
     def dependencies(self) -> Dependencies:

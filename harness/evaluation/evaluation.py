@@ -131,9 +131,8 @@ def evaluate(
     """Evaluate the likelihood of every example of a split, the last, smaller batch included.
 
     Args:
-        flow: the model, in `dtype`; it is put into eval().
-        pipeline: provides the split's raw values and maps them to the flow's input.
-        split: the split to read.
+        flow: in `dtype`; it is put into eval().
+        pipeline, split: the data.
         draws: independent dequantisation draws per example.
         batch: examples per pass.
         seed: seed of the dequantisation noise; equal seeds give equal noise, whatever the model.

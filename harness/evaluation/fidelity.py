@@ -70,11 +70,9 @@ def measure_fidelity(
     """Draw samples and compare them with real images, if requested.
 
     Args:
-        flow: the flow with the weights to evaluate.
-        pipeline: provides the real images, and converts samples back to data.
+        flow, pipeline: the flow to evaluate, and its data.
         asked: number of samples and extractor; None: do nothing.
-        seed: seed of the samples.
-        batch: samples drawn at once.
+        seed, batch: of the samples, and how many are drawn at once.
         root: the data root, which may contain Inception's weights.
 
     Returns:
@@ -206,11 +204,8 @@ def eight_bit(values: Tensor, levels: int) -> Tensor:
 def compare(generated: Tensor, real: Tensor, extractor: str, weights: Path | None, cuda: bool) -> dict[str, float]:
     """Return the measures of two equally large sets of images, uint8 (N, 3, H, W), by column name.
 
-    Args:
-        generated, real: in this order, on which precision and recall depend.
-        extractor: name of a network registered with torch-fidelity.
-        weights: file of Inception's weights; else None.
-        cuda: whether the network runs on the CUDA device.
+    Precision and recall depend on their order. `extractor` is a network registered with torch-fidelity, with the file
+    of its weights if it is Inception.
     """
     from torch_fidelity import calculate_metrics  # imports torchvision, which takes seconds
 

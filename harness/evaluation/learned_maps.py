@@ -18,9 +18,6 @@ SIDE = 128  # largest number of cells along a side of a stored matrix
 def learned_maps(flow: Flow) -> dict[str, np.ndarray]:
     """Return the matrix of the first layer under test with D <= 1024, and its factors if it has some; else nothing.
 
-    Args:
-        flow: the flow with the evaluated weights.
-
     Returns:
         Name of an array -> (m, m) in float16, m <= 128: "map <path>", then "map <path> 1: <name>" and so on for the
         factors in the order of application. In a reduced matrix, each cell holds the entry of the largest magnitude,

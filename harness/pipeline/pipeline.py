@@ -195,9 +195,7 @@ class Pipeline:
     def measures(self, log_prob: Tensor, log_det: Tensor) -> dict[Unit, Tensor]:
         """Return both measures of each sample, (N,) in float64.
 
-        Args:
-            log_prob: the flow's log-density of its input x in nats, (N,).
-            log_det: log-det of the preprocessing, as `prepare` returned it, (N,).
+        `log_prob` is the flow's log-density of its input in nats, `log_det` as `prepare` returned it, both (N,).
         """
         raw = log_prob.double() + log_det.double()
         return {"bits_per_dim": bits_per_dim(raw, self.dim), "nats_per_dim": self.log_step - raw / self.dim}

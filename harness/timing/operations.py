@@ -153,9 +153,7 @@ def prepare(
 def remembered(case: Prepared, fresh: InvertibleLinear) -> str | None:
     """Return how a result after a change of input and weights differs from that of a new layer with the same; or None.
 
-    Args:
-        case: an operation that was called before.
-        fresh: a layer constructed like `case.layer` and never called; it gets the weights of that.
+    The `case` was called before; the `fresh` layer was not, and gets the weights of the case's.
     """
     case.rewrite()
     like = case.events

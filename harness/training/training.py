@@ -165,7 +165,6 @@ def fit(
     Args:
         flow: built, on the pipeline's device; changed in place.
         pipeline: only its splits "train" and "validation" are read.
-        settings: see `TrainingSettings`.
         seed: determines the order of the examples and all noise.
         progress: callback for the completed fraction and a short text.
         checkpoints: checkpoints to resume from and to write; None: start from the beginning, and write none.

@@ -144,7 +144,8 @@ def _encoding(name: str, path: Path) -> str:
             if start.startswith(mark):
                 return encoding
         if b"\0" in start:
-            kind = "UTF-16 without a byte order mark" if _alternates(start) else "binary data, not text"
+            alternates = not any(start[::2]) or not any(start[1::2])  # as in UTF-16 of Latin letters
+            kind = "UTF-16 without a byte order mark" if alternates else "binary data, not text"
             raise DataError(f"{name}: is {kind}; write it as text in UTF-8, of numbers separated by commas")
         decoder = codecs.getincrementaldecoder("utf-8")()
         try:
@@ -171,12 +172,6 @@ def _refuse_bomb(name: str, path: Path) -> None:
             f"{name}: has more than {shown_bytes(most)} of text, {MEMORY_SHARE:.0%} of the available memory; write "
             "fewer rows or columns"
         )
-
-
-def _alternates(start: bytes) -> bool:
-    """Return whether every second byte is 0, as in UTF-16 of Latin letters."""
-    pairs = start[: len(start) // 2 * 2]
-    return not any(pairs[::2]) or not any(pairs[1::2])
 
 
 @contextlib.contextmanager
