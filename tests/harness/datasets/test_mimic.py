@@ -9,7 +9,7 @@ import pytest
 
 from harness.core.errors import DataMissing
 from harness.datasets import Store, find_dataset
-from harness.datasets.mimic import Mimic
+from harness.datasets.recordings import Mimic
 from harness.planning.settle import load_suite, settle
 
 MIMIC = find_dataset("mimic")
