@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from harness.checking.events import Begins, Done, Event, Found, Rules, Served, Severity, Tell, Wrong
-from harness.core.isolation.messages import visible
-from harness.core.texts import bounded
+from harness.core.texts import bounded, visible
 
 CONSTRUCTION = "construction"
 """The first rule: the layer is imported and built on every shape."""

@@ -30,7 +30,7 @@ def execute(args: argparse.Namespace) -> int:
     Data that are not there are a fault if `--data` names the folder that should have them, and else a remark: a suite
     is right on a machine without its data.
     """
-    from harness.checking.isolated import try_imports
+    from harness.checking.imports import try_imports
 
     suite = read_suite(args.suite)
     try_imports(suite.third_party)

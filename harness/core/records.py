@@ -38,7 +38,7 @@ AUDIT_FAILED = "audit failed"
 HINT = "run the suite again"
 LONGEST_REASON = 300  # characters of the reason why a record cannot be read
 ARRAYS = ".npz"
-MAP = "map "  # begins the names of arrays that show a trained layer (see harness.evaluation.learned_maps)
+MAP = "map "  # begins the names of arrays that show a trained layer (see harness.evaluation.stored_arrays)
 
 Status = Literal["ok", "error", "oom", "timeout", "diverged", "killed", "unsupported"]
 
@@ -64,7 +64,7 @@ class Record:
         environment: provenance (see harness.core.provenance.environment).
         notes: remarks for the reader, such as why a measure is missing.
         arrays: file name, beside the record, of an .npz with samples and trained layers (see
-            harness.evaluation.learned_maps), by `write_arrays`; None if there are none.
+            harness.evaluation.stored_arrays), by `write_arrays`; None if there are none.
         seconds: wall time of the whole trial.
         started: UTC time, ISO 8601.
     """

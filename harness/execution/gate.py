@@ -16,10 +16,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness.core.errors import UserError
-from harness.core.isolation.messages import shortened, visible
 from harness.core.records import Record, blank_record, write_record
 from harness.core.run_options import NOT_FULLY_CHECKED, PASSED, UNCHECKED, RunOptions, shown_seconds
 from harness.core.settings import LayerRef
+from harness.core.texts import shortened, visible
 from harness.core.trial import Trial
 from harness.execution.provenance import Provenance
 

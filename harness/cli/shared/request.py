@@ -49,7 +49,7 @@ def make_request(
         check: takes the data that trials read and the checksums of the folder's last plan, by `DataRef.arrays`; returns
             the checksums of those that it has looked at.
     """
-    from harness.checking.isolated import try_imports
+    from harness.checking.imports import try_imports
     from harness.planning.overrides import run_command
 
     given = [spec for name in args.layers for spec in third_party_specs("layer", name)]

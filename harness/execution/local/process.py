@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from harness.core.isolation.messages import BadMessage, Sender, shortened, visible
+from harness.core.isolation.messages import BadMessage, Sender
 from harness.core.isolation.process import Context
 from harness.core.isolation.process import start_server as start_any_server
 from harness.core.run_options import RunOptions
 from harness.core.settings import Progress
+from harness.core.texts import shortened, visible
 from harness.core.third_party import keep_folder
 from harness.core.trial import Trial, trial_class
 from harness.datasets import DATASETS

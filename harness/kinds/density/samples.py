@@ -13,8 +13,7 @@ from flows import Flow
 from harness.core.records import write_arrays
 from harness.core.texts import error_text
 from harness.evaluation.evaluation import generator
-from harness.evaluation.learned_maps import learned_maps
-from harness.evaluation.neighbours import neighbour_arrays
+from harness.evaluation.stored_arrays import learned_maps, neighbour_arrays
 from harness.kinds.density.trial import DensityTrial
 from harness.pipeline.pipeline import Pipeline
 
