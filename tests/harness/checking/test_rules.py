@@ -195,7 +195,7 @@ UNSAVED_START = initialised(
     factor=1.0,
     scale=lambda self: Sound.scale(self) * self.factor,
 )
-GENERATOR_OF_ITS_OWN = started(
+SEPARATE_GENERATOR = started(
     lambda self: setattr(
         self.log_scale, "data", torch.randn(2, self.channels, generator=torch.Generator().manual_seed(next(SEEDS)))
     )
@@ -243,7 +243,7 @@ FAULTS = [
         variant(__init__=lambda self, shape: Sound.__init__(self, shape if len(shape) in (2, 3) else (1, 2))),
         "shape (4,) is accepted",
     ),
-    ("seeding", GENERATOR_OF_ITS_OWN, "'log_scale' differs between two layers of one seed"),
+    ("seeding", SEPARATE_GENERATOR, "'log_scale' differs between two layers of one seed"),
     (
         "initialisation",
         initialised(lambda self, x: Standardises.initialise(self, x[torch.randperm(len(x))[:64]])),

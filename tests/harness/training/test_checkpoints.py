@@ -293,7 +293,7 @@ def test_checkpoints_of_changed_source_are_used_or_skipped_as_requested(digits, 
     cut_at(trial, digits, tmp_path / "keep", 3)
     kept = train(trial, digits, tmp_path / "keep", sources=changed)
     assert "until then by other source: flows/glow.py changed" in kept[2].notes["resumed"]
-    assert kept[2].sources == SOURCES, "the record says which source the result rests on, and stays stale"
+    assert kept[2].sources == SOURCES, "the record says which source made the result, and stays stale"
     cut_at(trial, digits, tmp_path / "rerun", 3)
     anew = train(trial, digits, tmp_path / "rerun", sources=changed, stale="rerun")
     assert "made by other source: flows/glow.py changed" in anew[2].notes["checkpoints"]
