@@ -228,6 +228,13 @@ def test_an_option_without_default_must_be_given():
     assert option_errors(Needy, {"rank": 2}) == []
 
 
+@pytest.mark.parametrize(("text", "fault"), [("randn(D, D", "is not an expression"), ("randn(D, E)", "'E' is unknown")])
+def test_an_expression_for_a_layer_of_another_library_is_checked(text, fault):
+    cls = resolve_layer("zuko.transforms:RotationTransform")
+    [(name, message)] = option_errors(cls, {"A": text})
+    assert name == "A" and fault in message and option_errors(cls, {"A": "randn(D, D)"}) == []
+
+
 def test_options_of_every_registered_layer_can_be_checked():
     for cls in LAYERS.values():
         assert option_errors(cls, {}) == []
