@@ -61,7 +61,7 @@ def layers() -> str:
         for heading in LAYER_FIELDS:
             lines += _entry(heading.lower(), fields.get(heading, "not stated"))
         pages.append("\n".join(lines + _entry("options", "; ".join(_options(node, classes)) or "none")))
-    offered = [offer for found in offers("layer", named).values() for offer in found]
+    offered = [offer for of_name in offers("layer", named).values() for offer in of_name]
     return "\n\n".join([*pages, *(f"{offer.name}: {offer.spec} ({offer.origin})" for offer in offered)])
 
 
@@ -80,10 +80,10 @@ def _options(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> list[st
     """Return `name = default` for each argument after the shape of a class's own or inherited constructor."""
     for part in node.body:
         if isinstance(part, ast.FunctionDef) and part.name == "__init__":
-            given = part.args
-            required = len(given.args) - len(given.defaults)
-            defaults = [*repeat(None, required), *given.defaults, *given.kw_defaults]
-            arguments = [*zip([*given.args, *given.kwonlyargs], defaults, strict=True)][2:]
+            signature = part.args
+            required = len(signature.args) - len(signature.defaults)
+            defaults = [*repeat(None, required), *signature.defaults, *signature.kw_defaults]
+            arguments = [*zip([*signature.args, *signature.kwonlyargs], defaults, strict=True)][2:]
             return [name.arg if value is None else f"{name.arg} = {ast.unparse(value)}" for name, value in arguments]
     parents = [classes[base.id] for base in node.bases if isinstance(base, ast.Name) and base.id in classes]
     return _options(parents[0], classes) if parents else []
@@ -94,9 +94,9 @@ def docstring_fields(docstring: str) -> dict[str, str]:
     fields: dict[str, list[str]] = {}
     heading = ""
     for line in docstring.splitlines():
-        found = HEADING.match(line)
-        if found:
-            heading, line = found[1], found[2] or ""
+        match = HEADING.match(line)
+        if match:
+            heading, line = match[1], match[2] or ""
         elif not line.strip():
             heading = ""
         if heading:

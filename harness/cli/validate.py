@@ -37,8 +37,8 @@ def execute(args: argparse.Namespace) -> int:
     check_suite(suite, shapes=args.profile is None)
     names = suite.profile_names if args.profile is None else [args.profile]
     settled = {name: settle(suite, name, "cpu") for name in names}
-    plans = {name: found.plan().plan for name, found in settled.items()}
-    data = [reference for found in settled.values() for reference in found.data]
+    plans = {name: profile.plan().plan for name, profile in settled.items()}
+    data = [reference for profile in settled.values() for reference in profile.data]
     _, faults = examine_data(data, data_root(args.data), offline=True, tell=print)
     missing = [fault for fault in faults if isinstance(fault, DataMissing) and args.data is None]
     for fault in missing:

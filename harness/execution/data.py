@@ -68,13 +68,13 @@ def check_prepared(trial: Trial, root: Path | None) -> None:
     Raises:
         DataMissing, DataError: the data are missing here, or differ; nothing is downloaded.
     """
-    way_out = "on a node of the cluster: data root and cache must be on a shared disk"
+    hint = "on a node of the cluster: data root and cache must be on a shared disk"
     try:
-        found = check_data(trial.data_sets, root, offline=True)
+        checksums = check_data(trial.data_sets, root, offline=True)
     except DataMissing as error:
-        raise DataMissing(f"{error} ({way_out})") from error
+        raise DataMissing(f"{error} ({hint})") from error
     for data in trial.data_sets:
-        if (checksum := found[data.arrays]) != data.checksum:
+        if (checksum := checksums[data.arrays]) != data.checksum:
             raise DataError(
-                f"{data.name}: the data have checksum {checksum}, and the run has prepared {data.checksum} ({way_out})"
+                f"{data.name}: the data have checksum {checksum}, and the run has prepared {data.checksum} ({hint})"
             )

@@ -70,9 +70,9 @@ class Executor(ABC):
         """Cores of each trial, if trials run on other machines, whose devices are unknown here; None: they run here."""
         return None
 
-    def device(self, given: GivenDevice) -> GivenDevice:
+    def device(self, option: GivenDevice) -> GivenDevice:
         """Return the device that `--device` means where the trials run."""
-        return given
+        return option
 
     def prepare(self, kinds: Collection[str], datasets: Collection[str]) -> None:
         """Begin what takes long before trials of these kinds and data sets can start, beside the planning."""

@@ -25,7 +25,7 @@ from harness.execution.provenance import Provenance
 
 REFUSED = "check-layer refused it:"
 LONGEST_FAULT = 180  # characters, so that tables, which shorten reasons, still show the remedy
-WAY_OUT = "fix the layer, or run it anyway: --unchecked with --retry-failed"
+HINT = "fix the layer, or run it anyway: --unchecked with --retry-failed"
 
 
 @dataclass
@@ -101,7 +101,7 @@ def _check(layer: LayerRef, events: _Events) -> str:
     # Records and reports contain no folders of this machine.
     fault = fault.replace(f"{Path(layer.layer.rpartition(':')[0]).resolve().parent}/", "")
     print(f"check-layer {layer.layer}: refused, so its trials do not run: {fault}", file=sys.stderr, flush=True)
-    return f"{REFUSED} {shortened(fault, LONGEST_FAULT)}; {WAY_OUT}"
+    return f"{REFUSED} {shortened(fault, LONGEST_FAULT)}; {HINT}"
 
 
 def leave_out_refused(trials: Sequence[Trial], run_options: RunOptions, provenance: Provenance) -> list[Trial]:

@@ -62,14 +62,14 @@ def probe(entries: Sequence[Entry], root: Path | None, memory: int | None, slots
         with make_reporter(len(ready)) as reporter:
             run_trials(ready, run_options, slots, reporter, work=execute)
         records = {trial.id: read_record(record_path(Path(folder), trial)) for trial in ready}
-    found = []
+    estimated = []
     for entry in entries:
         trial = chosen.get(_cell(entry.trial))
         if trial is not None and sibling(type(entry.trial), "probe") is not None:
             outcome = _outcome(entry.trial, records.get(trial.id))
             entry = replace(entry, probe=outcome, seconds=outcome.seconds)
-        found.append(entry)
-    return found
+        estimated.append(entry)
+    return estimated
 
 
 def _cell(trial: Trial) -> Cell:
@@ -78,14 +78,14 @@ def _cell(trial: Trial) -> Cell:
 
 def _data_available(trials: Sequence[Trial], root: Path | None) -> dict[tuple[DataRef, ...], bool]:
     """Return the data sets of each trial -> whether a trial can read them."""
-    found = {}
+    available = {}
     for trial in {trial.data_sets: trial for trial in trials}.values():
         try:
             check_data(trial.data_sets, root, offline=True)
-            found[trial.data_sets] = True
+            available[trial.data_sets] = True
         except UserError:  # `plan` prints what is missing
-            found[trial.data_sets] = False
-    return found
+            available[trial.data_sets] = False
+    return available
 
 
 def _outcome(trial: Trial, record: Record | None) -> Probe:

@@ -92,30 +92,30 @@ class Results:
         Runtime trials that were measured on another machine than most are rows without a time.
         """
         planned = {trial.id for trial in plan.trials}
-        known = {name: record for name, record in stored.records.items() if name in planned}
+        records = {name: record for name, record in stored.records.items() if name in planned}
         damaged = {name: why for name, why in stored.damaged.items() if name in planned}
-        machine = timing_machine(known.values())
-        plan = plan.model_copy(update={"trials": plan.due(known)})
+        machine = timing_machine(records.values())
+        plan = plan.model_copy(update={"trials": plan.due(records)})
         lines: list[dict[str, Any]] = []
         for trial in plan.trials:
-            record = known.get(trial.id)
+            record = records.get(trial.id)
             why = None if record is None else elsewhere(record, machine)
             if record is None and trial.id in damaged:
-                found = _lines(trial, DAMAGED, damaged[trial.id], [])
+                rows = _lines(trial, DAMAGED, damaged[trial.id], [])
             elif record is None:
-                found = _lines(trial, MISSING, "not yet run", [])
+                rows = _lines(trial, MISSING, "not yet run", [])
             else:
-                found = record_lines(record, trial) if why is None else _lines(trial, ELSEWHERE, why, [])
+                rows = record_lines(record, trial) if why is None else _lines(trial, ELSEWHERE, why, [])
             quoted = SUITES[trial.kind].quoted(trial, plan.published) if trial.kind in SUITES else {}
-            lines += [line | quoted for line in found]
-        ordered = {trial.id: known[trial.id] for trial in plan.trials if trial.id in known}
+            lines += [line | quoted for line in rows]
+        ordered = {trial.id: records[trial.id] for trial in plan.trials if trial.id in records}
         return cls(plan, typed_frame(lines), ordered, folder, damaged)
 
     @property
     def table(self) -> pd.DataFrame:
         """The columns of results.csv: those of the kinds of trials that occur."""
-        found = set(self.frame["kind"])
-        names = (name for kind in sorted(TRIALS) if kind in found for name in TRIALS[kind].columns)
+        kinds = set(self.frame["kind"])
+        names = (name for kind in sorted(TRIALS) if kind in kinds for name in TRIALS[kind].columns)
         return self.frame[list(dict.fromkeys(names))]
 
     @cached_property
@@ -139,12 +139,13 @@ class Results:
     @property
     def conflicts(self) -> dict[str, str]:
         """The contradictions that a merge noted, and those of records to their prerequisites', by trial id."""
-        found = {name: record.notes[CONFLICT] for name, record in self.records.items() if CONFLICT in record.notes}
+        noted = {name: record.notes for name, record in self.records.items()}
+        contradictions = {name: notes[CONFLICT] for name, notes in noted.items() if CONFLICT in notes}
         for trial in self.plan.trials:
             record = self.records.get(trial.id)
             if record is not None and (contradiction := trial.outdated(record, self.records)) is not None:
-                found[trial.id] = contradiction
-        return found
+                contradictions[trial.id] = contradiction
+        return contradictions
 
     @property
     def warnings(self) -> list[str]:
@@ -226,8 +227,8 @@ def machine_of(record: Record) -> Machine:
 
 def machine_name(record: Record) -> str | None:
     """Return the name of the GPU if one was used, else of the processor."""
-    found: str | None = record.environment.get("cuda", {}).get("name") or record.environment.get("cpu")
-    return found
+    name: str | None = record.environment.get("cuda", {}).get("name") or record.environment.get("cpu")
+    return name
 
 
 def timing_machine(records: Iterable[Record]) -> Machine | None:

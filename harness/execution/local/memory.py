@@ -70,8 +70,8 @@ class MemoryWatch:
         if now - self._searched >= SEARCH_SECONDS:
             self._searched = now
             self._children = children_now()
-        found = {pid: sum(map(held, {pid} | descendants([pid], self._children))) for pid in processes}
-        return {pid: amount for pid, amount in found.items() if amount > self.limit}
+        amounts = {pid: sum(map(held, {pid} | descendants([pid], self._children))) for pid in processes}
+        return {pid: amount for pid, amount in amounts.items() if amount > self.limit}
 
 
 def limit_this_process(limit: int) -> None:
@@ -98,13 +98,13 @@ def kernel_kills(root: Path = Path("/")) -> int | None:
                 file = root / "sys/fs/cgroup/memory" / path.lstrip("/") / "memory.oom_control"
             else:
                 continue
-            if file.is_file() and (found := _oom_kill(file)) is not None:
-                return found
+            if file.is_file() and (count := _oom_kill(file)) is not None:
+                return count
     with contextlib.suppress(OSError):
         return _oom_kill(root / "proc/vmstat")
     return None
 
 
 def _oom_kill(file: Path) -> int | None:
-    found = re.search(r"^oom_kill (\d+)$", file.read_text(encoding="utf-8"), re.MULTILINE)
-    return int(found[1]) if found else None
+    match = re.search(r"^oom_kill (\d+)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+    return int(match[1]) if match else None

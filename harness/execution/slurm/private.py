@@ -12,7 +12,7 @@ from harness.core.errors import UserError
 PRIVATE = 0o700
 OTHERS = 0o077  # rights of the group and of all others
 RULE = "must be a folder of the user who submits, without rights for others (mode 0700): jobs execute what is in it"
-WAY_OUT = "remove it, if nothing in it is needed, and run again, or choose another --out"
+HINT = "remove it, if nothing in it is needed, and run again, or choose another --out"
 
 
 def make_private(folder: Path) -> None:
@@ -31,17 +31,17 @@ def make_private(folder: Path) -> None:
 def check_private(*folders: Path) -> None:
     """Raise a UserError for the first of these that is not a folder of this user alone."""
     for folder in folders:
-        found = folder.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & OTHERS:
-            kind = "a folder" if stat.S_ISDIR(found.st_mode) else "no folder"
-            facts = f"it is {kind} of user {found.st_uid}, mode {stat.S_IMODE(found.st_mode):04o}"
-            raise UserError(f"{folder}: {RULE}; {facts}; {WAY_OUT}")
+        status = folder.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & OTHERS:
+            kind = "a folder" if stat.S_ISDIR(status.st_mode) else "no folder"
+            facts = f"it is {kind} of user {status.st_uid}, mode {stat.S_IMODE(status.st_mode):04o}"
+            raise UserError(f"{folder}: {RULE}; {facts}; {HINT}")
 
 
 def check_in_shell(*folders: Path) -> str:
     """Return a line of shell that ends a job unless these are folders of this user alone."""
     names = " ".join(shlex.quote(str(folder)) for folder in folders)
-    refuse = f'echo "$folder: {RULE}; {WAY_OUT}" >&2; exit 1'
+    refuse = f'echo "$folder: {RULE}; {HINT}" >&2; exit 1'
     return (
         f'for folder in {names}; do case "$(stat -c %F:%u:%a "$folder")" in directory:{os.getuid()}:*00) ;; '
         f"*) {refuse} ;; esac; done"

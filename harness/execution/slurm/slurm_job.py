@@ -129,8 +129,8 @@ def wait_for_silence(out: Path, trial: Trial, job: str) -> None:
     """
     begin = since = time.monotonic()
     stamp: int | None = None
-    while (found := read_beat(out, trial.id)) is not None:
-        beat, age = found
+    while (last := read_beat(out, trial.id)) is not None:
+        beat, age = last
         now = time.monotonic()
         if beat.job == job or age > beat.patience:
             return

@@ -151,14 +151,14 @@ class Submissions:
         records = {key: self.places[place].settled(trial, self.folder) for key, (place, _, trial) in last.items()}
         places = {place for key, (place, _, _) in last.items() if records[key] is None and not is_cancelled(place)}
         jobs = self.queue(sorted(self.places[place].name for place in places))
-        found = {}
+        states = {}
         for key, (place, index, trial) in last.items():
             name, record = self.places[place].name, records[key]
             if record is None:
-                found[key] = self._unsettled(place, index, trial, None if jobs is None else jobs.get(name, {}))
+                states[key] = self._unsettled(place, index, trial, None if jobs is None else jobs.get(name, {}))
             else:
-                found[key] = SubmittedTrial(trial, name, "done", "done", False, record=record)
-        return found
+                states[key] = SubmittedTrial(trial, name, "done", "done", False, record=record)
+        return states
 
     def _unsettled(self, place: Path, index: int, trial: Trial, jobs: Jobs | None) -> SubmittedTrial:
         name = self.places[place].name
@@ -212,7 +212,7 @@ def judge(
 
 def counted(trials: Iterable[SubmittedTrial]) -> str:
     """Return counts as text, "on the cluster: 2 running, 3 waiting, 1 lost"; empty without unfinished trials."""
-    counts = Counter(found.state for found in trials)
+    counts = Counter(trial.state for trial in trials)
     parts = [f"{counts[state]} {state}" for state in ("running", "waiting", "lost", "cancelled") if counts[state]]
     return f"on the cluster: {', '.join(parts)}" if parts else ""
 
@@ -221,6 +221,6 @@ def lines(trials: Mapping[str, SubmittedTrial]) -> list[str]:
     """Return the lines of `status`: the counts, and one for each trial that runs or is lost."""
     total = counted(trials.values())
     shown = [
-        f"  {key}  {found.state}: {found.text}" for key, found in trials.items() if found.state in ("running", "lost")
+        f"  {key}  {trial.state}: {trial.text}" for key, trial in trials.items() if trial.state in ("running", "lost")
     ]
     return [total, *shown] if total else []

@@ -33,7 +33,7 @@ def answer(results: Results) -> Answer | None:
         return None
     labels = (*plan.columns, *plan.means)
     findings = tuple(_finding(results, label) for label in labels)
-    rankings = [found for found in (ranking(results, label) for label in labels) if found.leaders]
+    rankings = [competition for competition in (ranking(results, label) for label in labels) if competition.leaders]
     warning = data_warning(frame)
     remarks = (
         ("Data", () if warning is None else (f"{warning}.",)),
@@ -45,46 +45,47 @@ def answer(results: Results) -> Answer | None:
 
 
 def _finding(results: Results, label: str) -> Finding:
-    found = ranking(results, label)
-    leaders = found.leaders
+    competition = ranking(results, label)
+    leaders = competition.leaders
     if not leaders:
-        return Finding(label, "not ranked", "open", f"{_why_unranked(results, label, found)}.")
+        return Finding(label, "not ranked", "open", f"{_why_unranked(results, label, competition)}.")
     unit = UNITS[units(results)[members_of(results.plan, label)[0]]]
-    best, *followers = found.order
-    first = f"{best} {found.means[best]:.3f} {unit}"
+    best, *followers = competition.order
+    first = f"{best} {competition.means[best]:.3f} {unit}"
     outside = [row for row in followers if row not in leaders]
-    ahead = f"; next {_behind(found, outside[0])}" if outside else ""
+    ahead = f"; next {_behind(competition, outside[0])}" if outside else ""
     if len(leaders) > 1:
-        close = listed([_behind(found, leaders[1]), *leaders[2:]])
+        close = listed([_behind(competition, leaders[1]), *leaders[2:]])
         return Finding(label, "no single leader", "open", f"{first}; not shown to be behind: {close}{ahead}.")
-    if found.tested:
+    if competition.tested:
         return Finding(label, "significant lead", "good", f"{first}{ahead}.")
     return Finding(label, "lead, no test", "part", f"{first}{ahead}.")
 
 
-def _behind(found: Ranking, row: str) -> str:
-    difference = found.behind(row)
+def _behind(competition: Ranking, row: str) -> str:
+    difference = competition.behind(row)
     return row if difference is None else f"{row} {difference.short()}"
 
 
-def _why_unranked(results: Results, label: str, found: Ranking) -> str:
-    own = [searches(results)[member] for member in members_of(results.plan, label)]
-    if not all(own):
+def _why_unranked(results: Results, label: str, competition: Ranking) -> str:
+    tuned = [searches(results)[member] for member in members_of(results.plan, label)]
+    if not all(tuned):
         return "Nothing was tuned, so no order is given"
-    if len(found.rows) < 2:
-        return f"Fewer than two layers have likelihoods that may be compared ({listed(list(found.rows)) or 'none'})"
-    seeds = min(map(len, found.rows.values()))
+    rows = competition.rows
+    if len(rows) < 2:
+        return f"Fewer than two layers have likelihoods that may be compared ({listed(list(rows)) or 'none'})"
+    seeds = min(map(len, rows.values()))
     return f"{seeds} seed{'s' * (seeds > 1)}: no lead has an interval below {LEAST_FOR_STUDENT} seeds"
 
 
 def _intervals(rankings: list[Ranking]) -> Iterator[str]:
     """Yield what the brackets and p-values are."""
-    counts = sorted({len(seeds) for found in rankings for seeds in found.rows.values()})
+    counts = sorted({len(seeds) for competition in rankings for seeds in competition.rows.values()})
     if counts:
-        kind = interval_kind(difference for found in rankings for difference in found.differences.values())
+        kind = interval_kind(difference for competition in rankings for difference in competition.differences.values())
         number = " or ".join(map(str, counts))
         yield f"Distances to the lowest mean with {kind} 95 % interval, over {number} paired seeds."
-    if any(found.tested for found in rankings):
+    if any(competition.tested for competition in rankings):
         yield "p: paired t test, after Holm's correction for all pairs of layers."
 
 
@@ -92,11 +93,11 @@ def _tuned(results: Results) -> Iterator[str]:
     """Yield the number of candidates, and the settings among which they chose."""
     yield tuning_text(results)
     paths: dict[str, dict[str, None]] = {}
-    for own in searches(results).values():
-        for row, search in own.items():
+    for of_layers in searches(results).values():
+        for row, search in of_layers.items():
             for path in search.tried:
                 paths.setdefault(path, {})[row] = None
-    rows = {row for own in searches(results).values() for row in own}
+    rows = {row for of_layers in searches(results).values() for row in of_layers}
     parts = [
         setting_name(path) + ("" if len(owners) == len(rows) else f" of {listed(list(owners))}")
         for path, owners in paths.items()
@@ -110,7 +111,7 @@ def _not_said(results: Results, frame: pd.DataFrame, rankings: list[Ranking]) ->
     plan = results.plan
     if rankings:
         yield f"Other data, sizes and budgets than those of profile {plan.profile} may order the layers otherwise."
-    if not all(found.tested for found in rankings):
+    if not all(competition.tested for competition in rankings):
         yield f"There is no test below {LEAST_SEEDS} seeds, and no interval is widened for the number of comparisons."
     ranked = frame[frame["tuned"] & frame["value"].notna()]
     improving = int(ranked["improving"].sum())
@@ -120,7 +121,7 @@ def _not_said(results: Results, frame: pd.DataFrame, rankings: list[Ranking]) ->
             "longer ones may change the order."
         )
     edges = at_edges(results)
-    chosen = sum(len(own) for own in searches(results).values())
+    chosen = sum(len(of_layers) for of_layers in searches(results).values())
     if edges:
         yield (
             f"{edges} of {chosen} choices lie at an edge of what was tried: a wider search, or more candidates, may "
@@ -136,16 +137,16 @@ def _unranked(results: Results, frame: pd.DataFrame) -> Iterator[str]:
     reasons: dict[str, dict[str, list[str]]] = {}
     told = oracles(results.plan)
     for column in results.plan.columns:
-        found = ranking(results, column)
-        for row, own in of_column(frame, results.plan, column).items():
-            if not found.rows or row in found.rows or own.empty:
+        competition = ranking(results, column)
+        for row, trials in of_column(frame, results.plan, column).items():
+            if not competition.rows or row in competition.rows or trials.empty:
                 continue
-            failures = own.loc[own["value"].isna(), "failure"]
+            failures = trials.loc[trials["value"].isna(), "failure"]
             if row in told:
                 reason = "an oracle, which bounds the others"
             elif len(failures):
                 reason = "/".join(sorted({"not run yet" if state == MISSING else state for state in failures}))
-            elif own["doubt"].notna().any():
+            elif trials["doubt"].notna().any():
                 reason = "no likelihood to compare (†)"
             else:
                 reason = "not tuned"

@@ -46,9 +46,9 @@ def save_samples(
         "neighbour_distance": float(np.median(arrays["samples_neighbour_distance"])),
         "neighbour_distance_test": float(np.median(arrays["data_neighbour_distance"])),
     }
-    searched, known = int(arrays["neighbours_searched"]), len(pipeline.raw("train"))
-    if searched < known:
-        notes["neighbours"] = f"sought among {searched:,} of {known:,} training events, evenly spaced"
+    searched, available = int(arrays["neighbours_searched"]), len(pipeline.raw("train"))
+    if searched < available:
+        notes["neighbours"] = f"sought among {searched:,} of {available:,} training events, evenly spaced"
     try:
         arrays |= learned_maps(flow)
     except Exception as error:  # third-party code may raise anything, and a trial without its matrices is a result

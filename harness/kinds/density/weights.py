@@ -44,10 +44,11 @@ def save_flow(
         values: of the training data, from which `load_trained` makes the pre-processing; None: only the flow is needed.
     """
     state = {name: value.cpu() for name, value in flow.state_dict().items()}
-    known = None if values is None else asdict(values)
+    ranges = None if values is None else asdict(values)
     path = weights_path(trial, out)
     write_weights(
-        path, {"trial": trial.id, "shape": flow.shape, "changes": dict(changes), "values": known, "state": state}
+        path,
+        {"trial": trial.id, "shape": flow.shape, "changes": dict(changes), "values": ranges, "state": state},
     )
     return path
 

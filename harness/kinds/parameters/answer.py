@@ -17,8 +17,8 @@ def answer(results: Results) -> Answer | None:
 
 
 def _findings(results: Results) -> Iterator[Finding]:
-    for column, own in groups_of(results.frame, "dataset"):
-        counted = own[own["parameters"].notna()]
+    for column, models in groups_of(results.frame, "dataset"):
+        counted = models[models["parameters"].notna()]
         if counted.empty:
             continue
         text = "; ".join(_fewest(width, group) for width, group in sorted(groups_of(counted, "width")))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def tables(results: Results) -> list[Table]:
     """Return counts of the built models at each width, without masked entries, and beside the published ones."""
-    return [_table(results.plan, column, own) for column, own in groups_of(results.frame, "dataset")]
+    return [_table(results.plan, column, models) for column, models in groups_of(results.frame, "dataset")]
 
 
 def _table(plan: Plan, column: str, frame: pd.DataFrame) -> Table:

@@ -39,8 +39,8 @@ def _findings(results: Results) -> Iterator[Finding]:
             operation = next((name for name in operations if (points["operation"] == name).any()), None)
             if operation is None:
                 continue
-            own = points[points["operation"] == operation]
-            counts = [(group["entries"].iloc[0], group) for _, group in groups_of(own, ["shape", "batch"])]
+            times = points[points["operation"] == operation]
+            counts = [(group["entries"].iloc[0], group) for _, group in groups_of(times, ["shape", "batch"])]
             _, largest = max(counts, key=lambda count: (len(count[1]) > 1, count[0]))
             if len(largest) > 1:
                 yield _finding(sweep, operation, largest)

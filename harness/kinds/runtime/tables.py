@@ -117,9 +117,9 @@ class _Sweep:
         for row in self.plan.rows:
             cells = []
             for operation in self.operations:
-                own = points[(points["layer"] == row) & (points["operation"] == operation)]
-                fit = growth(own)
-                mark = UNSTABLE if any(own["unstable"]) else ""
+                times = points[(points["layer"] == row) & (points["operation"] == operation)]
+                fit = growth(times)
+                mark = UNSTABLE if any(times["unstable"]) else ""
                 cells.append(EMPTY if fit is None else f"{fit[0]:.2f} ± {fit[1]:.2f}{mark}")
             rows.append((layer_cell(row, self.measured, notes), *cells))
         if all(cell == EMPTY for _, *cells in rows for cell in cells):
@@ -186,8 +186,8 @@ class _Sweep:
         for row in self.plan.rows:
             cells = []
             for point in self.points:
-                found = [self.by_case.get((operation, row, *point)) for operation in operations]
-                parts = [EMPTY if line is None else cell(line, notes) for line in found]
+                lines = [self.by_case.get((operation, row, *point)) for operation in operations]
+                parts = [EMPTY if line is None else cell(line, notes) for line in lines]
                 cells.append(parts[0] if len(set(parts)) == 1 and "[" in parts[0] else " / ".join(parts))
             rows.append((layer_cell(row, self.measured, notes), *cells))
         header = ("layer", *self.header)
@@ -195,8 +195,8 @@ class _Sweep:
         return Table(name, caption, header, tuple(rows), notes.numbered(), detail=True)
 
     def _copy(self, operation: str, point: tuple[str, int]) -> float | None:
-        found = (self.by_case.get((operation, row, *point)) for row in self.plan.rows)
-        return next((line.copy_ms for line in found if line is not None and pd.notna(line.copy_ms)), None)
+        lines = (self.by_case.get((operation, row, *point)) for row in self.plan.rows)
+        return next((line.copy_ms for line in lines if line is not None and pd.notna(line.copy_ms)), None)
 
     def _times_caption(self, operation: str) -> str:
         """Return what was timed and how."""

@@ -53,10 +53,10 @@ def merge(folders: Sequence[Path], out: Path) -> list[Merged]:
     by_suite: dict[str, list[Path]] = {}
     for folder, plan in plans.items():
         by_suite.setdefault(plan.suite, []).append(folder)
-    joined = {suite: join_plans({folder: plans[folder] for folder in own}) for suite, own in by_suite.items()}
+    joined = {suite: join_plans({folder: plans[folder] for folder in origins}) for suite, origins in by_suite.items()}
     for suite in joined:
         _check_target(out / suite, list(plans))
-    return [_merge_suite(joined[suite], own, out / suite) for suite, own in by_suite.items()]
+    return [_merge_suite(joined[suite], origins, out / suite) for suite, origins in by_suite.items()]
 
 
 def join_plans(plans: Mapping[Path, Plan]) -> Plan:

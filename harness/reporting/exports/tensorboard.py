@@ -77,13 +77,13 @@ def points(record: Record) -> Iterator[tuple[str, int, float, float]]:
 
 def measures(trial: Trial, record: Record) -> dict[str, float]:
     """Return the numbers in the rows of a record, by tag."""
-    found = {}
+    numbers = {}
     for row in record.rows:
         about = [str(row[name]) for name in trial.cases[0]]
         for name, value in row.items():
             if isinstance(value, int | float):
-                found["/".join(("measures", *about, name))] = float(value)
-    return found
+                numbers["/".join(("measures", *about, name))] = float(value)
+    return numbers
 
 
 def flat(settings: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, bool | int | float | str]]:

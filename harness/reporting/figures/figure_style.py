@@ -205,6 +205,6 @@ def _smaller(svg: bytes) -> bytes:
     referred = set(re.findall(rb"#([\w-]+)", svg))
     names = dict.fromkeys(re.findall(rb' id="([\w-]+)"', svg))
     short = {name: b"i%x" % number for number, name in enumerate(name for name in names if name in referred)}
-    svg = re.sub(rb' id="([\w-]+)"', lambda found: b' id="%b"' % short[found[1]] if found[1] in short else b"", svg)
-    svg = re.sub(rb"#([\w-]+)", lambda found: b"#" + short.get(found[1], found[1]), svg)
+    svg = re.sub(rb' id="([\w-]+)"', lambda match: b' id="%b"' % short[match[1]] if match[1] in short else b"", svg)
+    svg = re.sub(rb"#([\w-]+)", lambda match: b"#" + short.get(match[1], match[1]), svg)
     return svg if b"'" in svg else svg.replace(b'"', b"'")

@@ -48,8 +48,8 @@ def drawn(parts: Sequence[Results], names: tuple[str, ...] = ("",)) -> list[list
         with ProcessPoolExecutor(processes, fork, _begin, (parts, names)) as pool:
             made = list(pool.map(_begun_figures, [(number, module.__name__) for number, module in jobs]))
     figures: list[list[ReportFigure]] = [[] for _ in parts]
-    for (number, _), own in zip(jobs, made, strict=True):
-        figures[number] += own
+    for (number, _), of_job in zip(jobs, made, strict=True):
+        figures[number] += of_job
     return figures
 
 

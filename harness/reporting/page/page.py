@@ -170,7 +170,7 @@ def _without_paths(table: Table) -> Table:
 
 
 def _answer_without_paths(answer: Answer) -> Answer:
-    findings = tuple(replace(found, text=without_paths(found.text)) for found in answer.findings)
+    findings = tuple(replace(finding, text=without_paths(finding.text)) for finding in answer.findings)
     remarks = tuple((term, tuple(map(without_paths, texts))) for term, texts in answer.remarks)
     return replace(answer, findings=findings, remarks=remarks)
 

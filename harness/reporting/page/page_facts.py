@@ -50,12 +50,12 @@ def trial_rows(results: Results) -> list[TrialRow]:
     rows = []
     for trial in plan.trials:
         record, state = results.records.get(trial.id), states[trial.id]
-        found = dict.fromkeys([*reasons.get(trial.id, []), *_audit_reasons(record)])
+        faults = dict.fromkeys([*reasons.get(trial.id, []), *_audit_reasons(record)])
         seconds = EMPTY if record is None or record.seconds is None else f"{record.seconds:.1f}"
         audit = _audit_cells(record) if _audited(plan) else ()
         cells = (trial.kind, trial.place, ", ".join(trial.rows), trial.repeat, state, *audit, seconds)
         good = trial.accepts(state, plan.unsupported)
-        rows.append(TrialRow(trial.id, cells, good, tuple(without_paths(shortened(text)) for text in found)))
+        rows.append(TrialRow(trial.id, cells, good, tuple(without_paths(shortened(text)) for text in faults)))
     return rows
 
 

@@ -38,13 +38,13 @@ def expected_best(values: Sequence[float]) -> ExpectedBest:
     The interval is that of percentiles over resamples of the candidates, with a fixed generator: the same values, in
     whatever order, give the same interval.
     """
-    known = np.sort(np.asarray(values, dtype=float))
-    mean = known @ _weights(len(known))
-    if len(known) == 1:
+    ordered = np.sort(np.asarray(values, dtype=float))
+    mean = ordered @ _weights(len(ordered))
+    if len(ordered) == 1:
         return ExpectedBest(mean, np.full(1, np.nan), np.full(1, np.nan))
-    resampled = np.sort(np.random.default_rng(0).choice(known, (RESAMPLES, len(known))), axis=1)
+    resampled = np.sort(np.random.default_rng(0).choice(ordered, (RESAMPLES, len(ordered))), axis=1)
     tail = (1 - LEVEL) / 2
-    low, high = np.quantile(resampled @ _weights(len(known)), (tail, 1 - tail), axis=0)
+    low, high = np.quantile(resampled @ _weights(len(ordered)), (tail, 1 - tail), axis=0)
     return ExpectedBest(mean, low, high)
 
 

@@ -75,7 +75,7 @@ def estimate(values: Sequence[float], standard_error: float | None = None) -> Es
 def _bootstrap(values: tuple[float, ...]) -> tuple[float, float]:
     from scipy import stats  # most of a second to import, which a report of single seeds does without
 
-    found = stats.bootstrap(
+    interval = stats.bootstrap(
         (np.asarray(values),),
         np.mean,
         confidence_level=LEVEL,
@@ -84,7 +84,7 @@ def _bootstrap(values: tuple[float, ...]) -> tuple[float, float]:
         rng=np.random.default_rng(0),
         batch=BATCH,
     ).confidence_interval
-    return float(found.low), float(found.high)
+    return float(interval.low), float(interval.high)
 
 
 def spread_text(seeds: Iterable[int]) -> str:
@@ -160,9 +160,9 @@ class Difference:
 
     def __neg__(self) -> Difference:
         """Return second - first."""
-        found = self.estimate
-        low, high = (None if bound is None else -bound for bound in (found.high, found.low))
-        turned = Estimate(-found.mean, low, high, found.seeds)
+        estimate = self.estimate
+        low, high = (None if bound is None else -bound for bound in (estimate.high, estimate.low))
+        turned = Estimate(-estimate.mean, low, high, estimate.seeds)
         effect = None if self.effect is None else -self.effect
         return Difference(turned, self.p, effect, tuple(-value for value in self.values))
 

@@ -126,6 +126,6 @@ def kernel_remarks(results: Results, timed: pd.DataFrame) -> tuple[str, ...]:
 def fallback_note(results: Results, kind: str) -> tuple[str, ...]:
     """Return a remark on seconds of trials of a kind that ran without the compiled kernels; none where all had them."""
     reasons = fallbacks(results)
-    own = results.frame.loc[results.frame["kind"] == kind, "id"]
-    lacking = dict.fromkeys(reasons[name] for name in own if name in reasons)
+    ids = results.frame.loc[results.frame["kind"] == kind, "id"]
+    lacking = dict.fromkeys(reasons[name] for name in ids if name in reasons)
     return tuple(f"seconds of plain PyTorch, as there were no compiled kernels: {why}" for why in lacking)

@@ -34,17 +34,17 @@ def figures(results: Results) -> dict[str, Figure]:
         return {}
     figure, grid = panels(len(rows), 3.1, 3.6, share_y=True, columns=3)
     for axes, row in zip(grid, rows, strict=True):
-        own = frame[frame["layer"] == row]
-        claiming = own["id"].isin(released["id"])
+        of_row = frame[frame["layer"] == row]
+        claiming = of_row["id"].isin(released["id"])
         for trials, name, look in (
-            (own.loc[claiming, "id"], "validation", CLAIMED),
-            (own.loc[claiming, "id"], "true_validation", TRUE),
-            (own.loc[~claiming, "id"], "validation", FAIR),
+            (of_row.loc[claiming, "id"], "validation", CLAIMED),
+            (of_row.loc[claiming, "id"], "true_validation", TRUE),
+            (of_row.loc[~claiming, "id"], "validation", FAIR),
         ):
             if len(trials):
                 seeds = [curve(results.records[trial], name) for trial in trials]
                 axes.plot(*zip(*average(seeds), strict=True), **look)
-        for floor in sorted(own["floor"].dropna().unique()):
+        for floor in sorted(of_row["floor"].dropna().unique()):
             axes.axhline(floor, **FLOOR)
         axes.set_title(plain(row))
         axes.set_xlabel("training step")

@@ -60,8 +60,8 @@ def stored(results: Results, column: str) -> Iterator[tuple[Row, dict[str, np.nd
     frame = density(results)
     frame = frame[frame["dataset"] == column]
     for row in results.plan.rows:
-        found = ((line, _stored_arrays(results, line.id)) for line in rows_of(frame[frame["layer"] == row]))
-        first = next(((line, arrays) for line, arrays in found if arrays is not None), None)
+        trials = ((line, _stored_arrays(results, line.id)) for line in rows_of(frame[frame["layer"] == row]))
+        first = next(((line, arrays) for line, arrays in trials if arrays is not None), None)
         if first is not None:
             yield first
 
@@ -179,8 +179,8 @@ def wave_figure(blocks: Sequence[Block], names: Sequence[str] = ()) -> Figure:
         wave_axes(axes)
     for axes in grid[::3]:
         axes.set_ylabel("scaled to the data's range")
-    known = list(names) or [f"channel {number}" for number in range(1, data.shape[1] + 1)]
-    figure.legend(grid[0].get_lines()[: len(known)], known, loc="outside right center")
+    labels = list(names) or [f"channel {number}" for number in range(1, data.shape[1] + 1)]
+    figure.legend(grid[0].get_lines()[: len(labels)], labels, loc="outside right center")
     return figure
 
 
