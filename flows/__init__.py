@@ -16,8 +16,7 @@ from flows.preprocess import (
     scale_pixels,
     scale_range,
 )
-from flows.protocol import Flow
-from flows.seeding import seeded
+from flows.protocol import Flow, seeded
 from flows.shapes import UnsupportedEvent, level_shapes
 from flows.squeeze import Squeeze
 

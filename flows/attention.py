@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from flows.affine import Gate, doubled_gate
 from flows.conditioners import Conditioner
-from flows.gates import Gate, doubled_gate
 
 BLOCKS = 2  # of the network; Jet's couplings have one to a few
 HEADS = 4  # at most; a width that four does not divide has the largest number that does

@@ -10,10 +10,9 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
 from flows.actnorm import ActNorm, standardisation
-from flows.affine import affine_coupling
+from flows.affine import Gate, affine_coupling, exponential_gate, sigmoid_gate
 from flows.convolutions import convolutions, operands
 from flows.coupled import couple
-from flows.gates import Gate, exponential_gate, sigmoid_gate
 from flows.perceptron import Perceptron
 
 _CONVOLUTION: dict[int, type[nn.Conv1d] | type[nn.Conv2d]] = {1: nn.Conv1d, 2: nn.Conv2d}

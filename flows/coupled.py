@@ -15,8 +15,7 @@ from torch import Tensor
 from torch.library import Library
 
 from flows import convolutions, perceptron
-from flows.affine import affine_coupling
-from flows.gates import COMPILED, Gate
+from flows.affine import COMPILED, Gate, affine_coupling
 
 Coupled = tuple[Tensor, Tensor]
 NetworkName = Literal["convolutions", "perceptrons"]

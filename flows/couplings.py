@@ -8,6 +8,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from flows.affine import GateName, bounded_gate
 from flows.attention import AttentionConditioner
 from flows.conditioners import (
     Conditioner,
@@ -16,7 +17,6 @@ from flows.conditioners import (
     PointwiseConditioner,
     WeightNormConditioner,
 )
-from flows.gates import GateName, bounded_gate
 
 Coupling = Literal["auto", "image", "glow", "sequence", "attention"]
 
@@ -104,7 +104,7 @@ def make_coupling(
             for (C, L). All serve both kinds.
         shape: (C, *spatial), at least two channels.
         width: hidden channels of the network.
-        gate: "published" (each coupling's own) or "bounded" (`flows.gates.bounded_gate`).
+        gate: "published" (each coupling's own) or "bounded" (`flows.affine.bounded_gate`).
 
     Raises:
         ValueError: an unknown coupling or gate, fewer than two channels, or no width.

@@ -9,11 +9,10 @@ from typing import Literal, cast, get_args
 from torch import Tensor, nn
 
 from flows.actnorm import ActNorm
+from flows.affine import GateName
 from flows.couplings import AffineCoupling, Coupling, make_coupling, make_split_prior
-from flows.gates import GateName
 from flows.permutation import Permutation
-from flows.protocol import Flow, Part, Shape
-from flows.seeding import seeded
+from flows.protocol import Flow, Part, Shape, seeded
 from flows.shapes import level_shapes
 from flows.squeeze import Squeeze
 

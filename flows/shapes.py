@@ -70,3 +70,9 @@ def level_shapes(shape: tuple[int, ...], levels: int) -> list[tuple[int, ...]]:
 
 def _halvings(size: int) -> int:
     return (size & -size).bit_length() - 1
+
+
+def images_only(name: str, shape: tuple[int, ...]) -> None:
+    """Raise UnsupportedEvent unless the events are images (C, H, W)."""
+    if len(shape) != 3:
+        raise UnsupportedEvent(f"{name}: events {shape} are not images (channels, height, width), which it is made for")

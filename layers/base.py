@@ -256,10 +256,11 @@ def check_choice(layer: str, option: str, value: Any, choices: Sequence[Any]) ->
         raise ValueError(f"{layer}: {option} = {value!r} is unknown; use one of {', '.join(map(repr, choices))}")
 
 
-def check_whole(layer: str, option: str, value: Any, least: int = 1) -> None:
-    """Raise a ValueError unless an option of the layer is a whole number from `least` up."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{layer}: {option} = {value!r} is not allowed; use a whole number from {least} up")
+def check_whole(layer: str, option: str, value: Any, least: int = 1, odd: bool = False) -> None:
+    """Raise a ValueError unless an option of the layer is a whole number from `least` up, or an odd one of these."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least or (odd and value % 2 == 0):
+        kind = "an odd" if odd else "a whole"
+        raise ValueError(f"{layer}: {option} = {value!r} is not allowed; use {kind} number from {least} up")
 
 
 def count_entries(tensors: Iterable[Tensor]) -> int:

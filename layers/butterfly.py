@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from layers.base import InvertibleLinear, UnsupportedShape, check_choice
 from layers.butterflies import pairs as factors
+from layers.butterflies.pairs import transposed
 from layers.butterflies.plan import make_plan
 from layers.butterflies.stages import (
     LARGEST_PRIME,
@@ -27,7 +28,6 @@ from layers.butterflies.stages import (
 )
 from layers.chain import Chain
 from layers.kernels import load as kernels
-from layers.linalg.layout import transposed
 from layers.linalg.plu import random_rotations
 
 
@@ -59,7 +59,7 @@ class Butterfly(InvertibleLinear, name="butterfly"):
         log-det: 3 operations for each 2x2 matrix; block-wise, and for odd primes, an addition for each entry of a
         diagonal
     Shapes: every (C, L) and (C, H, W); requested levels must be possible for D
-    Code: which one serves the 2x2 matrices (measured: docs/performance/butterfly-engines.md)
+    Code: which one serves the 2x2 matrices (measured: docs/performance/throughput.md)
         CPU, float32 or float64, compiled kernels    csrc: all factors, and the log-det, in one pass
             up to 3 events                           one by one, with the unpacked weight
             more, whole vectors pair in memory       entries as lanes, the weight packed once per call

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from layers.base import InvertibleLinear, check_whole
-from layers.linalg.circulant import circulant_matrices, fourier_matrix
 from layers.linalg.mixing import mix_channels
+from layers.linalg.transforms import circulant_matrices, fourier_matrix
 
 
 class CDFlow(InvertibleLinear, name="cdflow"):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from layers.base import InvertibleLinear
-from layers.linalg.circulant import circulant_matrices, fourier_matrix
+from layers.linalg.transforms import circulant_matrices, fourier_matrix
 
 
 class Circulant(InvertibleLinear, name="circulant"):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from layers.base import InvertibleLinear, check_choice
 from layers.linalg.householder import householder_vectors, product_of_reflections, reflected
 from layers.linalg.mixing import as_events, as_rows, has_few_positions, mix_channels
-from layers.linalg.weights import log_abs_det, plu_matrix
+from layers.linalg.plu import log_abs_det, plu_matrix
 
 
 class Conv1x1(InvertibleLinear, name="conv1x1"):

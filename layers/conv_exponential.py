@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from layers.base import InvertibleLinear
+from layers.base import InvertibleLinear, check_whole
 from layers.linalg.convolution import convolution_matrix
 
 LARGEST_BOUND = 16.0
@@ -51,11 +51,7 @@ class ConvExponential(InvertibleLinear, name="conv-exponential"):
 
     def __init__(self, shape: tuple[int, ...], *, kernel_size: int = 3, bound: float = 2.0) -> None:
         super().__init__(shape)
-        if not isinstance(kernel_size, int) or isinstance(kernel_size, bool) or kernel_size < 1 or kernel_size % 2 == 0:
-            raise ValueError(
-                f"conv-exponential: kernel_size {kernel_size!r} has no centre tap, which the log-det is read from; "
-                "use an odd number such as 3 or 5"
-            )
+        check_whole("conv-exponential", "kernel_size", kernel_size, odd=True)  # the log-det is read from the centre tap
         if not 0 < bound <= LARGEST_BOUND:
             raise ValueError(
                 f"conv-exponential: bound = {bound!r} leaves no convolution, or none that rounding lets invert; use a "

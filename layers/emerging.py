@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from layers.base import InvertibleLinear
+from layers.base import InvertibleLinear, check_whole
 from layers.kernels import load as kernels
 from layers.linalg.causal import factorise, solve
 from layers.linalg.convolution import convolution_matrix
@@ -55,11 +55,7 @@ class Emerging(InvertibleLinear, name="emerging"):
 
     def __init__(self, shape: tuple[int, ...], *, kernel_size: int = 3, bias: bool = True) -> None:
         super().__init__(shape)
-        if not isinstance(kernel_size, int) or kernel_size < 1 or kernel_size % 2 == 0:
-            raise ValueError(
-                f"{self.label}: kernel_size {kernel_size!r} has no centre tap for the masks to turn about; "
-                "use an odd number such as 3 or 5"
-            )
+        check_whole(self.label, "kernel_size", kernel_size, odd=True)  # the masks turn about a centre tap
         self.kernel_size = kernel_size
         axes = len(self.shape) - 1
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from layers.base import InvertibleLinear, check_choice
-from layers.linalg.dct import dct, dct_matrix, inverse_dct
+from layers.linalg.transforms import dct, dct_matrix, inverse_dct
 
 
 class Fixed(InvertibleLinear, name="fixed"):

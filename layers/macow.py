@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from layers.base import InvertibleLinear
+from layers.base import InvertibleLinear, check_whole
 from layers.linalg.convolution import convolution_matrix
 from layers.linalg.corner import corner_solver
 
@@ -52,11 +52,7 @@ class MaCow(InvertibleLinear, name="macow"):
 
     def __init__(self, shape: tuple[int, ...], *, kernel_size: int = 3) -> None:
         super().__init__(shape)
-        if not isinstance(kernel_size, int) or isinstance(kernel_size, bool) or kernel_size < 1 or kernel_size % 2 == 0:
-            raise ValueError(
-                f"macow: kernel_size {kernel_size!r} has no middle, which the pixel is in line with; use an odd number "
-                "such as 3 or 5"
-            )
+        check_whole("macow", "kernel_size", kernel_size, odd=True)  # a pixel is in line with the middle of its window
         self.kernel_size = kernel_size
         axes = len(self.shape) - 1
         self.depth = (kernel_size + 1) // 2

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from layers.base import InvertibleLinear, check_whole
 from layers.kernels import load as kernels
-from layers.linalg.batched import by_matrix
-from layers.linalg.circular import wrapped
+from layers.linalg.convolution import wrapped
+from layers.linalg.plu import by_matrix
 
 # Up to 16 taps a padded convolution is the faster forward pass, above it the FFT (measured on a CPU with 1 to
 # 48 channels: 3 x 3 against 5 x 5 on images, and 9, 15 and 25 taps on sequences, forward and backward).

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from layers.base import InvertibleLinear, check_choice, check_whole
 from layers.linalg.mixing import mix_channels
-from layers.linalg.weights import log_abs_det
+from layers.linalg.plu import log_abs_det
 
 CERTAINTY = 0.5
 """The diagonal entries of the initial matrix."""

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from layers.base import InvertibleLinear, check_choice
-from layers.linalg.circulant import fourier_matrix
-from layers.linalg.dct import dct, dct_matrix, inverse_dct
+from layers.linalg.transforms import dct, dct_matrix, fourier_matrix, inverse_dct
 
 
 class Spectral(InvertibleLinear, name="spectral"):

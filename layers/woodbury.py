@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from layers.base import InvertibleLinear, check_choice, check_whole
 from layers.chain import Chain
-from layers.linalg.weights import log_abs_det
+from layers.linalg.plu import log_abs_det
 
 
 class Woodbury(Chain, name="woodbury"):

@@ -1,7 +1,7 @@
-// The gates of couplings, flows/gates.py: log-scale and scale as functions of a network's output s, and the gradient.
+// The gates of couplings, flows/affine.py: log-scale and scale as functions of a network's output s, and the gradient.
 //
 // Included once for each instruction set, in a separate namespace, after simd/exp.h, which defines the vectors: no
-// include guard. Their order is that of flows/gates.py.
+// include guard. Their order is that of flows/affine.py.
 
 // log-scale and scale at s, and the derivative of the log-scale by s.
 template <class T>

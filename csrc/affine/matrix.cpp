@@ -37,27 +37,6 @@ using torch::autograd::variable_list;
 constexpr int64_t SLABS = 32;
 constexpr int64_t PRODUCTS_WORTH_A_THREAD = 100000;
 
-template <class T>
-struct Way {
-  int64_t lanes;
-  decltype(&portable::mix_event<T>) mix;
-  decltype(&portable::add_event<T>) add;
-  decltype(&portable::add_lanes<T>) add_lanes;
-};
-
-template <class T>
-Way<T> way() {
-#if defined(__x86_64__)
-  switch (instructions()) {
-    case Instructions::avx512:
-      return {avx512::LANES<T>, avx512::mix_event<T>, avx512::add_event<T>, avx512::add_lanes<T>};
-    case Instructions::avx2: return {avx2::LANES<T>, avx2::mix_event<T>, avx2::add_event<T>, avx2::add_lanes<T>};
-    default: break;
-  }
-#endif
-  return {portable::LANES<T>, portable::mix_event<T>, portable::add_event<T>, portable::add_lanes<T>};
-}
-
 // Places of an event (N, C, *spatial).
 int64_t places_of(const at::Tensor& x) { return c10::multiply_integers(x.sizes().slice(2)); }
 
@@ -69,7 +48,8 @@ std::vector<int64_t> sizes_of(const at::Tensor& x, int64_t channels) {
 }
 
 void check(const at::Tensor& x, const at::Tensor& weight) {
-  const int64_t least = x.scalar_type() == at::kFloat ? way<float>().lanes : way<double>().lanes;
+  const bool single = x.scalar_type() == at::kFloat;
+  const int64_t least = single ? INVERTBENCH_BEST(LANES<float>) : INVERTBENCH_BEST(LANES<double>);
   TORCH_CHECK_VALUE(x.dim() >= 3 && weight.dim() == 2 && weight.size(1) == x.size(1) && places_of(x) >= least,
                     "mix_channels: x of shape ", x.sizes(), " does not fit a matrix of shape ", weight.sizes(),
                     " and at least ", least, " places");
@@ -89,8 +69,8 @@ at::Tensor mix(const at::Tensor& x, const at::Tensor& weight) {
     const int64_t worth = grain((outputs * inputs + outputs + inputs) * places, PRODUCTS_WORTH_A_THREAD);
     at::parallel_for(0, x.size(0), worth, [&](int64_t begin, int64_t end) {
       for (int64_t n = begin; n < end; ++n) {
-        way<T>().mix(outputs, inputs, a, weight.stride(0), weight.stride(1), places, events[n],
-                     to + n * outputs * places);
+        INVERTBENCH_BEST(mix_event<T>)(outputs, inputs, a, weight.stride(0), weight.stride(1), places, events[n],
+                                       to + n * outputs * places);
       }
     });
   });
@@ -107,24 +87,24 @@ std::tuple<at::Tensor, at::Tensor> mix_backward(const at::Tensor& of_y, const at
   at::Tensor of_x = at::empty(x.sizes(), x.options()), of_weight = at::empty(weight.sizes(), x.options());
   in_precision("mix_channels", from, {weight, back}, [&](auto zero) {
     using T = decltype(zero);
-    const Way<T> set = way<T>();
+    const int64_t width = INVERTBENCH_BEST(LANES<T>);
     const int64_t outputs = weight.size(0), inputs = weight.size(1), places = places_of(x), pairs = outputs * inputs;
     const int64_t work = 2 * pairs * places * x.size(0);
     const int64_t slabs = std::clamp<int64_t>(work / PRODUCTS_WORTH_A_THREAD, 1, std::min(SLABS, x.size(0) + 1));
     Scratch<T> scratch;
-    T* const lanes = scratch.zeros(slabs * pairs * set.lanes);
+    T* const lanes = scratch.zeros(slabs * pairs * width);
     T* const sums = scratch.zeros(slabs * pairs);
     const Rows<T> events(from), gradients(back);
     const T* const a = weight.const_data_ptr<T>();
     at::parallel_for(0, slabs, 1, [&](int64_t begin, int64_t end) {
       for (int64_t slab = begin; slab < end; ++slab) {
-        T* const own = lanes + slab * pairs * set.lanes;
+        T* const own = lanes + slab * pairs * width;
         for (int64_t n = slab * x.size(0) / slabs; n < (slab + 1) * x.size(0) / slabs; ++n) {
-          set.mix(inputs, outputs, a, weight.stride(1), weight.stride(0), places, gradients[n],
-                  of_x.data_ptr<T>() + n * inputs * places);
-          set.add(outputs, inputs, places, gradients[n], events[n], own);
+          INVERTBENCH_BEST(mix_event<T>)(inputs, outputs, a, weight.stride(1), weight.stride(0), places, gradients[n],
+                                         of_x.data_ptr<T>() + n * inputs * places);
+          INVERTBENCH_BEST(add_event<T>)(outputs, inputs, places, gradients[n], events[n], own);
         }
-        set.add_lanes(own, pairs, sums + slab * pairs);
+        INVERTBENCH_BEST(add_lanes<T>)(own, pairs, sums + slab * pairs);
       }
     });
     for (int64_t i = 0; i < pairs; ++i) {

@@ -37,38 +37,9 @@ using torch::autograd::variable_list;
 constexpr int64_t SLABS = 32;
 constexpr int64_t NUMBERS_WORTH_A_THREAD = 16384;
 
-template <class T>
-struct Way {
-  decltype(&portable::forward_entries<portable::Exponential, T>) forward_entries[3];
-  decltype(&portable::backward_entries<portable::Exponential, T>) backward_entries[3];
-  decltype(&portable::forward_channel<T>) forward_channel;
-  decltype(&portable::backward_channel<T>) backward_channel;
-};
-
-template <class T>
-Way<T> way() {
-#define INVERTBENCH_WAY(set)                                                                            \
-  Way<T> {                                                                                              \
-    {set::forward_entries<set::Exponential, T>, set::forward_entries<set::Sigmoid, T>,                  \
-     set::forward_entries<set::Bounded, T>},                                                            \
-    {set::backward_entries<set::Exponential, T>, set::backward_entries<set::Sigmoid, T>,                \
-     set::backward_entries<set::Bounded, T>},                                                           \
-    set::forward_channel<T>, set::backward_channel<T>                                                   \
-  }
-#if defined(__x86_64__)
-  switch (instructions()) {
-    case Instructions::avx512: return INVERTBENCH_WAY(avx512);
-    case Instructions::avx2: return INVERTBENCH_WAY(avx2);
-    default: break;
-  }
-#endif
-  return INVERTBENCH_WAY(portable);
-#undef INVERTBENCH_WAY
-}
-
 void check_gate(int64_t gate) {
   TORCH_CHECK_VALUE(0 <= gate && gate < 3, "affine_coupling: gate ", gate,
-                    "; use 0 to 2, in the order of flows/gates.py");
+                    "; use 0 to 2, in the order of flows/affine.py");
 }
 
 // (N, kept, *spatial) and (N, moved, *spatial) -> (N, kept + moved, *spatial), and the sums of the log-scales, (N,).
@@ -86,7 +57,6 @@ std::tuple<at::Tensor, at::Tensor> coupling(const at::Tensor& kept, const at::Te
   at::Tensor y = at::empty(sizes, x.options()), log_det = at::empty({x.size(0)}, x.options());
   in_precision("affine_coupling", x, {k, g, t}, [&](auto zero) {
     using T = decltype(zero);
-    const Way<T> set = way<T>();
     const Rows<T> from_k(k), from_x(x), from_s(g), from_t(t);
     const int64_t before = size_of(k), count = size_of(x);
     T* const to = y.data_ptr<T>();
@@ -95,7 +65,7 @@ std::tuple<at::Tensor, at::Tensor> coupling(const at::Tensor& kept, const at::Te
       for (int64_t n = begin; n < end; ++n) {
         T* const row = to + n * (before + count);
         std::copy(from_k[n], from_k[n] + before, row);
-        sums[n] = T(set.forward_entries[gate](count, from_x[n], from_s[n], from_t[n], row + before));
+        sums[n] = T(INVERTBENCH_BEST(FORWARD<T>[gate])(count, from_x[n], from_s[n], from_t[n], row + before));
       }
     });
   });
@@ -115,15 +85,14 @@ std::tuple<at::Tensor, at::Tensor> coupling_backward(const at::Tensor& of_y, con
   at::Tensor of_x = at::empty(of_y.sizes(), x.options()), of_s = at::empty(moved.sizes(), x.options());
   in_precision("affine_coupling", x, {g, from, sums}, [&](auto zero) {
     using T = decltype(zero);
-    const Way<T> set = way<T>();
     const Rows<T> from_g(g), from_x(x), from_s(from);
     const int64_t all = size_of(g), count = size_of(x), kept = all - count;
     T* const to = of_x.data_ptr<T>();
     at::parallel_for(0, x.size(0), grain(count, NUMBERS_WORTH_A_THREAD), [&](int64_t begin, int64_t end) {
       for (int64_t n = begin; n < end; ++n) {
         std::copy(from_g[n], from_g[n] + kept, to + n * all);
-        set.backward_entries[gate](count, from_g[n] + kept, sums.const_data_ptr<T>()[n], from_x[n], from_s[n],
-                                   to + n * all + kept, of_s.data_ptr<T>() + n * count);
+        INVERTBENCH_BEST(BACKWARD<T>[gate])(count, from_g[n] + kept, sums.const_data_ptr<T>()[n], from_x[n], from_s[n],
+                                            to + n * all + kept, of_s.data_ptr<T>() + n * count);
       }
     });
   });
@@ -160,7 +129,6 @@ std::tuple<at::Tensor, at::Tensor> actnorm(const at::Tensor& x, const at::Tensor
   at::Tensor y = at::empty(x.sizes(), x.options()), log_det = at::empty({}, x.options());
   in_precision("actnorm", from, {by, log_scale}, [&](auto zero) {
     using T = decltype(zero);
-    const Way<T> set = way<T>();
     const Rows<T> from_x(from);
     const std::vector<T> scale = scales_of<T>(log_scale);
     double sum = 0;
@@ -169,8 +137,8 @@ std::tuple<at::Tensor, at::Tensor> actnorm(const at::Tensor& x, const at::Tensor
     at::parallel_for(0, x.size(0), grain(all, NUMBERS_WORTH_A_THREAD), [&](int64_t begin, int64_t end) {
       for (int64_t n = begin; n < end; ++n) {
         for (int64_t c = 0; c < channels; ++c) {
-          set.forward_channel(count, from_x[n] + c * count, by.const_data_ptr<T>()[c], scale[c],
-                              y.data_ptr<T>() + n * all + c * count);
+          INVERTBENCH_BEST(forward_channel<T>)(count, from_x[n] + c * count, by.const_data_ptr<T>()[c], scale[c],
+                                               y.data_ptr<T>() + n * all + c * count);
         }
       }
     });
@@ -193,7 +161,6 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> actnorm_backward(const at::Tensor
   std::vector<double> sums(slabs * 2 * channels);
   in_precision("actnorm", from, {g, by, log_scale, of_log_det}, [&](auto zero) {
     using T = decltype(zero);
-    const Way<T> set = way<T>();
     const Rows<T> from_g(g), from_x(from);
     const std::vector<T> scale = scales_of<T>(log_scale);
     at::parallel_for(0, slabs, 1, [&](int64_t begin, int64_t end) {
@@ -201,8 +168,9 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> actnorm_backward(const at::Tensor
         double* const own = sums.data() + slab * 2 * channels;
         for (int64_t n = slab * x.size(0) / slabs; n < (slab + 1) * x.size(0) / slabs; ++n) {
           for (int64_t c = 0; c < channels; ++c) {
-            set.backward_channel(count, from_g[n] + c * count, from_x[n] + c * count, by.const_data_ptr<T>()[c],
-                                 scale[c], of_x.data_ptr<T>() + n * all + c * count, own[c], own[channels + c]);
+            INVERTBENCH_BEST(backward_channel<T>)(count, from_g[n] + c * count, from_x[n] + c * count,
+                                                  by.const_data_ptr<T>()[c], scale[c],
+                                                  of_x.data_ptr<T>() + n * all + c * count, own[c], own[channels + c]);
           }
         }
       }

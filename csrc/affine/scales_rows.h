@@ -65,6 +65,14 @@ void backward_entries(int64_t count, const T* of_y, T of_sum, const T* x, const 
   });
 }
 
+// By the number of a gate.
+template <class T>
+constexpr decltype(&forward_entries<Exponential, T>) FORWARD[] = {
+    forward_entries<Exponential, T>, forward_entries<Sigmoid, T>, forward_entries<Bounded, T>};
+template <class T>
+constexpr decltype(&backward_entries<Exponential, T>) BACKWARD[] = {
+    backward_entries<Exponential, T>, backward_entries<Sigmoid, T>, backward_entries<Bounded, T>};
+
 // y = (x + shift) scale.
 template <class T>
 void forward_channel(int64_t count, const T* x, T shift, T scale, T* y) {

@@ -1,6 +1,6 @@
 // The weight of a 1x1 convolution of few channels, on a processor: `invertbench::plu`, a matrix from its factors with
 // its log-determinant, and `invertbench::log_abs_det` of a matrix, both times the number of positions. Each takes less
-// time than one call of a library, of which they would need several. Called by layers/linalg/weights.py.
+// time than one call of a library, of which they would need several. Called by layers/linalg/plu.py.
 //
 // Derivatives of the gradients are those of PyTorch's operators.
 

@@ -38,24 +38,6 @@ using torch::autograd::variable_list;
 
 constexpr int64_t PRODUCTS_WORTH_A_THREAD = 500000;
 
-template <class T>
-struct Way {
-  int64_t lanes;
-  decltype(&portable::convolve<T>) convolve;
-};
-
-template <class T>
-Way<T> way() {
-#if defined(__x86_64__)
-  switch (instructions()) {
-    case Instructions::avx512: return {avx512::LANES<T>, avx512::convolve<T>};
-    case Instructions::avx2: return {avx2::LANES<T>, avx2::convolve<T>};
-    default: break;
-  }
-#endif
-  return {portable::LANES<T>, portable::convolve<T>};
-}
-
 std::vector<int64_t> on_each_axis(const at::Tensor& x, int64_t before) {
   return std::vector<int64_t>(x.dim() - 2, before);
 }
@@ -86,10 +68,11 @@ at::Tensor circular(const at::Tensor& x, const at::Tensor& weight, const std::op
   const Frame frame = frame_of(x, weight.sizes().slice(2), on_each_axis(x, before), true);
   in_precision("circular", events, {kernel, offset}, [&](auto zero) {
     using T = decltype(zero);
-    const Way<T> set = way<T>();
+    const int64_t lanes = INVERTBENCH_BEST(LANES<T>);
+    const auto convolve = INVERTBENCH_BEST(convolve<T>);
     const int64_t inputs = weight.size(1), outputs = weight.size(0), count = inputs * frame.rows * frame.columns;
-    const int64_t plane = frame.plane(set.lanes), pitch = frame.results(set.lanes), places = frame.height * frame.width;
-    const std::vector<int64_t> distances = frame.distances(inputs, set.lanes);
+    const int64_t plane = frame.plane(lanes), pitch = frame.results(lanes), places = frame.height * frame.width;
+    const std::vector<int64_t> distances = frame.distances(inputs, lanes);
     Scratch<T> scratch;
     T* const weights = scratch.numbers(count * outputs);
     const T *const given = kernel.const_data_ptr<T>(), *const shift = offset.const_data_ptr<T>();
@@ -104,7 +87,7 @@ at::Tensor circular(const at::Tensor& x, const at::Tensor& weight, const std::op
       T *const padded = memory.own(), *const results = padded + inputs * plane;
       for (int64_t n = begin; n < end; ++n) {
         for (int64_t i = 0; i < inputs; ++i) pad(frame, from[n] + i * places, plane, padded + i * plane);
-        set.convolve(distances, weights, outputs, padded, results, pitch);
+        convolve(distances, weights, outputs, padded, results, pitch);
         for (int64_t o = 0; o < outputs; ++o) {
           T* row = to + (n * outputs + o) * places;
           for (int64_t r = 0; r < frame.height; ++r, row += frame.width) {
@@ -158,7 +141,9 @@ struct Circular : torch::autograd::Function<Circular> {
     at::Tensor of_x, of_weight, of_bias;
     if (context->needs_input_grad(0)) of_x = call(of_y, transposed(weight), std::nullopt, weight.size(2) - 1 - before);
     if (context->needs_input_grad(1)) of_weight = call_weight(x, of_y, weight.sizes().slice(2), before);
-    if (context->saved_data["has_bias"].toBool() && context->needs_input_grad(2)) of_bias = of_y.flatten(2).sum(at::IntArrayRef{0, 2});
+    if (context->saved_data["has_bias"].toBool() && context->needs_input_grad(2)) {
+      of_bias = of_y.flatten(2).sum(at::IntArrayRef{0, 2});
+    }
     return {of_x, of_weight, of_bias, {}};
   }
 };

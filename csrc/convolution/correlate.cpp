@@ -25,24 +25,6 @@ constexpr int64_t SLABS = 8;
 constexpr int64_t PRODUCTS_WORTH_A_THREAD = 500000;
 constexpr int64_t BYTES_TOGETHER = 192 << 10;  // of the planes of events that are correlated together
 
-template <class T>
-struct Way {
-  int64_t lanes, entries;
-  decltype(&portable::correlate<T>) correlate;
-};
-
-template <class T>
-Way<T> way() {
-#if defined(__x86_64__)
-  switch (instructions()) {
-    case Instructions::avx512: return {avx512::LANES<T>, avx512::ENTRIES, avx512::correlate<T>};
-    case Instructions::avx2: return {avx2::LANES<T>, avx2::ENTRIES, avx2::correlate<T>};
-    default: break;
-  }
-#endif
-  return {portable::LANES<T>, portable::ENTRIES, portable::correlate<T>};
-}
-
 }  // namespace
 
 Frame frame_of(const at::Tensor& x, at::IntArrayRef sizes, at::IntArrayRef before, bool circular) {
@@ -61,10 +43,10 @@ at::Tensor correlate(const at::Tensor& x, const at::Tensor& of_y, const Frame& f
   const at::Tensor events = rows(x), given = rows(of_y);
   in_precision("the gradient of a kernel", events, {given}, [&](auto zero) {
     using T = decltype(zero);
-    const Way<T> set = way<T>();
-    const int64_t plane = frame.plane(set.lanes), pitch = frame.results(set.lanes), places = frame.height * frame.width;
-    std::vector<int64_t> distances = frame.distances(inputs, set.lanes);
-    const int64_t wanted = int64_t(distances.size()), entries = rounded(wanted, set.entries);
+    const int64_t lanes = INVERTBENCH_BEST(LANES<T>);
+    const int64_t plane = frame.plane(lanes), pitch = frame.results(lanes), places = frame.height * frame.width;
+    std::vector<int64_t> distances = frame.distances(inputs, lanes);
+    const int64_t wanted = int64_t(distances.size()), entries = rounded(wanted, INVERTBENCH_BEST(ENTRIES));
     distances.resize(entries, 0);
     const int64_t slabs = std::clamp<int64_t>(count * entries * outputs * pitch / PRODUCTS_WORTH_A_THREAD, 1,
                                               std::min(SLABS, std::max<int64_t>(count, 1)));
@@ -89,8 +71,8 @@ at::Tensor correlate(const at::Tensor& x, const at::Tensor& of_y, const Frame& f
               spread(frame, gradients[first + n] + o * places, pitch, spreads + n * g_event + o * pitch);
             }
           }
-          set.correlate(distances, outputs, some, padded, x_event, spreads, g_event, pitch,
-                        sums + slab * outputs * entries);
+          INVERTBENCH_BEST(correlate<T>)(distances, outputs, some, padded, x_event, spreads, g_event, pitch,
+                                         sums + slab * outputs * entries);
         }
       }
     });

@@ -32,32 +32,6 @@ constexpr int64_t FEWEST_PARTS = 4, MOST_PARTS = 8, NUMBERS_OF_PARTS = 1 << 18;
 constexpr double WORTH_A_THREAD = 1e6;  // multiply-adds
 constexpr int64_t WEIGHTS_WORTH_A_THREAD = 60000, SUMS_WORTH_A_THREAD = 8192;
 
-template <class T>
-struct Way {
-  int64_t lanes;
-  decltype(&portable::forward_images<T>) forward;
-  decltype(&portable::backward_images<T>) backward;
-  decltype(&portable::pack<T>) pack;
-  decltype(&portable::unpack_gradients<T>) unpack;
-};
-
-template <class T>
-Way<T> way() {
-#define INVERTBENCH_WAY(set)                                                                               \
-  Way<T> {                                                                                                 \
-    set::LANES<T>, set::forward_images<T>, set::backward_images<T>, set::pack<T>, set::unpack_gradients<T> \
-  }
-#if defined(__x86_64__)
-  switch (instructions()) {
-    case Instructions::avx512: return INVERTBENCH_WAY(avx512);
-    case Instructions::avx2: return INVERTBENCH_WAY(avx2);
-    default: break;
-  }
-#endif
-  return INVERTBENCH_WAY(portable);
-#undef INVERTBENCH_WAY
-}
-
 // Call each(begin, end) for blocks of the outputs of a weight.
 template <class T, class Each>
 void for_blocks(const WeightNorm<T>& of, const Each& each) {
@@ -93,12 +67,12 @@ class Packed {
     net.width = first.outputs;
     net.outputs = third.outputs;
     net.wide = rounded(net.width, 64 / int64_t(sizeof(T)));  // the same for every instruction set: it is saved
-    net.taps_kept = rounded(9 * net.kept, way<T>().lanes);
-    net.taps_out = rounded(9 * net.outputs, way<T>().lanes);
+    net.taps_kept = rounded(9 * net.kept, INVERTBENCH_BEST(LANES<T>));
+    net.taps_out = rounded(9 * net.outputs, INVERTBENCH_BEST(LANES<T>));
     lay_out(x.size(2), x.size(3));
     const auto packed = [&](const WeightNorm<T>& of, const Order& order, int64_t size) {
       T* const to = scratch_.zeros(size);
-      for_blocks(of, [&](int64_t begin, int64_t end) { way<T>().pack(of, order, to, begin, end); });
+      for_blocks(of, [&](int64_t begin, int64_t end) { INVERTBENCH_BEST(pack<T>)(of, order, to, begin, end); });
       return to;
     };
     const int64_t wide = net.wide;
@@ -118,7 +92,7 @@ class Packed {
     };
     net.bias1 = padded(weights[2], wide);
     net.bias2 = padded(weights[5], wide);
-    net.bias3 = padded(weights[8], rounded(net.outputs, way<T>().lanes));
+    net.bias3 = padded(weights[8], rounded(net.outputs, INVERTBENCH_BEST(LANES<T>)));
   }
 
   Network<T> net{};
@@ -188,7 +162,7 @@ std::tuple<at::Tensor, at::Tensor> forward(const at::Tensor& x, at::TensorList w
     const int64_t grain = int64_t(WORTH_A_THREAD / (work(packed.net) + 1)) + 1;
     at::parallel_for(0, y.numel() > 0 ? x.size(0) : 0, grain, [&](int64_t begin, int64_t end) {
       T* const kept = keep ? saved.data_ptr<T>() : nullptr;
-      way<T>().forward(packed.net, images_of<T>(x), kept, y.data_ptr<T>(), begin, end);
+      INVERTBENCH_BEST(forward_images<T>)(packed.net, images_of<T>(x), kept, y.data_ptr<T>(), begin, end);
     });
   };
   x.scalar_type() == at::kFloat ? run(0.0F) : run(0.0);
@@ -225,7 +199,7 @@ std::vector<at::Tensor> gradients_of(
     T* const of_gain = made[3 * number].template data_ptr<T>();
     T* const of_v = made[3 * number + 1].template data_ptr<T>();
     for_blocks(of, [&](int64_t begin, int64_t end) {
-      way<T>().unpack(of, orders[number], of_weights[number], of_gain, of_v, begin, end);
+      INVERTBENCH_BEST(unpack_gradients<T>)(of, orders[number], of_weights[number], of_gain, of_v, begin, end);
     });
     std::copy_n(biases[number], of.outputs, made[3 * number + 2].template data_ptr<T>());
   }
@@ -270,10 +244,10 @@ std::vector<at::Tensor> backward(const at::Tensor& of_x, const at::Tensor& of_so
       for (int64_t part = begin; part < end; ++part) {
         T* const own = total + part * layout.size;
         std::fill(own, own + layout.size, T(0));
-        way<T>().backward(net, images_of<T>(x), {images_of<T>(of_some), images_of<T>(of_others)},
-                          saved.const_data_ptr<T>(), of_x.data_ptr<T>(), of_x.stride(0),
-                          layout.in(own), together, part * images / parts,
-                          (part + 1) * images / parts);
+        INVERTBENCH_BEST(backward_images<T>)(net, images_of<T>(x), {images_of<T>(of_some), images_of<T>(of_others)},
+                                             saved.const_data_ptr<T>(), of_x.data_ptr<T>(), of_x.stride(0),
+                                             layout.in(own), together, part * images / parts,
+                                             (part + 1) * images / parts);
       }
     });
     at::parallel_for(0, layout.size, SUMS_WORTH_A_THREAD, [&](int64_t begin, int64_t end) {

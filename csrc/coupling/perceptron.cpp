@@ -36,25 +36,6 @@ constexpr double CYCLES_WORTH_A_THREAD = 30000;
 using Weights = const at::Tensor&;
 
 template <class T>
-struct Way {
-  int64_t lanes;
-  decltype(&portable::forward_tiles<T>) forward;
-  decltype(&portable::backward_tiles<T>) backward;
-};
-
-template <class T>
-Way<T> way() {
-#if defined(__x86_64__)
-  switch (instructions()) {
-    case Instructions::avx512: return {avx512::LANES<T>, avx512::forward_tiles<T>, avx512::backward_tiles<T>};
-    case Instructions::avx2: return {avx2::LANES<T>, avx2::forward_tiles<T>, avx2::backward_tiles<T>};
-    default: break;
-  }
-#endif
-  return {portable::LANES<T>, portable::forward_tiles<T>, portable::backward_tiles<T>};
-}
-
-template <class T>
 Points<T> points_of(const at::Tensor& x) {
   return {x.const_data_ptr<T>(), x.stride(0), x.stride(1), x.stride(2)};
 }
@@ -109,7 +90,8 @@ std::tuple<at::Tensor, at::Tensor> forward(const at::Tensor& x, Weights weight1,
     const double cycles = double(POINTS * net.width * net.width) / 16;
     const int64_t grain = int64_t(CYCLES_WORTH_A_THREAD / cycles) + 1;
     at::parallel_for(0, tiles(x), grain, [&](int64_t begin, int64_t end) {
-      way<T>().forward(net, points_of<T>(x), keep ? hidden.data_ptr<T>() : nullptr, y.data_ptr<T>(), begin, end);
+      INVERTBENCH_BEST(forward_tiles<T>)(net, points_of<T>(x), keep ? hidden.data_ptr<T>() : nullptr,
+                                         y.data_ptr<T>(), begin, end);
     });
   };
   x.scalar_type() == at::kFloat ? run(0.0F) : run(0.0);
@@ -135,7 +117,7 @@ std::vector<at::Tensor> backward(const at::Tensor& of_x, const at::Tensor& gradi
     const Net<T> own(x, weight1, bias1, weight2, bias2, weight3, bias3, bounded);
     const Perceptron<T>& net = own.net;
     const int64_t slabs = std::clamp<int64_t>(all / TILES_WORTH_A_SLAB, 1, SLABS);
-    const int64_t wide = rounded(width, way<T>().lanes);
+    const int64_t wide = rounded(width, INVERTBENCH_BEST(LANES<T>));
     const std::vector<int64_t> counts{width * inputs, width, width * wide, width, outputs * width, outputs};
     const int64_t size = std::accumulate(counts.begin(), counts.end(), int64_t(0));
     const at::Tensor sums = at::zeros({slabs, size}, x.options());
@@ -145,9 +127,10 @@ std::vector<at::Tensor> backward(const at::Tensor& of_x, const at::Tensor& gradi
       for (int64_t slab = begin; slab < end; ++slab) {
         T* at[6] = {sums.data_ptr<T>() + slab * size};
         for (int i = 1; i < 6; ++i) at[i] = at[i - 1] + counts[i - 1];
-        way<T>().backward(net, points_of<T>(x), points_of<T>(gradient), hidden.const_data_ptr<T>(),
-                          of_x.template data_ptr<T>(), of_x.stride(0), {wide, at[0], at[1], at[2], at[3], at[4], at[5]},
-                          slab * all / slabs, (slab + 1) * all / slabs);
+        INVERTBENCH_BEST(backward_tiles<T>)(net, points_of<T>(x), points_of<T>(gradient), hidden.const_data_ptr<T>(),
+                                            of_x.template data_ptr<T>(), of_x.stride(0),
+                                            {wide, at[0], at[1], at[2], at[3], at[4], at[5]}, slab * all / slabs,
+                                            (slab + 1) * all / slabs);
       }
     });
     const std::vector<at::Tensor> totals = sums.sum(0).split_with_sizes(counts);

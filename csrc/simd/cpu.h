@@ -2,7 +2,7 @@
 // ATEN_CPU_CAPABILITY, torch's own variable, limits the kernels as it limits torch: to `default` or `avx2`.
 //
 // A kernel body is written once, in terms of vectors of INVERTBENCH_BYTES bytes, and compiled for each kind by
-// simd/each.h; the caller selects by `instructions()`.
+// simd/each.h; the caller selects by INVERTBENCH_BEST.
 #pragma once
 
 #include <cstdlib>
@@ -45,6 +45,16 @@ inline Instructions instructions() {
   return Instructions::portable;
 #endif
 }
+
+// Name a function or constant of a body (simd/each.h) as compiled for this processor's instructions.
+#if defined(__x86_64__)
+#define INVERTBENCH_BEST(...)                                   \
+  (instructions() == Instructions::avx512 ? avx512::__VA_ARGS__ \
+   : instructions() == Instructions::avx2 ? avx2::__VA_ARGS__   \
+                                          : portable::__VA_ARGS__)
+#else
+#define INVERTBENCH_BEST(...) portable::__VA_ARGS__
+#endif
 
 inline const char* name(Instructions found) {
   switch (found) {

@@ -1,6 +1,6 @@
 """The baselines of the density table: whole flows of other papers, in the interface of the backbone.
 
-Each is a `flows.protocol.Flow` in a file of its own, built by `cls(shape, levels=, steps=, width=, seed=, **options)`.
+Each is a `flows.protocol.Flow`, built by `cls(shape, levels=, steps=, width=, seed=, **options)`.
 A flow is imported on request only, and its third-party libraries only when it is built, so that a plan can name a flow
 whose library is missing.
 """
@@ -17,9 +17,9 @@ from flows.protocol import Flow
 BASELINES = {
     "maf": "flows.baselines.maf:MAF",
     "realnvp": "flows.baselines.realnvp:RealNVP",
-    "iresnet": "flows.baselines.iresnet:IResNet",
-    "residual_flow": "flows.baselines.residual_flow:ResidualFlow",
-    "idensenet": "flows.baselines.idensenet:IDenseNet",
+    "iresnet": "flows.baselines.residual:IResNet",
+    "residual_flow": "flows.baselines.residual:ResidualFlow",
+    "idensenet": "flows.baselines.residual:IDenseNet",
 }
 """Name in a suite -> module:class, in the order of the table."""
 

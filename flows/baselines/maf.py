@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from flows.actnorm import ActNorm
 from flows.baselines import MissingLibrary
 from flows.bijection import Dense
-from flows.protocol import Flow, Part, Shape
-from flows.seeding import seeded
+from flows.protocol import Flow, Part, Shape, seeded
 from layers.linalg.precision import full_precision
 
 

@@ -10,12 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from flows.actnorm import ActNorm
-from flows.baselines.levels import images_only
 from flows.conditioners import Conditioner, gain, standardise, weight_norm_convolution
 from flows.couplings import MaskedCoupling
-from flows.protocol import Flow, Shape
-from flows.seeding import seeded
-from flows.shapes import UnsupportedEvent, level_shapes
+from flows.protocol import Flow, Shape, seeded
+from flows.shapes import UnsupportedEvent, images_only, level_shapes
 from flows.squeeze import Squeeze
 
 

@@ -136,7 +136,7 @@ class Adapted(InvertibleLinear):
     def _choose_event(self, values: dict[str, Any]) -> None:
         """Set `event` and `result` by trying objects that are then discarded, without effect on torch's generator.
 
-        An event shape with which only the inverse fails is used if no other is better: the inverse may be at fault.
+        Fall back to a shape for which only the inverse fails; the inverse itself may be broken.
 
         Raises:
             UnsupportedShape: no event shape serves.
@@ -237,7 +237,7 @@ class Adapted(InvertibleLinear):
     def _as_event(self, x: Tensor) -> Tensor:
         """Return x in the shape that the library takes: for the same tensor the same one again, as long as it is held.
 
-        Some libraries keep the results of a tensor, by its identity. They shall find it again, as in their own flows.
+        Some libraries cache results by tensor identity, so return the same reshaped tensor.
         """
         if self.event == self.shape:
             return x
@@ -353,3 +353,15 @@ def log_dets(layer: InvertibleLinear, batch: Tensor) -> Tensor:
     """Return the layer's log-det for each event of a batch, shape (N,), in the precision of the finer of the two."""
     value = layer.log_det()
     return value.to(batch.device, torch.promote_types(value.dtype, batch.dtype)).expand(len(batch))
+
+
+def to_latent(layer: InvertibleLinear, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Map events of a library, (N, *vector_shape), by the layer; return y and the log-det of each event, (N,)."""
+    y, log_det = layer(as_batch(layer, x))
+    return y.reshape(x.shape), log_det.expand(len(y))
+
+
+def to_data(layer: InvertibleLinear, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Map them back by the layer's inverse; return x and the log-det of this direction for each event, (N,)."""
+    x = layer.inverse(as_batch(layer, y))
+    return x.reshape(y.shape), -log_dets(layer, x)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from layers.adapters.base import Library, as_batch, import_library, log_dets, vector_shape
+from layers.adapters.base import Library, import_library, to_data, to_latent, vector_shape
 from layers.base import InvertibleLinear
 
 
@@ -84,13 +84,8 @@ def _module_class() -> Any:
 
         def forward(self, x_or_z: Any, c: Any = None, rev: bool = False, jac: bool = True) -> tuple[Any, Tensor]:
             """Return a tuple with the result, and the log-det of each event in this direction."""
-            given = x_or_z[0]
-            batch = as_batch(self.layer, given)
-            if rev:
-                result, log_det = self.layer.inverse(batch), -log_dets(self.layer, batch)
-            else:
-                result, log_det = self.layer(batch)
-            return (result.reshape(given.shape),), log_det.expand(len(batch))
+            result, log_det = (to_data if rev else to_latent)(self.layer, x_or_z[0])
+            return (result,), log_det
 
         def output_dims(self, input_dims: Any) -> Any:
             """Return the shape of the result, that of the input; raise ValueError for another than the layer's."""

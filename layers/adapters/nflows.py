@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from layers.adapters.base import Library, as_batch, import_library, log_dets
+from layers.adapters.base import Library, import_library, to_data, to_latent
 from layers.base import InvertibleLinear
 
 
@@ -51,12 +51,10 @@ def _transform() -> Any:
 
         def forward(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
             """Return outputs, and the log-det of each event."""
-            y, log_det = self.layer(as_batch(self.layer, inputs))
-            return y.reshape(inputs.shape), log_det.expand(len(y))
+            return to_latent(self.layer, inputs)
 
         def inverse(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
             """Return outputs, and the log-det of the inverse for each event."""
-            x = self.layer.inverse(as_batch(self.layer, inputs))
-            return x.reshape(inputs.shape), -log_dets(self.layer, x)
+            return to_data(self.layer, inputs)
 
     return NFlowsTransform

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from layers.adapters.base import Library, as_batch, import_library, log_dets
+from layers.adapters.base import Library, import_library, to_data, to_latent
 from layers.base import InvertibleLinear
 
 
@@ -55,12 +55,10 @@ def _flow() -> Any:
 
         def forward(self, z: Tensor) -> tuple[Tensor, Tensor]:
             """Map latent variables to data; return them and the log-det of each event."""
-            x = self.layer.inverse(as_batch(self.layer, z))
-            return x.reshape(z.shape), -log_dets(self.layer, x)
+            return to_data(self.layer, z)
 
         def inverse(self, z: Tensor) -> tuple[Tensor, Tensor]:
             """Map data to latent variables; return them and the log-det of each event."""
-            y, log_det = self.layer(as_batch(self.layer, z))
-            return y.reshape(z.shape), log_det.expand(len(y))
+            return to_latent(self.layer, z)
 
     return NormFlowsFlow

@@ -19,9 +19,9 @@ parameters, half as many again as all ten stages of radix 2 at D = 3072; above, 
     forward, ns per entry           1.5   7.6   6.2   7.9   6.7   7.8   8.5    11    15    35
     forward + backward, ns          4.0    13    19    16    16    24    30    32    46    88
 
-Medians of tests/benchmarks/radix_stages.py (one stage on about 3,000 entries, batch 64, float32, one thread of an AMD
-EPYC, torch 2.15), per entry of an event; they move by a factor of up to 1.5 between runs. Radix 2 is compiled code, all
-others batched matrix products between two transpositions: most of the cost of an odd stage is moving data.
+Medians per entry of an event (one stage on about 3,000 entries, batch 64, float32, one thread of an AMD EPYC, torch
+2.15); they move by a factor of up to 1.5 between runs. Radix 2 is compiled code, all others batched matrix products
+between two transpositions: most of the cost of an odd stage is moving data.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ import torch
 from torch import Tensor, nn
 
 from layers.base import InvertibleLinear
-from layers.butterflies.pairs import ButterflyPlan
-from layers.linalg.layout import transposed
+from layers.butterflies.pairs import ButterflyPlan, transposed
 from layers.linalg.plu import PLUMatrices
 
 LARGEST_PRIME = 31

@@ -1,11 +1,77 @@
-"""Many small invertible matrices at once, by their PLU factors: determinants and inverses without elimination."""
+"""Matrices by their PLU factors, one or many, and determinants that need no library call or can trust it.
+
+Matrices of few channels take less time than the calls of a library's operators. On a CPU, if the compiled operators
+can be loaded (`layers.kernels.load`), `invertbench::plu` and `invertbench::log_abs_det` are one call each, backward as
+well.
+
+On a CPU with more than one thread, torch hands the matrices of a batch to LAPACK from several threads, and MKL's LU of
+about 150 rows or more then gives wrong pivots: a silently wrong determinant, or an error on solving
+(https://github.com/pytorch/pytorch/issues/141358 and 142815; seen with torch 2.15 in float32, float64 and complex).
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from layers.linalg.batched import by_matrix
+from layers.kernels import load as kernels
+
+LARGEST = 128  # rows of matrices whose LU is safe in a batch
+MOST_CHANNELS = 64  # of the compiled operators; a library is faster with larger matrices
+
+Result = TypeVar("Result", Tensor, tuple[Tensor, ...])
+
+
+def plu_matrix(
+    lower: Tensor, upper: Tensor, log_s: Tensor, sign: Tensor, permutation: Tensor, positions: int
+) -> tuple[Tensor, Tensor]:
+    """Return W = P (L o strictly-lower + I) (U o strictly-upper + diag(sign * exp(log_s))), and n log|det W|, ().
+
+    Args:
+        lower, upper: L and U, (C, C).
+        log_s, sign: of the diagonal, (C,).
+        permutation: row i of W is row permutation[i] of the product, (C,).
+        positions: n, the number of places that W maps.
+    """
+    if _kernel_serves(lower, upper, log_s, sign):
+        weight, log_det = torch.ops.invertbench.plu(lower, upper, log_s, sign, permutation, positions)
+        return weight, log_det
+    u = upper.triu(1) + torch.diag(sign * log_s.exp())
+    # (L + I) U = U + L U saves building the unit diagonal.
+    return torch.addmm(u, lower.tril(-1), u).index_select(0, permutation), positions * log_s.sum()
+
+
+def log_abs_det(matrix: Tensor, positions: int) -> Tensor:
+    """Return n log|det| of a real (C, C) matrix that maps n positions, (); -inf if it is singular."""
+    if _kernel_serves(matrix):
+        value: Tensor = torch.ops.invertbench.log_abs_det(matrix, positions)
+        return value
+    return positions * torch.linalg.slogdet(matrix).logabsdet
+
+
+def _kernel_serves(*tensors: Tensor) -> bool:
+    """Return whether the compiled operators support these and are faster: few channels on a CPU, in full precision."""
+    return len(tensors[0]) <= MOST_CHANNELS and kernels.serve_on_processor(*tensors)
+
+
+def by_matrix(function: Callable[..., Result], *batches: Tensor) -> Result:
+    """Return `function` of whole batches, or of each matrix alone where its LU of a batch cannot be trusted.
+
+    Args:
+        function: of matrices (n, n), and of what goes with each; it takes batches of them as well.
+        batches: of as many matrices, (N, n, n), and of what goes with them, (N, ...).
+    """
+    matrices = batches[0]
+    safe = matrices.device.type != "cpu" or matrices.shape[-1] <= LARGEST or torch.get_num_threads() == 1
+    if safe or len(matrices) == 0:
+        return function(*batches)
+    results = [function(*one) for one in zip(*batches, strict=True)]
+    if isinstance(results[0], Tensor):
+        return torch.stack(results)
+    return tuple(map(torch.stack, zip(*results, strict=True)))
 
 
 class PLUMatrices(nn.Module):

@@ -1,17 +1,11 @@
-"""Compare layers and training steps with their peers, and measure the commands.
+"""Compare the butterfly and training steps with the released code of ButterflyFlow (`released_yardstick.py`).
 
-    python tests/benchmarks/peers.py [--threads 2] [--rounds 15] [--rows image butterfly ... processes]
+    python tests/benchmarks/peers.py [--threads 2] [--rounds 15] [--rows image waveform butterfly]
 
-Each row's operation of ours and the peer's, a yardstick in a file of its own here, take turns in one process that keeps
-freed memory, as trials do (`harness.timing.timing.measure`). Times are medians over the rounds; a ratio is the peer's
-time over ours, the median of the rounds' ratios with its quartiles; an aim is the least ratio wanted. With one thread
-the times are processor time, which other processes disturb less.
-
-The rows: `image` and `waveform`, a training step of the released backbones against their released code; `butterfly`,
-the layer against the released code; `multiply`, against the C++ of the original butterfly repository, which has no
-log-det; `periodic`, against its formulas in plain PyTorch; `emerging`, its forward against its own inverse, and its
-inverse against a scalar loop in C++. `processes` is a table of its own: the commands, and a quickstart beside its
-training (`processes.py`), in three minutes.
+Our operation and the peer's take turns in one process that keeps freed memory, as trials do
+(`harness.timing.timing.measure`). Times are medians over the rounds; a ratio is the peer's time over ours, the median
+of the rounds' ratios with its quartiles; an aim is the least ratio wanted. With one thread the times are processor
+time, which other processes disturb less. The rows `image` and `waveform` are training steps of the released backbones.
 """
 
 from __future__ import annotations
@@ -24,10 +18,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 
-import emerging_yardstick
-import multiply_yardstick
-import periodic_yardstick
-import processes
 import profile_step
 import torch
 from released_yardstick import EagerButterfly, ReleasedFlow, training_step
@@ -44,12 +34,9 @@ from harness.timing.timing import Measurement, measure
 from harness.training.updates import Updates
 from layers import InvertibleLinear
 from layers.butterfly import Butterfly
-from layers.emerging import Emerging
 from layers.kernels import load as kernels
-from layers.periodic import Periodic
 
 Call = Callable[[], object]
-Map = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -87,49 +74,7 @@ def butterfly() -> Iterator[Row]:
             yield Row(f"butterfly, {operation}, batch {batch}", aim, *calls)
 
 
-def multiply() -> Iterator[Row]:
-    """Yield the butterfly's forward + backward against the C++ without log-det."""
-    torch.manual_seed(0)
-    layer = Butterfly((3, 32, 32), levels=10, initialisation="rotation")
-    product, weight = multiply_yardstick.build(), multiply_yardstick.stacked_weight(layer).requires_grad_()
-    for batch, aim in ((1, 1.2), (256, None)):
-        x = torch.randn(batch, *layer.shape)
-        events = multiply_yardstick.stacked_events(x, levels=10).requires_grad_()
-        peer = partial(_gradients, partial(product, weight, events), [weight, events], [torch.ones_like(events)])
-        ours = _operation("forward + backward", layer, x)
-        yield Row(f"butterfly, forward + backward, batch {batch}, peer in C++ without log-det", aim, ours, peer)
-
-
-def periodic() -> Iterator[Row]:
-    """Yield the operations of the periodic layer, batch 64."""
-    for shape in ((3, 32, 32), (12, 16, 16), (48, 8, 8)):
-        torch.manual_seed(0)
-        layer = Periodic(shape)
-        x, plain = torch.randn(64, *shape), partial(periodic_yardstick.forward, layer)
-        for operation in ("forward", "forward + backward"):
-            ours = _operation(operation, layer, x)
-            peer = _operation(operation, plain, x, list(layer.parameters()))
-            yield Row(f"periodic, {operation}, {_text(shape)}, batch 64", 1.2, ours, peer)
-
-
-def emerging() -> Iterator[Row]:
-    """Yield Emerging's forward against its inverse, and its inverse against the scalar loop, batch 64."""
-    scalar = emerging_yardstick.build()
-    for shape, kernel_size in (((3, 32, 32), 3), ((12, 16, 16), 3), ((48, 8, 8), 3), ((4, 512), 51)):
-        torch.manual_seed(0)
-        layer = Emerging(shape, kernel_size=kernel_size)
-        wide = Emerging(shape, kernel_size=kernel_size).double()
-        wide.load_state_dict(layer.state_dict())
-        x = torch.randn(64, *shape)
-        y = layer(x)[0].detach()
-        forward, inverse = torch.no_grad()(partial(layer, x)), _operation("inverse", layer, y)
-        case = f"{_text(shape)}, kernel {kernel_size}, batch 64"
-        yield Row(f"Emerging, forward against its own inverse, {case}", 1.0, forward, inverse)
-        peer = torch.no_grad()(partial(scalar, wide, y.double()))
-        yield Row(f"Emerging, inverse, {case}, peer in C++, scalar", None, inverse, peer)
-
-
-ROWS = {rows.__name__: rows for rows in (image, waveform, butterfly, multiply, periodic, emerging)}
+ROWS = {rows.__name__: rows for rows in (image, waveform, butterfly)}
 
 
 def _step(case: str, layer: str, width: int, batch: int, aim: float) -> Row:
@@ -147,25 +92,15 @@ def our_step(flow: Glow, x: Tensor) -> Call:
     return lambda: updates.step(lambda model: {"nats_per_dim": -model.log_prob(x).double() / model.dim}, next(numbers))
 
 
-def _operation(
-    operation: str, layer: InvertibleLinear | EagerButterfly | Map, x: Tensor, weights: list[Tensor] | None = None
-) -> Call:
-    """Return a call that performs an operation of a layer, or of a function of these weights, on a batch."""
+def _operation(operation: str, layer: InvertibleLinear | EagerButterfly, x: Tensor) -> Call:
+    """Return a call that performs an operation of a layer on a batch."""
     if operation == "inverse":
         return torch.no_grad()(lambda: layer.inverse(x))
     x = x.detach().requires_grad_()
     if operation == "forward":
         return partial(layer, x)
-    leaves = [x, *(layer.parameters() if weights is None else weights)]
-    return partial(_gradients, partial(layer, x), leaves, [torch.ones_like(x), x.new_ones(())])
-
-
-def _gradients(forward: Call, leaves: list[Tensor], seeds: list[Tensor]) -> object:
-    return torch.autograd.grad(forward(), leaves, seeds)
-
-
-def _text(shape: tuple[int, ...]) -> str:
-    return "x".join(map(str, shape))
+    leaves, seeds = [x, *layer.parameters()], [torch.ones_like(x), x.new_ones(())]
+    return lambda: torch.autograd.grad(layer(x), leaves, seeds)
 
 
 def cells(row: Row, measured: dict[str, Measurement], clock: str) -> tuple[str, ...]:
@@ -194,22 +129,18 @@ def compare(names: list[str], timing: TimingSettings, threads: int) -> str:
 
 def main() -> None:
     """Measure and print."""
-    names = [*ROWS, "processes"]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=15, help="fewer of a row that takes more than a minute")
-    parser.add_argument("--rows", nargs="+", choices=names, default=names, metavar="ROW", help=", ".join(names))
+    parser.add_argument("--rows", nargs="+", choices=ROWS, default=[*ROWS])
     args = parser.parse_args()
     print(
         f"{datetime.now(UTC):%Y-%m-%d}, {cpu_model()}, torch {torch.__version__} "
         f"({torch.backends.cpu.get_cpu_capability()}), kernels {kernels.backend().instructions}, "
         f"{args.threads} thread{'s' * (args.threads > 1)}, {args.rounds} rounds, float32"
     )
-    if compared := [name for name in args.rows if name in ROWS]:
-        timing = TimingSettings(warmup=3, warmup_seconds=0.5, rounds=args.rounds, min_sample_ms=2.0)
-        print(f"\n{compare(compared, timing, args.threads)}", flush=True)
-    if "processes" in args.rows:
-        print(f"\n{processes.table()}")
+    timing = TimingSettings(warmup=3, warmup_seconds=0.5, rounds=args.rounds, min_sample_ms=2.0)
+    print(f"\n{compare(args.rows, timing, args.threads)}")
 
 
 if __name__ == "__main__":

@@ -5,8 +5,7 @@ from functools import partial
 import pytest
 import torch
 
-from flows.affine import affine_channels
-from flows.gates import COMPILED
+from flows.affine import COMPILED, affine_channels
 
 pytestmark = pytest.mark.usefixtures("way")
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from flows.affine import bounded_gate, doubled_gate, sigmoid_gate
 from flows.conditioners import WeightNormConditioner
 from flows.convolutions import convolutions, operands
 from flows.couplings import AffineCoupling
-from flows.gates import bounded_gate, doubled_gate, sigmoid_gate
 
 pytestmark = pytest.mark.usefixtures("way")
 

@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 
 from flows import Glow, make_coupling
+from flows.affine import bounded_gate, doubled_gate, exponential_gate, sigmoid_gate
 from flows.conditioners import WeightNormConditioner
 from flows.convolutions import convolutions
-from flows.gates import bounded_gate, doubled_gate, exponential_gate, sigmoid_gate
 
 COUPLINGS = ["image", "glow", "sequence", "attention"]
 PUBLISHED = {"image": sigmoid_gate, "glow": sigmoid_gate, "sequence": exponential_gate, "attention": doubled_gate}

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import nn
 
+from flows.affine import bounded_gate, exponential_gate
 from flows.conditioners import PointwiseConditioner
 from flows.couplings import AffineCoupling
-from flows.gates import bounded_gate, exponential_gate
 from flows.perceptron import Perceptron
 
 pytestmark = pytest.mark.usefixtures("way")

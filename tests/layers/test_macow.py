@@ -53,9 +53,3 @@ def test_against_the_definition(shape, kernel_size):
 def test_counts():
     assert free_parameters(MaCow((3, 4, 4))) == 4 * 9 * 6 + 3
     assert free_parameters(MaCow((3, 8))) == 2 * 9 * 2 + 3
-
-
-@pytest.mark.parametrize("kernel_size", [0, 2, -1, 3.0, True])
-def test_windows_without_a_middle_are_refused(kernel_size):
-    with pytest.raises(ValueError, match=rf"macow: kernel_size {kernel_size} .*odd number such as 3"):
-        MaCow((3, 4, 4), kernel_size=kernel_size)

@@ -40,5 +40,3 @@ def test_one_factor_alone_stays_in_its_blocks():
 def test_a_block_size_that_does_not_divide_is_refused_with_an_alternative():
     with pytest.raises(UnsupportedShape, match="D = 12 is not divisible by block_size = 5"):
         Monarch((3, 4), block_size=5)
-    with pytest.raises(ValueError, match="block_size = 0"):
-        Monarch((3, 4), block_size=0)

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from layers.linalg.dct import dct, dct_matrix, inverse_dct
+from layers.linalg.transforms import dct, dct_matrix, inverse_dct
 from layers.spectral import Spectral
 
 

@@ -20,11 +20,7 @@ namespace invertbench {
 
 template <class T>
 const ButterflyKernels<T>& butterfly_kernels() {
-#if defined(__x86_64__)
-  if (instructions() == Instructions::avx512) return avx512::kernels<T>();
-  if (instructions() == Instructions::avx2) return avx2::kernels<T>();
-#endif
-  return portable::kernels<T>();
+  return INVERTBENCH_BEST(kernels<T>)();
 }
 
 template const ButterflyKernels<float>& butterfly_kernels<float>();

@@ -1,9 +1,7 @@
 // Both triangular solves of an Emerging convolution, vectorised over the pixels of an anti-diagonal, which do not
 // depend on one another: for batches too small to fill vectors with events.
 //
-// Included after emerging/cpu/events.h, with its macros, once for each kind of instructions.
-
-namespace invertbench::ISA_NAMESPACE {
+// Included after emerging/cpu/events.h, once for each instruction set: no include guard.
 
 // The tile of one event: the rows of lanes of pixel number d are all pixels (r, d - r), lane r. Zeros are on all
 // sides, as far as taps reach, so that no pixel needs bounds of its own.
@@ -32,7 +30,7 @@ int64_t diagonals_tile(const Problem<T>& work) {
 
 // One step: all pixels of a diagonal, `backwards` for w1.
 template <typename T, int WIDTH>
-ISA_TARGET void solve_diagonal(
+void solve_diagonal(
     const CausalTaps<T>& taps, const DiagonalTile<T, WIDTH>& shape, int64_t diagonal, bool backwards, T* tile) {
   const int64_t step = backwards ? -shape.stride : shape.stride;
   const int64_t row_step = shape.channels * step + (backwards ? -1 : 1);
@@ -44,7 +42,7 @@ ISA_TARGET void solve_diagonal(
 
 // Invert one event.
 template <typename T, int WIDTH>
-ISA_TARGET void invert_diagonals(const Tiled<T>& work, int64_t event, T* tile) {
+void invert_diagonals(const Tiled<T>& work, int64_t event, T* tile) {
   const DiagonalTile<T, WIDTH> shape(work);
   const int64_t channels = work.channels, pixels = work.height * work.width;
   std::fill(tile, tile + shape.size(), T(0));
@@ -74,5 +72,3 @@ ISA_TARGET void invert_diagonals(const Tiled<T>& work, int64_t event, T* tile) {
     }
   }
 }
-
-}  // namespace invertbench::ISA_NAMESPACE

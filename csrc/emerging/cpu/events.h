@@ -1,11 +1,7 @@
 // Both masked convolutions of an Emerging convolution, or both triangular solves of its inverse, vectorised over the
 // events of a batch.
 //
-// Included once for each kind of instructions, as are diagonals.h and planes.h after it, with the macros
-//   ISA_NAMESPACE  namespace of its functions,
-//   ISA_TARGET     the attribute that lets the compiler use the instructions, or nothing,
-//   ISA_BYTES      the width of a vector.
-// All else is the same for all of them, so there is one algorithm to test.
+// Included once for each instruction set, in a separate namespace: no include guard.
 //
 // A tile holds, for each pixel and each channel, one row of lanes: here the same entry of several events. The
 // channels of a pixel are in reverse order. Read from the front, rows of lanes then come in the order in which w2 is
@@ -13,22 +9,20 @@
 // the inputs of one row of taps are one run of rows of lanes. `step` is the distance from one row of lanes to the
 // next in the order of the solve: negative from the back.
 
-namespace invertbench::ISA_NAMESPACE {
-
 template <typename T, int BYTES>
 struct VectorOf {
   typedef T type __attribute__((vector_size(BYTES), may_alias, aligned(sizeof(T))));
 };
 
 template <typename T>
-using Vector = typename VectorOf<T, ISA_BYTES>::type;
+using Vector = typename VectorOf<T, INVERTBENCH_BYTES>::type;
 
 template <typename T>
-constexpr int64_t LANES = ISA_BYTES / sizeof(T);
+constexpr int64_t LANES = INVERTBENCH_BYTES / sizeof(T);
 
 // sums[o] += weights[k][o] * x[k] over a run of k.
 template <typename T, int OUTPUTS, int WIDTH>
-ISA_TARGET inline __attribute__((always_inline)) void add_run(
+INVERTBENCH_INLINE void add_run(
     Vector<T> (&sums)[OUTPUTS][WIDTH], const T* weights, const T* x, int64_t step, int64_t length) {
   for (int64_t k = 0; k < length; ++k, x += step, weights += OUTPUTS) {
     Vector<T> values[WIDTH];
@@ -47,7 +41,7 @@ ISA_TARGET inline __attribute__((always_inline)) void add_run(
 //
 // The sums start from zero and not from the right-hand side: the error is then a third where they are long.
 template <typename T, bool APPLY, int OUTPUTS, int WIDTH>
-ISA_TARGET void convert_block(
+void convert_block(
     const CausalTaps<T>& taps, const Block<T>& block, T* pixel, int64_t step, int64_t row_step, int64_t up,
     int64_t left) {
   const int64_t channels = taps.channels;
@@ -77,7 +71,7 @@ ISA_TARGET void convert_block(
 }
 
 template <typename T, bool APPLY, int WIDTH>
-ISA_TARGET void convert_pixel(
+void convert_pixel(
     const CausalTaps<T>& taps, T* pixel, int64_t step, int64_t row_step, int64_t up, int64_t left) {
   static_assert(LARGEST_BLOCK == 6);
   const int64_t count = static_cast<int64_t>(taps.blocks.size());
@@ -96,7 +90,7 @@ ISA_TARGET void convert_pixel(
 
 // Transpose a square of 16 bytes a side.
 template <typename T>
-ISA_TARGET inline __attribute__((always_inline)) void transpose(
+INVERTBENCH_INLINE void transpose(
     typename VectorOf<T, 16>::type (&rows)[16 / sizeof(T)]) {
   using Row = typename VectorOf<T, 16>::type;
   if constexpr (sizeof(T) == 4) {
@@ -118,7 +112,7 @@ ISA_TARGET inline __attribute__((always_inline)) void transpose(
 // Bring the pixels from `start` to `stop` of the events from `first_event` on into the tile, less a bias if there is
 // one. Where fewer events are left than the tile holds, the last is repeated.
 template <typename T, int WIDTH>
-ISA_TARGET void load_events(
+void load_events(
     const Tiled<T>& work, const T* bias, int64_t first_event, int64_t start, int64_t stop, T* tile) {
   using Row = typename VectorOf<T, 16>::type;
   constexpr int64_t side = 16 / sizeof(T), events = WIDTH * LANES<T>;
@@ -150,7 +144,7 @@ ISA_TARGET void load_events(
 
 // Copy the pixels from `start` to `stop` from the tile to their places in `output`, and add a bias if there is one.
 template <typename T, int WIDTH>
-ISA_TARGET void store_events(
+void store_events(
     const Tiled<T>& work, const T* bias, int64_t first_event, int64_t start, int64_t stop, const T* tile, T* output) {
   using Row = typename VectorOf<T, 16>::type;
   constexpr int64_t side = 16 / sizeof(T), events = WIDTH * LANES<T>;
@@ -190,7 +184,7 @@ int64_t events_tile(const Problem<T>& work) {
 
 // Solve for `count` pixels from (row, column) on, counted in the order of the solve, and advance to the next.
 template <typename T, int WIDTH>
-ISA_TARGET void solve_pixels(
+void solve_pixels(
     const CausalTaps<T>& taps, T*& pixel, int64_t& row, int64_t& column, int64_t count, int64_t width, int64_t step) {
   const int64_t pixel_step = taps.channels * step;
   for (; count > 0; --count, pixel += pixel_step) {
@@ -206,7 +200,7 @@ ISA_TARGET void solve_pixels(
 // Apply a convolution in place to `count` pixels from (row, column) on, against the order of the solve, and go back to
 // the one before.
 template <typename T, int WIDTH>
-ISA_TARGET void apply_pixels(
+void apply_pixels(
     const CausalTaps<T>& taps, T*& pixel, int64_t& row, int64_t& column, int64_t count, int64_t width, int64_t step) {
   const int64_t pixel_step = taps.channels * step;
   for (; count > 0; --count, pixel -= pixel_step) {
@@ -222,7 +216,7 @@ ISA_TARGET void apply_pixels(
 // Invert the events from `first_event` on that fit into WIDTH vectors. Pixels are transposed soon before they are
 // solved, and back soon after; in stretches long enough for the processor to fetch memory ahead of its use.
 template <typename T, int WIDTH>
-ISA_TARGET void invert_events(const Tiled<T>& work, int64_t first_event, T* tile) {
+void invert_events(const Tiled<T>& work, int64_t first_event, T* tile) {
   constexpr int64_t group = 2048 / sizeof(T), step = WIDTH * LANES<T>;
   const int64_t pixels = work.height * work.width;
   T* pixel = tile;
@@ -243,7 +237,7 @@ ISA_TARGET void invert_events(const Tiled<T>& work, int64_t first_event, T* tile
 
 // Apply both convolutions to these events: w1 from the first pixel on, w2 from the last.
 template <typename T, int WIDTH>
-ISA_TARGET void apply_events(const Tiled<T>& work, int64_t first_event, T* tile) {
+void apply_events(const Tiled<T>& work, int64_t first_event, T* tile) {
   constexpr int64_t group = 2048 / sizeof(T), step = WIDTH * LANES<T>;
   const int64_t pixels = work.height * work.width;
   const int64_t ahead = (work.first.rows - 1) * work.width + work.first.columns - 1;  // what w1 reads beyond a pixel
@@ -265,5 +259,3 @@ ISA_TARGET void apply_events(const Tiled<T>& work, int64_t first_event, T* tile)
     store_events<T, WIDTH>(work, work.bias, first_event, pixels - stop, pixels - start, tile, work.output);
   }
 }
-
-}  // namespace invertbench::ISA_NAMESPACE

@@ -18,40 +18,10 @@
 #include "emerging/cpu/plane_problem.h"
 #include "emerging/cpu/tiles.h"
 #include "emerging/operands.h"
-#include "simd/cpu.h"
 #include "thread_memory.h"
 
-#define ISA_NAMESPACE portable
-#define ISA_TARGET
-#define ISA_BYTES 16
-#include "emerging/cpu/events.h"
-#include "emerging/cpu/diagonals.h"
-#include "emerging/cpu/planes.h"
-#undef ISA_NAMESPACE
-#undef ISA_TARGET
-#undef ISA_BYTES
-
-#if defined(__x86_64__)
-#define ISA_NAMESPACE avx2
-#define ISA_TARGET __attribute__((target("avx2,fma")))
-#define ISA_BYTES 32
-#include "emerging/cpu/events.h"
-#include "emerging/cpu/diagonals.h"
-#include "emerging/cpu/planes.h"
-#undef ISA_NAMESPACE
-#undef ISA_TARGET
-#undef ISA_BYTES
-
-#define ISA_NAMESPACE avx512
-#define ISA_TARGET __attribute__((target("avx512f,avx512dq,avx512vl,avx512bw,avx2,fma")))
-#define ISA_BYTES 64
-#include "emerging/cpu/events.h"
-#include "emerging/cpu/diagonals.h"
-#include "emerging/cpu/planes.h"
-#undef ISA_NAMESPACE
-#undef ISA_TARGET
-#undef ISA_BYTES
-#endif
+#define INVERTBENCH_BODY "emerging/cpu/body.h"
+#include "simd/each.h"
 
 namespace invertbench {
 namespace {
@@ -64,22 +34,6 @@ struct Way {
   void (*run)(const Tiled<T>&, int64_t, T*);
   double cost;
 };
-
-// The same in planes, one event at a time.
-template <typename T>
-struct PlaneWay {
-  int64_t lanes;
-  void (*run)(const Planes<T>&, int64_t, T*);
-};
-
-template <typename T>
-PlaneWay<T> plane_way() {
-#if defined(__x86_64__)
-  if (instructions() == Instructions::avx512) return {avx512::LANES<T>, avx512::apply_event<T>};
-  if (instructions() == Instructions::avx2) return {avx2::LANES<T>, avx2::apply_event<T>};
-#endif
-  return {portable::LANES<T>, portable::apply_event<T>};
-}
 
 // Rough cycles of a pixel's solve for `width` vectors: multiply-adds at two a cycle, the weights that are loaded for
 // them, and the chain of dependent operations through the channels.
@@ -94,7 +48,7 @@ double apply_cycles(const Sizes& sizes, double taps, int width, int64_t lanes) {
   return channels * channels * (taps - 0.5) * (width + 0.1) + 2 * channels * static_cast<double>(width * lanes);
 }
 
-// The same for both convolutions of an event in planes, which are laid out.
+// The same for both convolutions of an event in planes, one event at a time, which are laid out.
 template <typename T>
 double plane_cycles(const Planes<T>& work, int64_t lanes) {
   const double channels = static_cast<double>(work.channels);
@@ -176,11 +130,11 @@ void run_tiles(const Problem<T>& problem, const Way<T>& way, int64_t threads) {
 }
 
 template <typename T>
-void run_planes(Planes<T>& work, const PlaneWay<T>& way, int64_t threads) {
+void run_planes(Planes<T>& work, int64_t threads) {
   work.first = pack_blocks(work, work.weight1, false);
   work.second = pack_blocks(work, work.weight2, true);
   share(work.events, threads, ThreadMemory<T>(work.numbers(), std::min(threads, work.events), true),
-        [&](int64_t event, T* memory) { way.run(work, event, memory); });
+        [&](int64_t event, T* memory) { INVERTBENCH_BEST(apply_event<T>)(work, event, memory); });
 }
 
 template <typename T>
@@ -194,15 +148,14 @@ template <typename T>
 void apply(const Problem<T>& problem) {
   Planes<T> planes{problem};
   lay_out(planes);
-  const PlaneWay<T> by_planes = plane_way<T>();
-  const double cycles = plane_cycles(planes, by_planes.lanes);  // of one event
+  const double cycles = plane_cycles(planes, INVERTBENCH_BEST(LANES<T>));  // of one event
   const double all_cycles = cycles * static_cast<double>(planes.events);
   const int64_t threads = threads_for(std::min(all_cycles, choose(problem, 1, false).cost));
   const Way<T> way = choose(problem, threads, false);
   if (way.cost < cycles * static_cast<double>((planes.events + threads - 1) / threads)) {
     run_tiles(problem, way, threads);
   } else {
-    run_planes(planes, by_planes, threads);
+    run_planes(planes, threads);
   }
 }
 

@@ -1,20 +1,18 @@
 // Both masked convolutions of an Emerging convolution, vectorised over the pixels of an event.
 //
-// Included after emerging/cpu/events.h, with its macros, once for each kind of instructions.
+// Included after emerging/cpu/events.h, once for each instruction set: no include guard.
 //
 // A plane holds one channel of an event, row after row, with `columns` - 1 zeros behind each row and margins before the
 // first and behind the last: a tap is then one distance for every pixel, and none needs bounds of its own. Pixels
 // are computed in the order of memory, those between the rows as well, which are cleared afterwards. Where rows are so
 // short that this wastes much, a copy of the planes for each column of taps takes the place of the zeros.
 
-namespace invertbench::ISA_NAMESPACE {
-
 // Vectors of pixels that are computed together: with LARGEST_BLOCK sums for each they fill the registers.
-constexpr int APPLIED = ISA_BYTES == 64 ? 4 : 2;
+constexpr int APPLIED = INVERTBENCH_BYTES == 64 ? 4 : 2;
 
 // One block of output channels at `WIDTH` vectors of pixels from `source` and `target` on.
 template <typename T, int OUTPUTS, int WIDTH>
-ISA_TARGET void apply_block(const PlaneBlock<T>& block, const T* source, T* target, int64_t plane) {
+void apply_block(const PlaneBlock<T>& block, const T* source, T* target, int64_t plane) {
   Vector<T> sums[OUTPUTS][WIDTH] = {};
   const T* weights = block.weights.data();
   for (const int64_t distance : block.distances) {
@@ -36,7 +34,7 @@ ISA_TARGET void apply_block(const PlaneBlock<T>& block, const T* source, T* targ
 }
 
 template <typename T, int OUTPUTS>
-ISA_TARGET void apply_outputs(
+void apply_outputs(
     const PlaneBlock<T>& block, const T* source, T* target, int64_t plane, int64_t vectors) {
   constexpr int64_t lanes = LANES<T>;
   int64_t at = 0;
@@ -51,7 +49,7 @@ ISA_TARGET void apply_outputs(
 
 // Apply one convolution to all planes; `source` and `target` are the first pixels of their first planes.
 template <typename T>
-ISA_TARGET void apply_taps(
+void apply_taps(
     const std::vector<PlaneBlock<T>>& blocks, const T* source, T* target, int64_t plane, int64_t pixels) {
   static_assert(LARGEST_BLOCK == 6);
   const int64_t vectors = (pixels + LANES<T> - 1) / LANES<T>;
@@ -70,7 +68,7 @@ ISA_TARGET void apply_taps(
 // Write copies 1, 2, ... of one plane: each pixel's neighbour to the right or, `turned`, to the left; zero beyond the
 // row.
 template <typename T>
-ISA_TARGET void copy_neighbours(const Planes<T>& work, T* plane, bool turned) {
+void copy_neighbours(const Planes<T>& work, T* plane, bool turned) {
   const int64_t width = work.width;
   for (int64_t j = 1; j < work.copies; ++j) {
     T* const copy = plane + j * work.channels * work.plane;
@@ -82,7 +80,7 @@ ISA_TARGET void copy_neighbours(const Planes<T>& work, T* plane, bool turned) {
 
 // Apply both convolutions to one event, in two sets of planes whose margins are zero.
 template <typename T>
-ISA_TARGET void apply_event(const Planes<T>& work, int64_t event, T* planes) {
+void apply_event(const Planes<T>& work, int64_t event, T* planes) {
   // Without gaps a plane is one long row.
   const int64_t rows = work.copies > 1 ? 1 : work.height, width = work.height * work.width / rows;
   const int64_t start = event * work.channels * rows * width, gap = work.stride - work.width;
@@ -121,5 +119,3 @@ ISA_TARGET void apply_event(const Planes<T>& work, int64_t event, T* planes) {
     }
   }
 }
-
-}  // namespace invertbench::ISA_NAMESPACE

@@ -79,35 +79,6 @@ def test_a_stage_equals_its_definition(stage, width, shared):
     torch.testing.assert_close(stage_matrix(matrices, stage).to_dense(), expected)
 
 
-OPTIONS = [
-    {},
-    {"order": "descending"},
-    {"bi_direction": True},
-    {"bi_direction": True, "order": "descending"},
-    {"shared": True},
-    {"shared": True, "initialisation": "rotation", "bi_direction": True},
-    {"flatten": "channels_last"},
-    {"flatten": "pixels", "initialisation": "rotation"},
-    {"block_size": 2, "initialisation": "rotation"},
-    {"block_size": 2, "shared": True, "bi_direction": True, "flatten": "channels_last"},
-]
-
-
-@pytest.mark.parametrize("shape", [(3, 2, 5), (5, 6), (2, 94), (3, 4, 4)], ids=str)
-def test_against_dense(shape, case):
-    for options in OPTIONS:
-        with case(options=options):
-            layer = perturbed(Butterfly(shape, **options), 0.1)
-            assert layer.mixed
-            x = torch.randn(3, *shape, dtype=torch.float64)
-            y, log_det = layer(x)
-            matrix = layer.dense()
-            torch.testing.assert_close(y.flatten(1), x.flatten(1) @ matrix.T)
-            torch.testing.assert_close(log_det, torch.linalg.slogdet(matrix)[1])
-            torch.testing.assert_close(layer.inverse(y), x)
-            torch.testing.assert_close(layer.inverter()(y), x)
-
-
 @pytest.mark.parametrize(
     ("options", "radices"),
     [
@@ -231,19 +202,6 @@ def test_a_remark_says_that_a_large_prime_is_cut():
     layer = Butterfly((3, 74), block_size=3)
     assert layer.sizes == [216, 6] and "block_size=3" in repr(layer)
     assert layer.remark.startswith("D = 222 = 2 * 37 blocks of 3 is cut into parts of 216, 6: the prime 37 is above 31")
-
-
-@pytest.mark.parametrize("shared", [False, True])
-def test_gradients(shared):
-    layer = perturbed(Butterfly((3, 4), shared=shared), 0.2)
-    x = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
-    weights = dict(layer.named_parameters())
-
-    def run(x, *values):
-        return torch.func.functional_call(layer, dict(zip(weights, values, strict=True)), (x,))
-
-    assert torch.autograd.gradcheck(run, (x, *weights.values()))
-    assert torch.autograd.gradcheck(layer.inverse, (x,))
 
 
 FIELDS = {name: docstring_fields(inspect.cleandoc(cls.__doc__ or "")) for name, cls in LAYERS.items()}

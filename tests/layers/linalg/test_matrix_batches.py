@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from layers.linalg.batched import LARGEST, by_matrix
-from layers.linalg.plu import PLUMatrices, random_rotations
+from layers.linalg.plu import LARGEST, PLUMatrices, by_matrix, random_rotations
 from layers.periodic import Periodic
 
 

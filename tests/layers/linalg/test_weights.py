@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from layers.linalg.weights import log_abs_det, plu_matrix
+from layers.linalg.plu import log_abs_det, plu_matrix
 
 pytestmark = pytest.mark.usefixtures("way")
 

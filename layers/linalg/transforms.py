@@ -1,8 +1,8 @@
-"""The orthonormal discrete cosine transform (DCT-II) and its inverse, along the last axes of real tensors.
+"""Circulant and Fourier matrices, and the orthonormal discrete cosine transform (DCT-II) along the last axes.
 
     X[k] = sqrt(2 / n) sum over j of x[j] cos(pi k (2 j + 1) / (2 n)),    X[0] times sqrt(1 / 2).
 
-By one complex Fourier transform of the same length, for every n: O(n log n). Source: Makhoul (1980).
+The DCT is one complex Fourier transform of the same length, for every n: O(n log n). Source: Makhoul (1980).
 """
 
 from __future__ import annotations
@@ -11,6 +11,20 @@ import math
 
 import torch
 from torch import Tensor
+
+
+def circulant_matrices(columns: Tensor) -> Tensor:
+    """Return the matrices C[i, j] = a[(i - j) mod n] of first columns a, (..., n): (..., n, n)."""
+    backwards = columns.flip(-1).roll(1, -1)
+    size = columns.shape[-1]
+    return torch.cat((backwards, backwards), -1).unfold(-1, size, 1)[..., 1:, :].flip(-2)
+
+
+def fourier_matrix(size: int) -> Tensor:
+    """Return the orthonormal Fourier transform of `size` entries as a matrix, from its definition: complex128."""
+    place = torch.arange(size)
+    angle = (place[:, None] * place % size).double() * (-2 * math.pi / size)
+    return torch.polar(torch.full_like(angle, size**-0.5), angle)
 
 
 def dct(x: Tensor, axes: int) -> Tensor:

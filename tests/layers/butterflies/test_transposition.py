@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from layers.linalg import layout
-from layers.linalg.layout import LEAST_SIDE, transposed
+from layers.butterflies import pairs
+from layers.butterflies.pairs import LEAST_SIDE, transposed
 
 
 @pytest.mark.parametrize("shape", [(0, 40), (40, 0), (1, 40), (LEAST_SIDE, 40), (33, LEAST_SIDE - 1), (70, 65)])
@@ -29,7 +29,7 @@ def test_the_gradient_is_contiguous():
 
 
 def test_derivatives_of_every_kind(monkeypatch):
-    monkeypatch.setattr(layout, "LEAST_SIDE", 2)
+    monkeypatch.setattr(pairs, "LEAST_SIDE", 2)
     x = torch.rand(3, 4, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(transposed, x, check_forward_ad=True)
     assert torch.autograd.gradgradcheck(lambda x: transposed(x).square(), x)
