@@ -23,7 +23,7 @@ from harness.reporting.statistics.statistics import (
     paired_differences,
     spread_text,
 )
-from harness.reporting.tables.cells import EMPTY
+from harness.reporting.tables.cells import EMPTY, fallbacks
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan
@@ -304,6 +304,13 @@ def ranking(results: Results, label: str) -> Ranking:
     columns = of_column(density(results), results.plan, label)
     rows = {row: by_seed(trials) for row, trials in columns.items() if row not in told and competes(trials)}
     return Ranking(rows, paired_differences(rows))
+
+
+def fallback_note(results: Results) -> tuple[str, ...]:
+    """Return a remark on seconds of training without the compiled kernels; none where all trials had them."""
+    reasons = fallbacks(results)
+    lacking = dict.fromkeys(reasons[name] for name in results.of_kind("density")["id"] if name in reasons)
+    return tuple(f"seconds of plain PyTorch, as there were no compiled kernels: {why}" for why in lacking)
 
 
 def oracles(plan: Plan) -> set[str]:

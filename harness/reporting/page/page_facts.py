@@ -75,7 +75,8 @@ def _number(value: float | None) -> str:
 def _reasons(results: Results) -> dict[str, list[str]]:
     """Return the reasons of failed rows by trial; a trial of several layers says whose."""
     failed = results.frame[(results.frame["status"] != "ok") & results.frame["reason"].notna()]
-    whose = (failed["layer"] + ": ").where(failed["kind"] == "runtime", "")
+    of_layers = {trial.id for trial in results.plan.trials if "layer" in trial.cases[0]}
+    whose = (failed["layer"] + ": ").where(failed["id"].isin(of_layers), "")
     return {name: list(texts) for name, texts in (whose + failed["reason"]).groupby(failed["id"])}
 
 

@@ -121,11 +121,3 @@ def kernel_remarks(results: Results, timed: pd.DataFrame) -> tuple[str, ...]:
         remarks.append("every layer ran as plain PyTorch")
     lacking = dict.fromkeys(reasons[name] for name in timed["id"] if name in reasons)
     return (*remarks, *(f"{FALLBACK} plain PyTorch, as there were no compiled kernels: {why}" for why in lacking))
-
-
-def fallback_note(results: Results, kind: str) -> tuple[str, ...]:
-    """Return a remark on seconds of trials of a kind that ran without the compiled kernels; none where all had them."""
-    reasons = fallbacks(results)
-    ids = results.frame.loc[results.frame["kind"] == kind, "id"]
-    lacking = dict.fromkeys(reasons[name] for name in ids if name in reasons)
-    return tuple(f"seconds of plain PyTorch, as there were no compiled kernels: {why}" for why in lacking)

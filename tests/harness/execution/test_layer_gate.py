@@ -13,7 +13,7 @@ from harness.cli.parser import main
 from harness.core.records import read_record
 from harness.core.run_options import NOT_FULLY_CHECKED, RunOptions
 from harness.core.settings import LayerRef
-from harness.execution.gate import REFUSED, HINT, Gate
+from harness.execution.gate import HINT, REFUSED, Gate
 from harness.execution.slurm.submissions import Submission
 from harness.planning.plan import Plan
 from harness.reporting.frame import Results

@@ -15,10 +15,9 @@ from harness.kinds.density.figures import likelihood, maps, ranking, samples
 from harness.kinds.density.figures.samples import mosaic
 from harness.kinds.density.figures.training import average, limits
 from harness.kinds.runtime.figures.sweeps import sweep_figures, varying
-from harness.reporting.figures.figure_style import COLOURS, MARKERS, looks, panels, side_legend, style
+from harness.reporting.figures.figure_style import COLOURS, MARKERS, inner_range, looks, panels, side_legend, style
 from harness.reporting.figures.figures import drawn, image_files
 from harness.reporting.figures.labels import Label, label_points
-from harness.reporting.figures.outliers import inner_range
 from harness.reporting.frame import Results
 
 

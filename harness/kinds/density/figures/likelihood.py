@@ -10,8 +10,18 @@ from matplotlib.ticker import MaxNLocator
 
 from harness.kinds.density.likelihoods import IMPROVING, UNITS, bars_texts, density, of_column, standard_error, units
 from harness.kinds.density.tuning.searches import tuning_text
-from harness.reporting.figures.figure_style import ROW_HEIGHT, footnotes, layer_axis, looks, panels, plain, value_above
-from harness.reporting.figures.outliers import arrow, inner_range, padded
+from harness.reporting.figures.figure_style import (
+    ROW_HEIGHT,
+    arrow,
+    footnotes,
+    inner_range,
+    layer_axis,
+    looks,
+    padded,
+    panels,
+    plain,
+    value_above,
+)
 from harness.reporting.frame import Results
 from harness.reporting.statistics.statistics import Estimate, estimate
 

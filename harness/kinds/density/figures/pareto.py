@@ -11,14 +11,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from harness.kinds.density.likelihoods import UNITS, bars_texts
+from harness.kinds.density.likelihoods import UNITS, bars_texts, fallback_note
 from harness.kinds.density.models import Field, Model, fields
 from harness.kinds.density.tuning.searches import tuning_text
-from harness.reporting.figures.figure_style import INK, Look, footnotes, looks, panels, plain
+from harness.reporting.figures.figure_style import INK, Look, arrow, footnotes, inner_range, looks, panels, plain
 from harness.reporting.figures.labels import Label, label_points
-from harness.reporting.figures.outliers import arrow, inner_range
 from harness.reporting.frame import Results
-from harness.reporting.tables.cells import fallback_note
 
 HEADING = "Likelihood against cost"
 ORDER = 2
@@ -51,7 +49,7 @@ def figures(results: Results) -> dict[str, Figure]:
         notes.append("dashed: Pareto front of the means; grey: not on it")
     if any(model.doubtful or model.exempt for model in models):
         notes.append("hollow: not a likelihood to compare, told the permutation, or not tuned")
-    footnotes(figure, [*notes, *fallback_note(results, "density"), tuning_text(results)])
+    footnotes(figure, [*notes, *fallback_note(results), tuning_text(results)])
     label_points(figure, names)
     return {"pareto": figure}
 

@@ -13,14 +13,15 @@ from harness.reporting.figures.figure_style import (
     PALE,
     ROW_HEIGHT,
     Look,
+    arrow,
     footnotes,
+    inner_range,
     layer_axis,
     looks,
     panels,
     plain,
     value_above,
 )
-from harness.reporting.figures.outliers import arrow, inner_range
 from harness.reporting.frame import Results
 
 HEADING = "Ranking"

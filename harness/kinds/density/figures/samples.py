@@ -67,11 +67,7 @@ def stored(results: Results, column: str) -> Iterator[tuple[Row, dict[str, np.nd
 
 
 def _stored_arrays(results: Results, trial: str) -> dict[str, np.ndarray] | None:
-    """Return the arrays that a trial stored.
-
-    Raises:
-        UserError: they are not those of `harness.kinds.density.samples.save_samples`, in shape and values.
-    """
+    """Return the arrays of a trial; raise UserError if they are not those of a density trial."""
     arrays = results.arrays(trial)
     if arrays is None or _fit(arrays):
         return arrays

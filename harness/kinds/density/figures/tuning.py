@@ -10,8 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from harness.kinds.density.likelihoods import UNITS, units
-from harness.reporting.figures.figure_style import footnotes, looks, panels, plain, row_handles, side_legend
-from harness.reporting.figures.outliers import padded
+from harness.reporting.figures.figure_style import footnotes, looks, padded, panels, plain, row_handles, side_legend
 from harness.reporting.frame import MISSING, Results, groups_of
 from harness.reporting.statistics.expected_best import ExpectedBest, expected_best
 

@@ -22,6 +22,7 @@ from harness.kinds.density.likelihoods import (
     UNITS,
     density,
     explained,
+    fallback_note,
     improving_mark,
     improving_remark,
     marked,
@@ -32,7 +33,7 @@ from harness.kinds.density.models import Field, Model, fields
 from harness.kinds.density.tuning.searches import tuning_text
 from harness.reporting.frame import Results, groups_of
 from harness.reporting.statistics.statistics import spread_text
-from harness.reporting.tables.cells import EMPTY, Notes, fallback_note, grid
+from harness.reporting.tables.cells import EMPTY, Notes, grid
 from harness.reporting.tables.rendering import Table
 
 DOUBT = f"{SUSPECT}; or it is an oracle"
@@ -182,5 +183,5 @@ def _table(
     if any(IMPROVING in cell for row in rows for cell in row):
         remarks += improving_remark(density(results))
     if terms == "seconds":
-        remarks += fallback_note(results, "density")
+        remarks += fallback_note(results)
     return Table(f"{plan.suite}-at-{terms}", caption, tuple(header), rows, remarks)

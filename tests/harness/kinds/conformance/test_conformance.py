@@ -4,8 +4,8 @@ import pytest
 
 from harness.cli.parser import main
 from harness.core.settings import LayerRef
+from harness.kinds.conformance.report import command
 from harness.kinds.conformance.run import run
-from harness.kinds.conformance.tables import command
 from harness.kinds.conformance.trial import ConformanceTrial
 
 LAYERS = """

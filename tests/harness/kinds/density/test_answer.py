@@ -2,12 +2,12 @@
 
 import pytest
 
-from harness.kinds.density.answer import answer
 from harness.reporting.frame import Results
+from harness.reporting.report import report_of
 
 
 def findings(run):
-    found = answer(Results.of(*run))
+    found = report_of(Results.of(*run)).answer
     return {each.subject: each for each in found.findings}, dict(found.remarks)
 
 

@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 
 from harness.kinds.runtime.points import growth, largest, merged
-from harness.kinds.runtime.tables import tables
 from harness.reporting.frame import Results, rows_of, typed_frame
+from harness.reporting.report import report_of
 
 
 def line(process=0, **changes):
@@ -80,7 +80,7 @@ def test_memory_outside_torch_is_a_remark_at_the_peak(runtime_run):
     plan, records = runtime_run
     for record in records:
         record.rows[0]["outside_bytes"] = 10 * record.rows[0]["peak_bytes"]
-    memory = next(table for table in tables(Results.of(plan, records)) if table.name.endswith("-memory"))
+    memory = next(table for table in report_of(Results.of(plan, records)).tables if table.name.endswith("-memory"))
     row = next(row for row in memory.rows if row[0] == records[0].rows[0]["layer"])
     assert " [1]" in row[1] and "outside torch's allocator, which are not counted" in memory.notes[0]
 
