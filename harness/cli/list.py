@@ -47,10 +47,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def layers() -> str:
-    """Return a page for each layer, mostly from its docstring; reads the files, as importing them imports torch.
-
-    Layers of installed packages have a line each, without an import.
-    """
+    """Return a page for each layer from the text of its file, without imports; of installed packages a line each."""
     classes = _classes(PROJECT / "layers")
     named = {name: node for node in classes.values() if (name := _registered_name(node))}
     pages = []
@@ -77,7 +74,7 @@ def _registered_name(node: ast.ClassDef) -> str | None:
 
 
 def _options(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> list[str]:
-    """Return `name = default` for each argument after the shape of a class's own or inherited constructor."""
+    """Return `name = default` for each argument after the shape of a class's constructor, inherited or not."""
     for part in node.body:
         if isinstance(part, ast.FunctionDef) and part.name == "__init__":
             signature = part.args
@@ -123,10 +120,7 @@ def flows() -> str:
 
 
 def datasets() -> str:
-    """Return a page for each data set: description, size, licence, source, way to get it, and its options.
-
-    A data set of an installed package that cannot be used has the reason on its page.
-    """
+    """Return a page for each data set, with its options; the reason for one of a package that cannot be used."""
     from harness.datasets import DATASETS, find_dataset
 
     pages = []

@@ -25,10 +25,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Return 0; a fault of the suite is a UserError, faults of its data are raised together.
+    """Return 0; raise the fault of the suite, or those of its data.
 
-    Data that are not there are a fault if `--data` names the folder that should have them, and else a remark: a suite
-    is right on a machine without its data.
+    Missing data are a fault if `--data` names their folder, else a remark: a suite is right on any machine.
     """
     from harness.checking.imports import try_imports
 
@@ -50,6 +49,6 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _count(plan: Plan) -> str:
-    """Return the number of trials; under a budget of time it is known only after the run."""
+    """Return the number of trials, under a budget of time the least."""
     due = len(plan.due({}))
     return trials_text(due) + (" or more" if due < len(plan.trials) else "")

@@ -34,12 +34,7 @@ Digests = Callable[[Trial], Mapping[str, str]]
 
 
 class Experience:
-    """Durations of finished trials.
-
-    The estimate uses the most similar of these groups that is not empty: trials that differ in the seed alone; trials
-    of the same layer and data set in the same flow; trials of the same data set in the same flow. In the latter two,
-    the duration is scaled by the number of training examples. Records of failed trials are ignored.
-    """
+    """Durations of finished trials; an estimate is the mean of the most similar ones (see `Trial.similar`)."""
 
     def __init__(self, records: Iterable[Record]) -> None:
         self._records = records
@@ -137,20 +132,16 @@ class Entry:
         return ", ".join(parts)
 
 
-def _first_changes(changed: Sequence[str], most: int = 3) -> str:
-    """Return the first few changes, and the number of further ones."""
-    more = f" and {len(changed) - most} more" if len(changed) > most else ""
-    return f"{', '.join(changed[:most])}{more}"
+def _first_changes(changed: Sequence[str]) -> str:
+    """Return the first three changes, and the number of further ones."""
+    more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+    return f"{', '.join(changed[:3])}{more}"
 
 
 def agenda(
     plan: Plan, folder: Path, digests: Digests | None = None, stored: StoredRecords | None = None
 ) -> list[Entry]:
-    """Return every trial of a plan that is due with its state in a folder; without digests, no record is stale.
-
-    Args:
-        stored: all records of the folder, if they have been read.
-    """
+    """Return every trial of a plan that is due with its state in a folder; without digests, no record is stale."""
     if stored is None:
         stored = read_records(folder, plan.trials, others=True)
     results: dict[str, Record | str] = {**stored.records, **stored.damaged}
@@ -276,7 +267,7 @@ def _kinds(entries: Sequence[Entry]) -> str:
 
 
 def total_seconds(entries: Iterable[Entry], at_once: int) -> float | None:
-    """Return the time of all trials whose time is known, so many at once; None if none is."""
+    """Return the time of all trials that have an estimate, so many at once; None if none has."""
     estimated = [(entry.trial.alone, entry.seconds) for entry in entries if entry.seconds is not None]
     return sum(seconds if alone else seconds / at_once for alone, seconds in estimated) if estimated else None
 

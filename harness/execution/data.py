@@ -16,11 +16,8 @@ def check_data(
     """Find, check and prepare data sets; return the checksum of each, by `DataRef.arrays`.
 
     Args:
-        needed: the data sets.
-        root: of the data.
-        offline: whether downloads are forbidden.
+        offline: forbid downloads.
         tell: takes a line for each remark on data that can be used (see `harness.pipeline.data_remarks`).
-
     Raises:
         DataMissing: data are missing or wrong; the message lists all faults.
         UserError: likewise, if the suite is at fault for all of them.

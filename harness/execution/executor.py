@@ -1,4 +1,4 @@
-"""Where trials run: the interface of executors.
+"""The interface of executors, which run trials.
 
 An executor is one file in harness/execution/executors/ with a subclass of `Executor`; the name of the file is its name
 on the command line. Commands ask the object, and none asks which executor it is.
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Following:
-    """What a run wants to know of its trials while they run.
+    """The callbacks of a run while its trials run.
 
     Attributes:
-        reporter: from the number of trials to the reporter of their progress, a context manager.
-        stop_at: whether a record ends the run (--fail-fast); None: none does.
-        provenance: for the record of a trial that runs on this machine.
+        reporter: returns the reporter of the progress of so many trials, a context manager.
+        stop_at: returns whether a record ends the run (--fail-fast); None: none does.
+        provenance: returns that for the record of a trial which runs on this machine.
     """
 
     reporter: Callable[[int], Reporter]
@@ -43,7 +43,7 @@ class Following:
 
 
 class Executor(ABC):
-    """Run trials somewhere, each in a process of its own that leaves one record in the folder of the run.
+    """Run trials, each in a separate process that leaves one record in the folder of the run.
 
     Args:
         jobs: trials at once (--jobs); None: as many as have room.
@@ -61,7 +61,7 @@ class Executor(ABC):
         self.jobs = jobs
         if texts:
             raise UserError(
-                f"--cluster {texts[0]}: the option means nothing to --executor {self.name}; leave it out, or give the "
+                f"--cluster {texts[0]}: the option has no effect on --executor {self.name}; leave it out, or give the "
                 "executor of a cluster"
             )
 
@@ -75,7 +75,7 @@ class Executor(ABC):
         return option
 
     def prepare(self, kinds: Collection[str], datasets: Collection[str]) -> None:
-        """Begin what takes long before trials of these kinds and data sets can start, beside the planning."""
+        """Begin slow preparations for trials of these kinds and data sets, in parallel to the planning."""
         return
 
     @abstractmethod

@@ -1,7 +1,7 @@
 """Before a run: check every third-party layer with check-layer; trials of a refused layer do not start.
 
-A layer is checked on small events and on those that the trials give it. If time runs out before a fault is found, its
-trials run, and tables say "not fully checked": the clock of a busy machine is no fault of a layer.
+A layer is checked on small events and on those of its trials. If time runs out before a rule fails, its trials run, and
+tables say "not fully checked": the clock of a busy machine is no fault of a layer.
 
 The column `check` of results has the outcome for each of these layers. Outcomes are passed on as
 `harness.core.run_options.RunOptions.checks`.
@@ -37,11 +37,7 @@ class _Events:
 
 
 class Gate:
-    """Check third-party layers, each once per set of options, and again only on events of further shapes or batches.
-
-    Args:
-        unchecked: whether layers run without a check.
-    """
+    """Check third-party layers, each once per set of options, and again only on events of further shapes or batches."""
 
     def __init__(self, unchecked: bool) -> None:
         self._unchecked = unchecked
@@ -105,10 +101,7 @@ def _check(layer: LayerRef, events: _Events) -> str:
 
 
 def leave_out_refused(trials: Sequence[Trial], run_options: RunOptions, provenance: Provenance) -> list[Trial]:
-    """Write a record for each trial whose layers were all refused; return the others.
-
-    A runtime trial with another layer runs without the refused ones, and has their reasons in their rows.
-    """
+    """Write a record for each trial whose layers were all refused; return the others."""
     left = []
     for trial in trials:
         layers, reasons = trial.layers_to_check, refusals(trial, run_options.checks)

@@ -1,4 +1,4 @@
-"""Probes of trials that have never run here: a few steps of each cell of a plan, in a process of its own.
+"""Probes of trials that have never run here: a few steps of each cell of a plan, in a separate process.
 
 A cell is a place in the tables with its layers; its seeds and the candidates of its tuning are taken to cost the same.
 Probes run as trials do, under the same supervisor, in a folder that is removed afterwards. `probe.py` in the folder of
@@ -41,17 +41,14 @@ def probe(entries: Sequence[Entry], root: Path | None, memory: int | None, slots
     """Return the entries with time and memory from probes, where the kind of the trial offers them.
 
     Args:
-        entries: of trials to probe.
-        root: folder of the data sets.
         memory: bytes that a probe may hold; None: as many as are free now, as trials of unknown size could leave the
             system without any.
-        slots: resources; probes run side by side as trials do.
     """
     cells: dict[Cell, list[Trial]] = {}
     for entry in entries:
         if sibling(type(entry.trial), "probe") is not None:
             cells.setdefault(_cell(entry.trial), []).append(entry.trial)
-    # The trials that others wait for are candidates of a tuning, each with settings of its own.
+    # The trials that others wait for are candidates of a tuning, each with other settings.
     chosen = {cell: max(trials, key=lambda trial: trial.stage) for cell, trials in cells.items()}
     available = _data_available([*chosen.values()], root)
     ready = [trial for trial in chosen.values() if available[trial.data_sets]]

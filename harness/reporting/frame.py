@@ -104,8 +104,11 @@ class Results:
                 rows = _lines(trial, DAMAGED, damaged[trial.id], [])
             elif record is None:
                 rows = _lines(trial, MISSING, "not yet run", [])
+            elif why is not None:
+                rows = _lines(trial, ELSEWHERE, why, [])
             else:
-                rows = record_lines(record, trial) if why is None else _lines(trial, ELSEWHERE, why, [])
+                about = {"machine": machine_name(record), "notes": record.notes}
+                rows = [line | about for line in _lines(trial, record.status, record.reason, record.rows)]
             quoted = SUITES[trial.kind].quoted(trial, plan.published) if trial.kind in SUITES else {}
             lines += [line | quoted for line in rows]
         ordered = {trial.id: records[trial.id] for trial in plan.trials if trial.id in records}
@@ -185,16 +188,8 @@ def groups_of(frame: pd.DataFrame, by: str | list[str]) -> Iterator[tuple[Any, p
     return iter(frame.groupby(by, sort=False))
 
 
-def record_lines(record: Record, trial: Trial) -> list[dict[str, Any]]:
-    """Return a record's rows with the trial's identity, status and notes in each.
-
-    A trial that failed as a whole has a row for each of its cases, such as a layer and operation that it was to time.
-    """
-    lines = _lines(trial, record.status, record.reason, record.rows)
-    return [line | {"machine": machine_name(record), "notes": record.notes} for line in lines]
-
-
 def _lines(trial: Trial, status: str, reason: str | None, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows with the trial's identity and status; of a trial without rows one for each of its cases."""
     common = {
         "id": trial.id,
         "kind": trial.kind,
@@ -205,7 +200,7 @@ def _lines(trial: Trial, status: str, reason: str | None, rows: Sequence[Mapping
         "reason": reason,
         "notes": {},
     } | trial.fields
-    # A row with a status of its own has a reason of its own, or none.
+    # A row that states its status has the reason that it states, or none.
     return [{**common, **({"reason": None} if "status" in row else {}), **row} for row in rows or trial.cases]
 
 
@@ -259,7 +254,7 @@ def described(machine: Machine) -> str:
 
 
 def shortened(text: str) -> str:
-    """Return a reason without what exceeds a bearable length; the record has all of it."""
+    """Truncate a reason for display; the record keeps the full text."""
     return text if len(text) <= REASON_LENGTH else f"{text[:REASON_LENGTH].rstrip()}… (the record has the rest)"
 
 

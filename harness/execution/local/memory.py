@@ -21,7 +21,7 @@ from pathlib import Path
 
 from harness.core.isolation.descendants import children_now, descendants
 
-LOOK_SECONDS = 0.1  # between two measurements of known processes
+LOOK_SECONDS = 0.1  # between two measurements of the same processes
 SEARCH_SECONDS = 1.0  # between two searches for processes that a trial has started
 SLACK = 256 << 20  # bytes by which RLIMIT_DATA lies above one and a quarter of the limit
 HELD = ("RssAnon", "RssShmem", "VmSwap")
@@ -50,11 +50,7 @@ def most_held() -> int:
 
 
 class MemoryWatch:
-    """Watch the processes of running trials.
-
-    Args:
-        limit: bytes that a process and its descendants may hold together.
-    """
+    """Watch the processes of running trials; one and its descendants may hold `limit` bytes together."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit

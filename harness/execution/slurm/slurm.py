@@ -29,10 +29,18 @@ from harness.execution.agenda import trials_text
 from harness.execution.folder import writing
 from harness.execution.outcome import digest, record_path
 from harness.execution.progress import Reporter
-from harness.execution.slurm.private import check_in_shell, make_private
 from harness.execution.slurm.slurm_job import run_job
 from harness.execution.slurm.squeue import cancel, needed
-from harness.execution.slurm.submissions import CANCELLED, FOLDER, Submission, Submissions, is_cancelled, job_folders
+from harness.execution.slurm.submissions import (
+    CANCELLED,
+    FOLDER,
+    Submission,
+    Submissions,
+    check_in_shell,
+    is_cancelled,
+    job_folders,
+    make_private,
+)
 from harness.planning.cluster import Cluster
 
 LONGEST_WAIT = 10.0  # seconds between two looks at the shared disk and the queue
@@ -41,10 +49,7 @@ INSTALL = "pip install 'invertbench[slurm]'"
 
 
 def submit(trials: Sequence[Trial], run_options: RunOptions, cluster: Cluster) -> list[str]:
-    """Submit trials as one array of jobs; runtime trials form another job, alone on its node.
-
-    Return a line of text for each array.
-
+    """Submit trials as one array of jobs, runtime trials as another job, alone on its node; return a line for each.
     Raises:
         UserError: SLURM or submitit is missing here, or sbatch refuses the job.
     """

@@ -1,4 +1,4 @@
-"""The report of a suite of claims: the verdicts, then a section for each claim with its test and what was found."""
+"""The report of a suite of claims: the verdicts, then a section for each claim with its test and its outcome."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ JUDGES: dict[str, Callable[[Results], Verdict | None]] = {
 }
 """Name, as `judge` of a claim -> its test.
 
-A judge is given the results of the claim's suite, all of whose trials have run. It states numbers that are in them, and
-nothing else; None if no trial has what it needs.
+A judge takes the results of the claim's suite, all of whose trials have run, and states numbers that are in them alone;
+None if no trial has what it needs.
 """
 
 
@@ -44,7 +44,7 @@ class ExaminedClaim:
     section: Section
     results: Results  # of its suite
     verdict: Verdict
-    tables: tuple[Table, ...]  # the judge's own, then those of its suite; none before anything has run
+    tables: tuple[Table, ...]  # of the judge, then of its suite; none before anything has run
 
     @property
     def title(self) -> str:

@@ -1,10 +1,10 @@
-"""The likelihoods of a density suite by row, column and seed, and which of them compete with each other."""
+"""The likelihoods of a density suite by row, column and seed, which of them compete, and curves of training."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -12,17 +12,12 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from harness.core.errors import UserError
+from harness.core.records import Record
 from harness.core.settings import DataRef, TrainingSettings
 from harness.core.third_party import is_third_party
 from harness.kinds.density.trial import DensityTrial
 from harness.reporting.frame import Results, Row, groups_of, rows_of, shortened
-from harness.reporting.statistics.statistics import (
-    Difference,
-    Estimate,
-    estimate,
-    paired_differences,
-    spread_text,
-)
+from harness.reporting.statistics.statistics import Difference, Estimate, estimate, paired_differences, spread_text
 from harness.reporting.tables.cells import EMPTY, fallbacks
 
 if TYPE_CHECKING:
@@ -53,14 +48,10 @@ def units(results: Results) -> dict[str, str]:
 
 
 def _planned_unit(data: DataRef) -> str:
-    """Return the measure that a trial on this data would report: nats of sequences, bits of images.
-
-    Images on no lattice are measured in nats as well, which is known only once a trial has read them. A report runs no
-    third-party code, so that the unit of third-party data is unknown.
-    """
+    """Return the measure of trials on this data: nats of sequences, bits of images, which those on no lattice lack."""
     from harness.datasets import find_dataset
 
-    if is_third_party(data.name):
+    if is_third_party(data.name):  # a report runs no third-party code
         return UNKNOWN
     try:
         sequence = find_dataset(data.name).kind(dict(data.options)) == "sequence"
@@ -124,10 +115,7 @@ def members_of(plan: Plan, label: str) -> tuple[str, ...]:
 
 
 def of_column(frame: pd.DataFrame, plan: Plan, label: str) -> dict[str, pd.DataFrame]:
-    """Return the rows of `density` in a column of a table, an average included, by layer in plan order.
-
-    Values of an average are in the unit of its first data set.
-    """
+    """Return the rows of `density` in a column, or an average in the unit of its first data set, by layer in order."""
     members = members_of(plan, label)
     trials = frame[frame["dataset"].isin(members)]
     unit = trials.loc[trials["dataset"] == members[0], "measure"].head(1)
@@ -198,10 +186,7 @@ def improving_remark(frame: pd.DataFrame) -> tuple[str, ...]:
 
 
 def standard_error(frame: pd.DataFrame) -> float | None:
-    """Return the standard error over test examples of the mean of these rows, whose errors are taken as independent.
-
-    None for rows of several seeds, and where the error of one is not known.
-    """
+    """Return the standard error over test examples of the mean of rows of one seed, as independent; None if unknown."""
     errors = frame["standard_error"]
     if frame["seed"].nunique() != 1 or errors.isna().any():
         return None
@@ -209,7 +194,7 @@ def standard_error(frame: pd.DataFrame) -> float | None:
 
 
 def mean_and_interval(values: Iterable[float], standard_error: float | None = None) -> str:
-    """Return "2.314 [2.301, 2.325]"; for a single value "2.314 ± 0.012" if its error is known, else "2.314"."""
+    """Return "2.314 [2.301, 2.325]"; for a single value "2.314 ± 0.012", or "2.314" without its error."""
     sample = list(values)
     if not sample:
         return EMPTY
@@ -316,3 +301,27 @@ def fallback_note(results: Results) -> tuple[str, ...]:
 def oracles(plan: Plan) -> set[str]:
     """Return the rows that know the permutation of the data."""
     return {layer.row for trial in plan.trials for layer in trial.layers_under_test if layer.oracle}
+
+
+Curve = list[tuple[float, float]]
+
+
+def curve(record: Record, name: str, axis: str = "step") -> Curve:
+    """Return the finite points (step or seconds, value) of one curve of a record."""
+    pairs = zip(record.curves.get(axis, []), record.curves.get(name, []), strict=False)
+    return [(x, y) for x, y in pairs if x is not None and y is not None]
+
+
+def average(seeds: Sequence[Curve]) -> Curve:
+    """Return the mean over seeds at every step that one of them has; those that stopped early count up to there."""
+    by_step: dict[float, list[float]] = {}
+    for points in seeds:
+        for step, value in points:
+            by_step.setdefault(step, []).append(value)
+    return [(step, statistics.fmean(by_step[step])) for step in sorted(by_step)]
+
+
+def trained(results: Results, name: str) -> pd.DataFrame:
+    """Return the rows of density trials whose record has this curve."""
+    frame = results.of_kind("density")
+    return frame[[trial in results.records and bool(curve(results.records[trial], name)) for trial in frame["id"]]]

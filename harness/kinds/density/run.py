@@ -351,12 +351,7 @@ SAMPLES = 100
 def _save_samples(
     flow: Flow, pipeline: Pipeline, trial: DensityTrial, out: Path
 ) -> tuple[str | None, dict[str, Any], dict[str, str]]:
-    """Write samples beside as many test events, their nearest training examples, and the learned matrices.
-
-    Returns:
-        The name of the file, None where the flow gives no samples; the median distances to the nearest training
-        example, as fields of `DensityResult`; and notes for the record.
-    """
+    """Write samples, their neighbours and the learned matrices; return the file, fields of the result, and notes."""
     notes: dict[str, str] = {}
     data = pipeline.raw("test")[:SAMPLES]
     try:

@@ -65,10 +65,6 @@ def write_weights(path: Path, document: Mapping[str, Any]) -> None:
 def load_flow(trial: FlowTrial, path: Path) -> Flow:
     """Return a trial's trained flow, with the evaluated weights, on the trial's device, in eval().
 
-    Args:
-        trial: the settings that the weights belong to.
-        path: file written by `save_flow`.
-
     Raises:
         UserError: the file is missing, damaged, or of another trial.
     """
@@ -76,11 +72,7 @@ def load_flow(trial: FlowTrial, path: Path) -> Flow:
 
 
 def load_trained(trial: FlowTrial, path: Path, device: str) -> tuple[Flow, Pipeline]:
-    """Return the same flow, on another device, with the pre-processing of its data, whose files are not needed.
-
-    Raises:
-        UserError: as for `load_flow`.
-    """
+    """Return the flow of `load_flow`, on another device, with the pre-processing of its data, but not its files."""
     content = _read(trial, path)
     flow = _flow(trial, content, path, device)
     try:

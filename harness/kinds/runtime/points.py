@@ -93,10 +93,7 @@ def largest(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def growth(points: pd.DataFrame) -> tuple[float, float] | None:
-    """Return (p, half width of its 95 % interval) of time ~ entries^p; None with fewer than three points.
-
-    A straight line through the logarithms of the points of one layer and operation, by least squares.
-    """
+    """Return (p, half width of its 95 % interval) of time ~ entries^p, by least squares; None under three points."""
     timed = points[["entries", "median_ms"]].dropna().astype(float)
     entries, times = np.log(timed.to_numpy()).T
     if len(timed) < 3 or np.ptp(entries) == 0:

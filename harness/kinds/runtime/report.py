@@ -134,10 +134,7 @@ class _Sweep:
         )
 
     def growth(self) -> Table | None:
-        """Return the exponents of the growth of every layer's times, over the largest points of the sweep.
-
-        Below the layers stands a copy of the tensor, whose time alone grows faster than its size where caches end.
-        """
+        """Return the exponents of the growth of every layer's times, and a copy's, over the largest points."""
         points, notes = largest(self.measured), Notes()
         rows = []
         for row in self.plan.rows:

@@ -74,8 +74,7 @@ def compare(first: Path, second: Path, thresholds: Thresholds, other_code: bool 
     """Compare the second run with the first.
 
     Args:
-        first, second: OUT/<suite>, with plan.json and records/.
-        thresholds: the largest changes that count as none.
+        first, second: OUT/<suite>, or archives.
         other_code: compare trials whose source differs as well, and list the differing files.
 
     Raises:

@@ -87,7 +87,7 @@ def measures(trial: Trial, record: Record) -> dict[str, float]:
 
 
 def flat(settings: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, bool | int | float | str]]:
-    """Yield path and value of all settings that are given; a list is text, as JSON."""
+    """Yield path and value of all settings that are not None; a list is text, as JSON."""
     for name, value in settings.items():
         if isinstance(value, Mapping):
             yield from flat(value, f"{path}{name}.")

@@ -111,7 +111,7 @@ def row_handles(shown: Mapping[str, Look], **line: Any) -> list[Line2D]:
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Apply matplotlib's own defaults and our style, whatever the user's configuration says."""
+    """Apply matplotlib's defaults and our style, whatever the user's configuration says."""
     with matplotlib.style.context(["default", STYLE]):
         yield
 
@@ -154,7 +154,7 @@ def side_legend(figure: Figure, handles: Sequence[Artist]) -> None:
 
 
 def footnotes(figure: Figure, notes: Iterable[str]) -> None:
-    """Add notes below the panels, each on lines of its own that fit the figure, which grows for them."""
+    """Add notes below the panels, each on separate lines that fit the figure, which grows for them."""
     width, height = figure.get_size_inches()
     lines = [line for note in notes for line in textwrap.wrap(plain(note), int(width * NOTE_CHARACTERS))]
     if lines:
@@ -195,10 +195,7 @@ def render(figure: Figure) -> dict[str, bytes]:
 
 
 def _smaller(svg: bytes) -> bytes:
-    """Return the drawing in fewer bytes: hundredths of a point are enough, and no space, comment or name is seen.
-
-    Single quotes need no escape in the page.
-    """
+    """Return the drawing in fewer bytes: hundredths of a point, and quotes that need no escape in the page."""
     svg = re.sub(rb"<!--.*?-->", b"", svg, flags=re.DOTALL)
     svg = re.sub(rb' (?:d|x|y)="[^"]*"|translate\([^)]*\)', lambda part: re.sub(rb"(\.\d\d)\d+", rb"\1", part[0]), svg)
     svg = re.sub(rb"(?<=[:;>]) ", b"", re.sub(rb"\s+", b" ", svg)).replace(b"xlink:href", b"href")

@@ -44,7 +44,7 @@ def drawn(parts: Sequence[Results], names: tuple[str, ...] = ("",)) -> list[list
     if processes < 2:
         made = [_figures(parts[number], module, names) for number, module in jobs]
     else:
-        fork = multiprocessing.get_context("fork")  # so that results, and what is known of them, need no pickling
+        fork = multiprocessing.get_context("fork")  # so that results and their caches need no pickling
         with ProcessPoolExecutor(processes, fork, _begin, (parts, names)) as pool:
             made = list(pool.map(_begun_figures, [(number, module.__name__) for number, module in jobs]))
     figures: list[list[ReportFigure]] = [[] for _ in parts]

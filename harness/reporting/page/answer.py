@@ -24,7 +24,7 @@ class Finding:
         verdict: the finding in a word or two.
         tone: the colour of the verdict.
         text: the finding in a sentence, with its numbers.
-        section: the heading of the section with its evidence; empty without a section of its own.
+        section: the heading of the section with its evidence; empty without one.
     """
 
     subject: str

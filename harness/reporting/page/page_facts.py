@@ -32,7 +32,7 @@ class TrialRow:
     id: str
     cells: tuple[str, ...]  # a text per column of `trial_columns`
     good: bool  # its status is ok, or unsupported in a suite that accepts this
-    reasons: tuple[str, ...]  # of a failure, and the faults that the audit found
+    reasons: tuple[str, ...]  # of a failure, and the faults of the audit
 
 
 def trial_columns(plan: Plan) -> tuple[str, ...]:

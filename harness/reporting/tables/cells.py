@@ -66,7 +66,7 @@ def count_cell(line: Row | None, measure: str, notes: Notes) -> str:
     return f"{value:,}" if line.status == "ok" and pd.notna(value) else failed_cell(line, notes)
 
 
-def time_cell(line: Row, notes: Notes, lacking: Container[str] = ()) -> str:
+def time_cell(line: Row, notes: Notes, lacking: Container[str]) -> str:
     """Return median and interquartile range in milliseconds, "1.23 (0.05)"; trials `lacking` kernels have a mark."""
     if line.status == "ok" and pd.notna(line.median_ms):
         mark = f" {FALLBACK}" if line.id in lacking else ""

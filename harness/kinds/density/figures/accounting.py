@@ -7,8 +7,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from harness.kinds.density.curves import average, curve, trained
-from harness.kinds.density.likelihoods import UNITS
+from harness.kinds.density.likelihoods import UNITS, average, curve, trained
 from harness.reporting.figures.figure_style import COLOURS, INK, panels, plain
 from harness.reporting.frame import Results
 
@@ -22,11 +21,7 @@ FLOOR: dict[str, Any] = {"color": INK, "linestyle": "--", "linewidth": 1.2, "lab
 
 
 def figures(results: Results) -> dict[str, Figure]:
-    """Return a panel per layer, validation over training, mean over seeds; none if every training was on the truth.
-
-    Curves are what the released accounting claims, what is true of the same weights, and the training on the true
-    log-determinant; a line is the resolution floor that no density can pass.
-    """
+    """Return a panel per layer, validation over training, mean over seeds; none if every training was on the truth."""
     plan, frame = results.plan, trained(results, "validation")
     released = trained(results, "true_validation")
     rows = [row for row in plan.rows if (released["layer"] == row).any()]

@@ -45,11 +45,7 @@ class Panel:
 
 
 def figures(results: Results) -> dict[str, Figure]:
-    """Return a panel per data set and kind of capacity: a line per layer, its lead over the control with two 1x1.
-
-    A layer without likelihoods to compare at some capacity has no point there. None without such a control, and without
-    columns that differ in capacity alone.
-    """
+    """Return a panel per data set and kind of capacity: a line per layer, its lead over the control with two 1x1."""
     plan = results.plan
     control, shown = control_of(plan), list(_panels(plan))
     if control is None or not shown:

@@ -33,10 +33,7 @@ TITLE_CHARACTERS = 32  # of a line of a panel's title
 
 
 def figures(results: Results) -> dict[str, Figure]:
-    """Return a figure of two panels per data set: widths of a row are joined, and dominated points are grey.
-
-    Models that are not to be compared are hollow, and only tuned ones make a front.
-    """
+    """Return a figure of two panels per data set: widths of a row are joined, and dominated points are grey."""
     plan = results.plan
     shown = [(field, cost) for field in fields(results) for cost in COSTS if _drawable(field, cost)]
     if not shown:

@@ -106,7 +106,7 @@ def sample_blocks(results: Results, column: str) -> list[Block]:
 
 
 def channels(results: Results, column: str) -> list[str]:
-    """Return the names of the channels of a data set of the project; none where they are not known."""
+    """Return the names of the channels of a data set of the project; empty where unknown."""
     data = next(
         trial.data for trial in results.plan.trials if isinstance(trial, DensityTrial) and trial.data.label == column
     )

@@ -8,8 +8,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from harness.kinds.density.curves import Curve, average, curve, trained
-from harness.kinds.density.likelihoods import UNITS, units
+from harness.kinds.density.likelihoods import UNITS, Curve, average, curve, trained, units
 from harness.reporting.figures.figure_style import (
     INK,
     footnotes,

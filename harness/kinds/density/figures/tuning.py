@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from harness.kinds.density.likelihoods import UNITS, units
 from harness.reporting.figures.figure_style import footnotes, looks, padded, panels, plain, row_handles, side_legend
 from harness.reporting.frame import MISSING, Results, groups_of
-from harness.reporting.statistics.expected_best import ExpectedBest, expected_best
+from harness.reporting.statistics.statistics import ExpectedBest, expected_best
 
 HEADING = "Tuning"
 ORDER = 3
@@ -56,10 +56,7 @@ def figures(results: Results) -> dict[str, Figure]:
 
 
 def limits(shown: Sequence[ExpectedBest]) -> tuple[float, float]:
-    """Return a range that shows the lines and the lower ends of their bands.
-
-    The upper ends of bands may leave it, and the beginning of a line that falls steeply.
-    """
+    """Return a range that shows the lines, but for a steep beginning, and the lower ends of their bands."""
     low = min(float(np.nanmin([*best.low, best.mean[-1]])) for best in shown)
     first = max(best.mean[0] for best in shown)
     middle = max(best.mean[len(best.mean) // 2] for best in shown)

@@ -63,13 +63,9 @@ def chosen_rates(results: Results) -> list[str]:
             rates.setdefault(column, {}).setdefault(value_text(changes[RATE]), []).append(row)
     parts = []
     for column, of_column in rates.items():
-        listed = [f"{rate} ({', '.join(rows)})" for rate, rows in sorted(of_column.items(), key=_rate)]
+        listed = [f"{rate} ({', '.join(of_column[rate])})" for rate in sorted(of_column, key=float)]
         parts.append(f"{column}: {', '.join(listed)}")
     return [f"chosen learning rates: {'; '.join(parts)}"] if parts else []
-
-
-def _rate(item: tuple[str, list[str]]) -> float:
-    return float(item[0])
 
 
 def _chosen(results: Results) -> dict[tuple[str, str], Mapping[str, Any] | None]:

@@ -60,11 +60,8 @@ def _count(line: Row) -> str:
 
 
 def _time_columns(results: Results, notes: Notes) -> list[tuple[str, dict[str, str]]]:
-    """Return columns of median times by heading, one per operation and event shape, each a cell by layer.
-
-    Data sets that share a shape and their layers' options were timed on equal terms: the first stands for all.
-    """
-    timed: dict[tuple[Any, ...], list[RuntimeTrial]] = {}
+    """Return columns of median times by heading, one per operation and event shape, each a cell by layer."""
+    timed: dict[tuple[Any, ...], list[RuntimeTrial]] = {}  # data sets that were timed on equal terms
     for trial in _timings(results):
         timed.setdefault((trial.shape, trial.batch, trial.layers), []).append(trial)
     columns, lacking = [], fallbacks(results)

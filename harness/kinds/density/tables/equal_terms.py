@@ -13,13 +13,14 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from harness.core.run_options import shown_seconds
-from harness.kinds.density.curves import Curve, curve
 from harness.kinds.density.likelihoods import (
     ESTIMATE,
     EXEMPT,
     IMPROVING,
     SUSPECT,
     UNITS,
+    Curve,
+    curve,
     density,
     explained,
     fallback_note,

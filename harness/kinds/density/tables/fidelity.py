@@ -23,8 +23,7 @@ Asked = Mapping[tuple[str, SampleSettings], Sequence[str]]
 def fidelity_table(results: Results) -> Table | None:
     """Return a row per model, and four measures for each data set and settings of samples; None without a number.
 
-    Numbers of another extractor or of another count of images do not compare: they have columns of their own, which
-    say so.
+    Numbers of other extractors or counts of images do not compare: they are in separate columns.
     """
     if not _measured(results.frame).any():
         return None

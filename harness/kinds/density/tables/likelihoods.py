@@ -94,7 +94,7 @@ def likelihoods_table(results: Results, rankings: Mapping[str, Ranking], beside:
     )
 
 
-def density_caption(results: Results, bold: bool = False) -> str:
+def density_caption(results: Results, bold: bool) -> str:
     """Return the measure, the protocol and the machine."""
     plan = results.plan
     trials = [trial for trial in plan.trials if isinstance(trial, DensityTrial)]
@@ -162,7 +162,7 @@ def _per_column(trials: Sequence[DensityTrial], describe: Callable[[DensityTrial
 
 
 def _joined(texts: Mapping[str, str]) -> str:
-    """Return the text that all columns share, or each column with its own."""
+    """Return the text that all columns share, or one for each."""
     if len(set(texts.values())) == 1:
         return next(iter(texts.values()))
     return "; ".join(f"{column} {text}" for column, text in texts.items())
@@ -202,11 +202,7 @@ def _estimate_text(good: pd.DataFrame, unit: str) -> str:
 
 
 def _average(planned: pd.DataFrame, where: str, notes: Notes) -> str:
-    """Return the mean over some columns, each its seeds' mean; none if one of their trials has no value.
-
-    All columns then have the same seeds, and the interval is that of the mean over columns from seed to seed; the
-    standard error of one seed is that of independent columns.
-    """
+    """Return the mean over columns with its interval from seed to seed; none if one of their trials has no value."""
     if planned.empty:
         return EMPTY
     without = planned[planned["value"].isna()]

@@ -27,7 +27,7 @@ ORDER = 0
 CLOSE = 0.1  # of the length of the axis, between two ticks
 
 MIXER = "conv1x1"
-"""The layer beside every other one: its parameterisations have a figure of their own."""
+"""The layer beside every other one, whose parameterisations have a separate figure."""
 
 
 def figures(results: Results) -> dict[str, Figure]:
@@ -87,10 +87,7 @@ def _figure(plan: Plan, sweep: str, points: pd.DataFrame, which: str) -> Figure:
 
 
 def _curve(axes: Axes, points: pd.DataFrame, look: Look, row: str) -> None:
-    """Draw medians with a band: the interquartile range, or the gap between the processes if that is wider.
-
-    A point that is not stable is hollow.
-    """
+    """Draw medians, hollow where unstable, with a band: the interquartile range, or the gap between processes."""
     line: dict[str, Any] = {"color": look.colour, "marker": look.marker, "markersize": 4.5}
     places, middle = list(points["place"]), list(points["median_ms"])
     axes.plot(places, middle, label=plain(row), **line)

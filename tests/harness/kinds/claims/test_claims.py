@@ -199,8 +199,8 @@ def test_runs_of_single_claims_are_merged(done, tmp_path):
     assert (tmp_path / "merged" / "two" / "table.md").read_text() == whole
     plan = Plan.load(parts[0])
     for part, name in zip(parts, ("blocks", "mixes"), strict=True):  # as --only leaves them
-        own = next(section.head.suite for section in plan.sections if section.name == name)
-        limited = plan.limited([trial for trial in plan.trials if trial.suite == own])
+        suite = next(section.head.suite for section in plan.sections if section.name == name)
+        limited = plan.limited([trial for trial in plan.trials if trial.suite == suite])
         assert [section.name for section in limited.sections] == [name]
         limited.save(part)
     assert main(["report", *map(str, parts[::-1]), "--out", str(tmp_path / "limited")]) == 0

@@ -64,9 +64,9 @@ def test_every_layer_at_every_width(counts):
 
 
 def test_the_answer_names_the_smallest_models_and_the_counts_as_published(parameters_run):
-    found = report_of(Results.of(*parameters_run)).answer
-    assert [(each.verdict, each.tone) for each in found.findings] == [("1 of 2 as published", "part")]
+    shown = report_of(Results.of(*parameters_run)).answer
+    assert [(each.verdict, each.tone) for each in shown.findings] == [("1 of 2 as published", "part")]
     everything = "conv1x1, my_layer & co and <script>"
     text = f"Fewest parameters: at width 16 {everything} with 1,600; at width 64 {everything} with 6,400."
-    assert found.findings[0].text == text
+    assert shown.findings[0].text == text
     assert report_of(Results.of(parameters_run[0], [])).answer is None
