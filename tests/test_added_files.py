@@ -1,6 +1,8 @@
-"""Add a layer, a data set, a third-party one, a figure and a kind of trial to a copy of the project, which finds them.
+"""Add things to a copy of the project, which finds them.
 
-No other file changes. The layer refuses images, which shared tests and suites allow.
+A layer, a data set, a third-party one, a figure, an executor and a strategy of a tuning are one file each, a kind of
+trial is one folder, and no other file changes. A key of suites changes the model that has it and the code that uses it.
+The layer refuses images, which shared tests and suites allow.
 """
 
 import csv
@@ -31,10 +33,23 @@ for command in (
     "report reports/added",
     "plan entries.yaml --profile smoke",
     "run entries.yaml --profile smoke",
+    "run added.yaml --profile smoke --out once --executor inorder --only layer=conv1x1 --only dataset=noise",
+    "plan added.yaml --profile smoke --set tuning.candidates=2 --set tuning.strategy=corners",
 ):
     print("$", command, flush=True)
     assert main(command.split()) == 0, command
 """
+KEY = {
+    "harness/core/settings.py": (
+        "    clip_norm: Positive | None = None\n",
+        "    clip_norm: Positive | None = None\n    least_rate: float = 0.0\n",
+    ),
+    "harness/training/updates.py": (
+        "return settings.learning_rate * settings.decay ** (step - settings.warmup)",
+        "return max(settings.least_rate, settings.learning_rate * settings.decay ** (step - settings.warmup))",
+    ),
+}
+"""File -> its text before and after the key `training.least_rate` is added."""
 # Tests of the added layer, and tests of all layers in one item.
 TESTS = "timewise or of_all_layers or every_registered or page_for_each"
 # All on images: two flows, two audits, five operations, two options, two large events, one count of parameters.
@@ -66,9 +81,15 @@ def run_python(folder, *arguments):
     return done.stdout
 
 
-def test_commands_find_added_files(project):
+@pytest.fixture(scope="module")
+def printed(project):
+    """Return command -> what it has printed in the copy."""
     text = run_python(project, "-c", COMMANDS)
-    printed = dict(part.split("\n", 1) for part in text.removeprefix("$ ").split("\n$ "))
+    return dict(part.split("\n", 1) for part in text.removeprefix("$ ").split("\n$ "))
+
+
+def test_commands_find_added_files(project, printed):
+    text = str(printed)
     assert "timewise: y = exp(s) x" in printed["list layers"] and "family     scales" in printed["list layers"]
     assert re.search(r"runtime.*\btimewise\b", printed["plan layers_runtime --profile smoke"]), text
     assert "noise: Sequences of noise" in printed["list datasets"]
@@ -92,6 +113,33 @@ def test_commands_find_added_files(project):
     for layer in ("conv1x1", "timewise"):
         assert re.search(rf"^noise +{layer} +16$", printed["run entries.yaml --profile smoke"], re.M), text
     assert (project / "reports" / "entries" / "figures" / "entries.svg").is_file()
+
+
+def test_commands_find_an_added_executor_and_an_added_strategy(printed):
+    once = next(text for command, text in printed.items() if "inorder" in command)
+    assert "in order: noise-conv1x1-s0" in once and "1 trial: 1 ok" in once
+    plan = next(text for command, text in printed.items() if "corners" in command)
+    assert plan.count(" tuning ") == 2 * 4, "two candidates of each layer on each data set"
+
+
+def test_a_key_of_suites_is_two_files(project, tmp_path):
+    """The settings that have it, and the code that uses it."""
+    folder = tmp_path / "project"
+    shutil.copytree(project, folder, ignore=shutil.ignore_patterns("reports", "once"))
+    for path, (before, after) in KEY.items():
+        text = (folder / path).read_text()
+        assert text.count(before) == 1, path
+        (folder / path).write_text(text.replace(before, after))
+    command = "run added.yaml --profile smoke --only dataset=noise --set training.warmup=0"
+    values = {}
+    for rate in ("0.0", "0.01"):
+        run_python(folder, "-m", "harness", *command.split(), "--set", f"training.least_rate={rate}", "--out", rate)
+        with (folder / rate / "added" / "results.csv").open() as file:
+            values[rate] = [line["nats_per_dim"] for line in csv.DictReader(file)]
+    run_python(project, "-m", "harness", *command.split(), "--out", "before")
+    with (project / "before" / "added" / "results.csv").open() as file:
+        assert values["0.0"] == [line["nats_per_dim"] for line in csv.DictReader(file)] != values["0.01"]
+    assert "least_rate" in run_python(folder, "-m", "harness", "schema")
 
 
 def test_shared_tests_find_the_added_layer(project):

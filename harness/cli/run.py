@@ -13,7 +13,6 @@ from pathlib import Path
 from harness.cli.shared.options import add_plan_options, add_suite, quantity
 from harness.cli.shared.request import Request, data_root, make_executor, make_request
 from harness.cli.shared.runs import exit_code, print_strays, report_folder, silenced
-from harness.core.archive import read_records
 from harness.core.errors import UserError
 from harness.core.records import Record, verdict
 from harness.core.run_options import CHECKPOINT_SECONDS, RunOptions, parse_bytes, parse_seconds, parse_timeout
@@ -94,7 +93,7 @@ def _run(args: argparse.Namespace) -> tuple[Request, list[Entry]]:
     with claimed(make_folder(request.folder), args.host):
         _run_remaining(request, root, args)
         plan, folder = request.plan, request.folder
-        stored = read_records(folder, plan.trials, others=True)
+        stored = request.records.read(plan.trials)
         report_folder(plan, folder, stored)
         print_strays(plan, folder, stored)
     return request, agenda(plan, folder, stored=stored)

@@ -122,11 +122,17 @@ class StoredRecords:
     damaged: Mapping[str, str]
 
 
-def read_records(run: Path, trials: Iterable[Trial], others: bool = False) -> StoredRecords:
+def read_records(
+    run: Path,
+    trials: Iterable[Trial],
+    others: bool = False,
+    once: Callable[[str, Callable[[], Record]], Record] = lambda name, read: read(),
+) -> StoredRecords:
     """Return the records of these trials, as far as a run's folder or archive holds them.
 
     Args:
         others: return all other records as well.
+        once: reads one record, from its name and the function that parses it.
 
     Raises:
         OtherSchema: another version wrote the records.
@@ -136,10 +142,34 @@ def read_records(run: Path, trials: Iterable[Trial], others: bool = False) -> St
     readers = record_readers(run)
     names = [name for name in planned if name in readers]
     names += [name for name in readers if name not in planned] if others else []
-    stored, schema = _read(run, {name: partial(readers[name], planned.get(name)) for name in names})
+    parsers = {name: partial(once, name, partial(readers[name], planned.get(name))) for name in names}
+    stored, schema = _read(run, parsers)
     if schema is not None and not stored.records:
         raise schema
     return stored
+
+
+class RecordFolder:
+    """The records in the folder of a run; each is parsed once, and again only when its file has changed."""
+
+    def __init__(self, run: Path) -> None:
+        self._run = run
+        self._parsed: dict[str, tuple[tuple[int, ...], Record]] = {}
+
+    def read(self, trials: Iterable[Trial]) -> StoredRecords:
+        """Return the records of these trials, then all others (see `read_records`)."""
+        return read_records(self._run, trials, others=True, once=self._once)
+
+    def _once(self, name: str, read: Callable[[], Record]) -> Record:
+        try:
+            about = (self._run / "records" / f"{name}.json").stat()
+        except OSError:
+            return read()
+        stamp = about.st_ino, about.st_size, about.st_mtime_ns
+        stored = self._parsed.get(name)
+        if stored is None or stored[0] != stamp:
+            stored = self._parsed[name] = stamp, read()
+        return stored[1]
 
 
 def read_others(run: Path, trials: Iterable[Trial]) -> StoredRecords:

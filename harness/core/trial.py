@@ -239,6 +239,11 @@ class Trial(Settings):
         return [([trial["kind"], *same, trial["layer"]["row"]], 1.0), ([trial["kind"]], 1.0)]
 
     @classmethod
+    def headline(cls, rows: Sequence[Mapping[str, Any]]) -> str:
+        """Return the main measure of a record's rows as text, for the progress of a run; "" without any."""
+        return f"{len(rows)} rows" if len(rows) != 1 else ""
+
+    @classmethod
     def accepts(cls, state: str, unsupported: bool) -> bool:
         """Return whether a trial of this status, or "audit failed", counts as ok.
 

@@ -1,4 +1,4 @@
-"""The interface of executors, which run trials.
+"""The interface of executors, which run trials on this machine or elsewhere.
 
 An executor is one file in harness/execution/executors/ with a subclass of `Executor`; the name of the file is its name
 on the command line. Commands ask the object, and none asks which executor it is.
@@ -9,11 +9,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
 from typing import TYPE_CHECKING, ClassVar
 
+from harness.core.discovery import class_in, names_in
 from harness.core.errors import UserError
 from harness.execution import executors
 
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Following:
-    """The callbacks of a run while its trials run.
+    """Follow trials while they run.
 
     Attributes:
         reporter: returns the reporter of the progress of so many trials, a context manager.
@@ -115,17 +114,12 @@ class Executor(ABC):
 
 def executor_names() -> list[str]:
     """Return the names of all executors, for `--executor`."""
-    return [module.name for module in iter_modules(executors.__path__) if not module.name.startswith("_")]
+    return names_in(executors)
 
 
 def executor_class(name: str) -> type[Executor]:
     """Return the executor of a name in `executor_names`."""
-    module = import_module(f"{executors.__name__}.{name}")
-    return next(
-        value
-        for value in vars(module).values()
-        if isinstance(value, type) and value.__module__ == module.__name__ and issubclass(value, Executor)
-    )
+    return class_in(executors, name, Executor)  # type: ignore[type-abstract]
 
 
 def every_executor() -> list[type[Executor]]:

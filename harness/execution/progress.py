@@ -15,11 +15,10 @@ from rich.text import Text
 from harness.core.files import RECORD, read_text
 from harness.core.records import Record, verdict
 from harness.core.texts import bounded
-from harness.core.trial import Trial
+from harness.core.trial import Trial, trial_class
 from harness.execution.outcome import log_path
 
 REASON_WIDTH = 160
-UNITS = {"bits_per_dim": "bits/dim", "nats_per_dim": "nats/dim"}
 
 
 class Reporter(contextlib.AbstractContextManager["Reporter"]):
@@ -150,19 +149,5 @@ def outcome(record: Record) -> str:
         reason = " ".join((record.reason or "no reason given").split())
         return f"{record.status}: {reason[:REASON_WIDTH]}{'…' if len(reason) > REASON_WIDTH else ''}"
     took = "" if record.seconds is None else f" in {record.seconds:.1f} s"
-    return f"{verdict(record)}{_main_measure(record)}{took}"
-
-
-def _main_measure(record: Record) -> str:
-    if not record.rows:
-        return ""
-    if len(record.rows) != 1:
-        return f" {len(record.rows)} rows"
-    row = record.rows[0]
-    unit = str(row.get("unit"))
-    for name, text in ((unit, ""), ("validation", "validation ")):
-        if unit in UNITS and row.get(name) is not None:
-            return f" {text}{row[name]:.3f} {UNITS[unit]}"
-    if row.get("parameters") is not None:
-        return f" {row['parameters']:,} parameters"
-    return ""
+    measured = trial_class(record.trial["kind"]).headline(record.rows) if record.rows else ""
+    return f"{verdict(record)}{measured and f' {measured}'}{took}"

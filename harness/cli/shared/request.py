@@ -7,8 +7,10 @@ import os
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
+from harness.core.archive import RecordFolder
 from harness.core.errors import DataMissing, UserError
 from harness.core.settings import DataRef
 from harness.core.third_party import third_party_specs
@@ -27,9 +29,14 @@ class Request:
     folder: Path  # OUT/<suite>
     executor: Executor
 
+    @cached_property
+    def records(self) -> RecordFolder:
+        """The records of the folder, as they are when they are read."""
+        return RecordFolder(self.folder)
+
     def entries(self, digests: Digests | None = None) -> list[Entry]:
-        """Return the trials with their states (see `agenda`)."""
-        return agenda(self.plan, self.folder, digests)
+        """Return the trials with their states now (see `agenda`)."""
+        return agenda(self.plan, self.folder, digests, self.records.read(self.plan.trials))
 
 
 def make_executor(suite: SuiteFile, args: Namespace) -> Executor:

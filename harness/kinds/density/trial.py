@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache, cached_property
 from typing import Any, ClassVar, Literal, Self
 
@@ -22,6 +22,7 @@ from harness.core.settings import (
 )
 from harness.core.trial import IDENTITY, ORIGIN, OUTCOME, Dependencies, Trial
 from harness.kinds.density.result import CANDIDATE_MEASURES, MEASURES, result_fault
+from harness.kinds.density.tuning.strategy import strategy
 
 OPTION = "layer.options."
 """The beginning of the path of a layer's option."""
@@ -35,12 +36,18 @@ class Tuning(Settings):
         steps: training steps of a candidate; None: as many as those trials have.
         budget: seconds; no candidate starts after those before it have taken as long. None: every candidate runs.
         candidates: setting -> value, such as "training.learning_rate" or "layer.options.levels", by number.
+        strategy: by which they are drawn and run.
     """
 
     seed: int
     steps: Count | None = None
     budget: float | None = None
     candidates: tuple[Options, ...]
+    strategy: str = "sobol"
+
+    @model_serializer(mode="wrap")
+    def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return without_defaults(self, handler, ("strategy",))
 
 
 class FlowTrial(Trial):
@@ -86,6 +93,16 @@ class FlowTrial(Trial):
     def layer_batches(self) -> tuple[int, ...]:
         """The batch of training and that of evaluations."""
         return self.training.batch_size, self.training.evaluation_batch
+
+    @classmethod
+    def headline(cls, rows: Sequence[Mapping[str, Any]]) -> str:
+        """Return the likelihood in its unit: of the test split, else of the validation split."""
+        (row,) = rows
+        unit = str(row.get("unit"))
+        for name, text in ((unit, ""), ("validation", "validation ")):
+            if row.get(name) is not None:
+                return f"{text}{row[name]:.3f} {unit.replace('_per_dim', '/dim')}"
+        return ""
 
     def dependencies(self) -> Dependencies:
         """Return the run, the data set, and the perceptron where a coupling may be one."""
@@ -174,19 +191,22 @@ class DensityTrial(FlowTrial):
 
     def prerequisites(self, records: Mapping[str, Record]) -> tuple[Trial, ...]:
         """Return the candidates; under a budget of time, those for which it has time, up to the next one to run."""
-        if self.tuning is None or self.tuning.budget is None:
-            return self.candidates
-        found: list[Trial] = []
+        if self.tuning is None:
+            return ()
+        due = strategy(self.tuning.strategy).due(self.candidates, records)
+        if self.tuning.budget is None:
+            return tuple(due)
+        affordable: list[Trial] = []
         spent = 0.0
-        for candidate in self.candidates:
+        for candidate in due:
             if spent >= self.tuning.budget:
                 break
-            found.append(candidate)
+            affordable.append(candidate)
             record = records.get(candidate.id)
             if record is None:
                 break
             spent += record.seconds or 0.0
-        return tuple(found)
+        return tuple(affordable)
 
     def choice(self, records: Mapping[str, Record]) -> int | None:
         """Return the number of the candidate of the lowest validation value; None if no candidate has one.

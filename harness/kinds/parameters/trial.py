@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from harness.core.settings import Count, FlowSettings, LayerRef
@@ -49,6 +49,11 @@ class ParametersTrial(Trial):
     def fields(self) -> dict[str, Any]:
         """Data set, layer and coupling width."""
         return super().fields | {"width": self.flow.width}
+
+    @classmethod
+    def headline(cls, rows: Sequence[Mapping[str, Any]]) -> str:
+        """Return the number of parameters."""
+        return f"{rows[0]['parameters']:,} parameters"
 
     def dependencies(self) -> Dependencies:
         """Return the run; building a model runs no operator."""

@@ -8,7 +8,8 @@ from pydantic import ValidationError
 
 from harness.core.settings import TrainingSettings
 from harness.kinds.density.trial import Tuning
-from harness.kinds.density.tuning.space import MOST_SETTINGS, Choices, Range, TuningSettings
+from harness.kinds.density.tuning.space import Choices, Range, TuningSettings
+from harness.kinds.density.tuning.strategy import MOST_SETTINGS
 from harness.planning.problems import Problem, Where, problems
 from harness.planning.resolve import Cell, Scope
 
@@ -26,6 +27,7 @@ def tuning_of(cell: Cell) -> Tuning | None:
         steps=settings.steps,
         budget=None if settings.candidates is not None else settings.budget,
         candidates=candidates,
+        strategy=settings.strategy,
     )
 
 

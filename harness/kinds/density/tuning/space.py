@@ -1,4 +1,4 @@
-"""The section `tuning:` of a density suite: the space of settings, and the quasi-random candidates drawn from it.
+"""The section `tuning:` of a density suite: the space of settings, and the candidates drawn from it.
 
     tuning:
       candidates: 8          # of each layer on each data set
@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import cache
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -26,10 +25,10 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from harness.core.errors import nearest
 from harness.core.settings import Count, Options, Settings
 from harness.kinds.density.trial import OPTION
+from harness.kinds.density.tuning.strategy import strategy
 from harness.planning.suite_model import Duration, Number
 
 MOST = 32  # candidates under a budget of time
-MOST_SETTINGS = 16  # tuned together
 
 OPTIMISER = ("learning_rate", "warmup", "decay", "layer_decay", "ema", "ema_decay", "clip_norm")
 TUNABLE = tuple(f"training.{name}" for name in OPTIMISER)
@@ -130,6 +129,14 @@ def _a_choice(candidates: int) -> int:
     return candidates
 
 
+def _strategy_name(name: str) -> str:
+    strategy(name)
+    return name
+
+
+StrategyName = Annotated[str, AfterValidator(_strategy_name)]
+
+
 class TuningSettings(Settings):
     """The section `tuning` of a suite, a profile or a data set; see the module.
 
@@ -139,6 +146,7 @@ class TuningSettings(Settings):
         seed: of the training of every candidate.
         space: setting, such as training.learning_rate -> list of values, or range.
         steps: training steps of a candidate; null: as many as the final training.
+        strategy: how candidates are drawn (a file of `harness.kinds.density.tuning.strategies`).
     """
 
     candidates: Annotated[int, Field(ge=0, le=1000, strict=True), AfterValidator(_a_choice)] | None = None
@@ -146,6 +154,7 @@ class TuningSettings(Settings):
     seed: Annotated[int, Field(ge=0, lt=2**63, strict=True)] = 100
     space: Space = Field(default_factory=dict)
     steps: Count | None = None
+    strategy: StrategyName = "sobol"
 
     @property
     def number(self) -> int:
@@ -155,37 +164,13 @@ class TuningSettings(Settings):
     def draw(self, tune: Mapping[str, Range | Choices]) -> tuple[Options, ...]:
         """Return the candidates of a layer as changes of its trials' settings.
 
-        They are points of a scrambled Sobol' sequence: of every four, one is in each quarter of the plane of the first
-        two settings. Shared settings agree between layers, and more candidates contain the fewer.
+        Shared settings agree between layers, and more candidates contain the fewer.
         """
         dimensions = dict(self.space) | {f"{OPTION}{name}": dimension for name, dimension in tune.items()}
         if not dimensions or not self.number:
             return ()
-        changes = (dict(zip(dimensions, point, strict=False)) for point in sobol_points(self.number, self.seed))
+        points = strategy(self.strategy).points(self.number, self.seed)
+        changes = (dict(zip(dimensions, point, strict=False)) for point in points)
         return tuple(
             tuple(sorted((path, dimensions[path].at(place)) for path, place in change.items())) for change in changes
         )
-
-
-@cache  # every layer of a suite has the same points
-def sobol_points(number: int, seed: int) -> list[list[float]]:
-    """Return the first points of a scrambled Sobol' sequence in [0, 1), always of as many coordinates.
-
-    The scrambling of all coordinates depends on their number: a random unit lower triangular matrix multiplies the
-    binary digits of each coordinate, the first digit first, and a random shift is added. They are drawn as in
-    `scipy.stats.qmc.Sobol`, so that the points are its points; its import would take 0.7 s.
-    """
-    import numpy as np
-    import torch
-
-    bits = torch.quasirandom.SobolEngine.MAXBIT
-    weights = 0.5 ** np.arange(1, bits + 1)
-    (generator,) = np.random.default_rng(seed).spawn(1)
-    shift = generator.integers(2, size=(MOST_SETTINGS, bits), dtype=np.uint32)[:, ::-1]
-    matrices = np.tril(generator.integers(2, size=(MOST_SETTINGS, bits, bits), dtype=np.uint32), -1)
-    matrices += np.eye(bits, dtype=np.uint32)
-    plain = torch.quasirandom.SobolEngine(MOST_SETTINGS).draw(number, dtype=torch.float64).numpy()
-    digits = (plain[..., None] / weights).astype(np.uint32) % 2
-    scrambled = (np.einsum("dij,ndj->ndi", matrices, digits) + shift) % 2
-    points: list[list[float]] = (scrambled @ weights).tolist()
-    return points

@@ -4,7 +4,7 @@ from harness.planning.suite_base import Suite
 
 
 class EntriesSuite(Suite, kind="entries"):
-    def expand(self, scope, common):
+    def expand(self, scope, common, data):
         for column, cells in scope.cells.items():
             for cell in cells:
                 [shape] = self.event_shapes(scope, cell)

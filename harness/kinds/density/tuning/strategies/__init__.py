@@ -1,0 +1,1 @@
+"""Strategies of a tuning, one per file (see `harness.kinds.density.tuning.strategy`)."""
