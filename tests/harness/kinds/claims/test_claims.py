@@ -3,6 +3,7 @@
 import re
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -254,6 +255,9 @@ def test_figures_of_accounting_and_singular_values(done, density_run):
     assert set(floor.get_ydata()) == {-5.4}
     marks = singular.figures(Results.of(plan, waves[:1]))["singular"].axes[0].lines[1]
     assert list(marks.get_xdata()) == [20, 40] and list(marks.get_ydata()) == [0.4, 0.2]
+    report = ClaimsReport(Results.of(plan, waves[:3]))
+    report.examined = [SimpleNamespace(section=SimpleNamespace(name="gap"), results=report.results, finding=None)]
+    assert report.answer.figure == "gap-accounting" and "figures" not in vars(report), "its name alone draws nothing"
 
 
 def test_each_section_of_the_page_has_the_figures_of_its_claim(done):
