@@ -17,6 +17,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import ConfigDict, Field, GetPydanticSchema, TypeAdapter, ValidationError
 
 from harness.core.errors import UserError
+from harness.core.explain import explain
 from harness.core.files import RECORD, checked_name, read_file, write_atomically
 from harness.core.record_checks import (
     LARGEST,
@@ -151,7 +152,7 @@ def parse_record(content: bytes, name: str, run: Path, trial: Trial | None = Non
         record = _RECORD.validate_json(content, strict=True)
     except ValidationError as error:
         _check_schema(content, run)
-        raise ValueError(_first_fault(error)) from error
+        raise ValueError(bounded(explain(error)[0].message, LONGEST_REASON)) from error
     if record.id != name:
         raise ValueError(f"it is the record of {bounded(record.id)}")
     check_numbers((record.trial, record.audit, record.environment))
@@ -185,13 +186,6 @@ def _check_schema(content: bytes, run: Path) -> None:
             f"{run}: holds records of schema {schema}, and this version reads schema {SCHEMA}; delete the "
             "folder of the run, or give another --out"
         )
-
-
-def _first_fault(error: ValidationError) -> str:
-    """Return the place of the first fault and its message."""
-    first = error.errors(include_url=False)[0]
-    place = ".".join(map(str, first["loc"])) or "the file"
-    return f"{place:.200}: {first['msg']}"
 
 
 def _make_printable(record: Record) -> None:

@@ -84,5 +84,5 @@ def _record(folder: Path, trial: Trial) -> Record:
 def _changed(trial: Trial, record: Record) -> list[str]:
     """Return the changes, since the trial, of the files that define its model."""
     before = record.environment.get("sources") or {}
-    found = changes(before, Sources().of(trial)) if before else []
-    return [change for change in found if change.startswith(MODEL) or not change.startswith(OTHERS)]
+    changed = changes(before, Sources().of(trial)) if before else []
+    return [change for change in changed if change.startswith(MODEL) or not change.startswith(OTHERS)]

@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
 from harness.core.errors import SuiteError
+from harness.core.explain import explain
 from harness.core.run_options import parse_seconds
 from harness.core.settings import Count, Settings
-from harness.planning.overrides import parse_pairs
-from harness.planning.problems import problems
+from harness.planning.assignments import assigned, blamed, merged, parse_pairs
 from harness.planning.suite_model import Duration, Memory
 
 OURS = (
@@ -95,20 +95,14 @@ class Cluster(Settings):
         return "cuda" if self.gres is not None and "gpu" in self.gres else "cpu"
 
 
-def cluster_of(given: Cluster, texts: Sequence[str]) -> Cluster:
+def cluster_of(section: Cluster, texts: Sequence[str]) -> Cluster:
     """Return the suite's section with the `--cluster` texts over it; a SuiteError names every faulty text."""
-    content: dict[str, Any] = {name: getattr(given, name) for name in given.model_fields_set}
-    content["options"] = dict(given.options)
-    found, faults = parse_pairs("--cluster", texts, "KEY=VALUE, such as time=2h")
-    for text, key, value in found:
-        name, dot, option = key.partition(".")
-        single = {name: {option: value} if dot else value}
-        try:
-            Cluster.model_validate(single)
-        except ValidationError as error:
-            faults.append(f"--cluster {text}: {problems(error, Cluster)[0].message}")
-            continue
-        content |= {"options": content["options"] | single["options"]} if name == "options" else single
+    pairs, faults = parse_pairs("--cluster", texts, "KEY=VALUE, such as time=2h")
+    content, changes = assigned((f"--cluster {text}", tuple(key.split(".", 1)), value) for text, key, value in pairs)
+    try:
+        cluster = Cluster.model_validate(merged(section.model_dump(exclude_unset=True), content, 2))
+    except ValidationError as error:
+        faults += blamed(changes, explain(error, Cluster), "--cluster")
     if faults:
         raise SuiteError("\n".join(faults))
-    return Cluster.model_validate(content)
+    return cluster

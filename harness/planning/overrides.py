@@ -5,116 +5,84 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from harness.core.errors import SuiteError, UserError, nearest
-from harness.planning.problems import problems
-from harness.planning.resolve import Overrides
-from harness.planning.strict_yaml import Place, load
-from harness.planning.suite_model import Profile
+from harness.core.explain import Explained, explain, model_at
+from harness.planning.assignments import assigned, blamed, merged, parse_pairs
+from harness.planning.resolve import Scope
+from harness.planning.suite_base import Suite
+from harness.planning.suite_model import SUITES
 
 
-def parse_overrides(
-    models: Mapping[str, type[BaseModel]],
-    kind: str,
-    labels: Mapping[str, Sequence[str]],
-    settings: Sequence[str],
-    seeds: int | None,
-) -> Overrides:
-    """Read `--set path=value` options, of which a later one has precedence, over `--seeds`.
+def scope_of(
+    suite: Suite, name: str, settings: Sequence[str] = (), layers: Sequence[str] = (), seeds: int | None = None
+) -> Scope:
+    """Return one profile of a suite under the changes of the command line.
 
     Args:
-        models: kind -> the model of its profiles.
-        kind: of the suite.
-        labels: key of a profile -> the labels that may follow it; needed because a label may itself contain dots.
-        settings: texts "path=value", the value in strict YAML.
-        seeds: of `--seeds`.
+        suite: which has the profile.
+        name: of the profile.
+        settings: texts "path=value" of `--set`, the value in strict YAML; a later one has precedence.
+        layers: third-party layers that become rows, of `--layer`.
+        seeds: of `--seeds`; `--set` has precedence.
 
     Raises:
+        UserError: there is no such profile.
         SuiteError: with one line for each option that is wrong.
     """
-    model = models[kind]
-    paths = f"paths begin with {', '.join(model.model_fields)}"
-    found, faults = parse_pairs("--set", settings, f"path=value, such as flow.width=32; {paths}")
-    given = [(f"--set {text}", split_path(path, labels), value) for text, path, value in found]
+    profile: Any = next((part for label, part in suite.profiles.items() if label == name), None)
+    if profile is None:
+        raise UserError(
+            f"suite {suite.suite} has no profile {name!r}; it has {', '.join(suite.profiles)} (--profile NAME)"
+        )
+    key, here = suite.columns_key, ("profiles", name)
+    labels = {section: list(suite.rows(layers)) for section in suite.sections} | {key: list(getattr(profile, key))}
+    form = f"path=value, such as flow.width=32; paths begin with {', '.join(type(profile).model_fields)}"
+    pairs, faults = parse_pairs("--set", settings, form)
+    assignments = [(f"--set {text}", split_path(path, labels), value) for text, path, value in pairs]
     if seeds is not None:
-        given.insert(0, (f"--seeds {seeds}", ("seeds",), seeds))
-    merged: dict[str, Any] = {}
-    origins: dict[Place, str] = {}
-    for origin, path, value in given:
-        for part in reversed(path):
-            value = {part: value}
-        wrong = _messages(value, kind, models)
-        hint = f" ({paths})" if len(path) == 1 and any(message.startswith("unknown key") for message in wrong) else ""
-        faults += [f"{origin}: {message}{hint}" for message in wrong]
-        if not wrong:
-            _merge(merged, value)
-            origins.pop(path, None)
-            origins[path] = origin
-    # Each may be right alone and wrong with the others.
-    faults = faults or [f"--set: {message}" for message in _messages(merged, kind, models)]
+        assignments.insert(0, (f"--seeds {seeds}", ("seeds",), seeds))
+    content, changes = assigned(assignments)
+    wrong = []
+    for label in content[key] if isinstance(content.get(key), dict) else ():
+        if label not in labels[key]:
+            noun = "data set" if key == "datasets" else key.removesuffix("s")
+            message = f"profiles.{name} has no {noun} {label!r}; {nearest(label, labels[key])}"
+            wrong.append(Explained((key, label), message))
+    if content:
+        try:
+            whole = merged(suite.document.value["profiles"][name], content, 2, labels)
+            profile = type(profile).model_validate(whole)
+        except ValidationError as error:
+            models = {kind: model for kind, cls in SUITES.items() if (model := model_at(cls, here))}
+            wrong += explain(error, type(profile), models)
+    faults += blamed(changes, wrong, "--set")
     if faults:
         raise SuiteError("\n".join(dict.fromkeys(faults)))
-    # Later options first: where two give one setting, the later one has set it.
-    return Overrides(cast(Profile, model.model_validate(merged)), dict(reversed(origins.items())))
+    inside = {(*here, *place): option for place, option in changes.items()}
+    return Scope(suite, name, profile, inside, tuple(layers))
 
 
 def parse_options(texts: Sequence[str]) -> dict[str, Any]:
     """Read the `--set option=value` options of one layer; a SuiteError names every one that is wrong."""
-    found, faults = parse_pairs("--set", texts, "option=value, such as levels=3")
+    pairs, faults = parse_pairs("--set", texts, "option=value, such as levels=3")
     if faults:
         raise SuiteError("\n".join(faults))
-    return {name: value for _, name, value in found}
-
-
-def parse_pairs(option: str, texts: Sequence[str], form: str) -> tuple[list[tuple[str, str, Any]], list[str]]:
-    """Read `name=value` options: (text, name, value) of each, and the faults of their form and their YAML."""
-    found: list[tuple[str, str, Any]] = []
-    faults: list[str] = []
-    for text in texts:
-        name, equals, value = (part.strip() for part in text.partition("="))
-        if not equals or not name:
-            faults.append(f"{option} {text}: not of the form {form}")
-            continue
-        try:
-            document = load(value, f"{option} {text}")
-        except SuiteError as error:
-            faults.append(str(error))
-            continue
-        faults += [f"{option} {text}: {fault.message}" for fault in document.faults]
-        if not document.faults:
-            found.append((text, name, document.value))
-    return found, faults
-
-
-def _messages(value: Any, kind: str, models: Mapping[str, type[BaseModel]]) -> list[str]:
-    """Return the problems of a part of a profile."""
-    try:
-        models[kind].model_validate(value)
-    except ValidationError as error:
-        return [problem.message for problem in problems(error, models[kind], models)]
-    return []
+    return {name: value for _, name, value in pairs}
 
 
 def split_path(path: str, labels: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """Split `layers.butterfly.options.levels` into its parts; a known label stays whole, even with dots in it."""
+    """Split `layers.butterfly.options.levels` into its parts; a label of `labels` stays whole, even with dots in it."""
     head, _, rest = path.partition(".")
     if not rest or head not in labels:
         return (head, *rest.split(".")) if rest else (head,)
     whole = [label for label in labels[head] if rest == label or rest.startswith(f"{label}.")]
     label = max(whole, key=len) if whole else rest.partition(".")[0]
-    inner, others = rest[len(label) + 1 :], {key: known for key, known in labels.items() if key != head}
+    inner, others = rest[len(label) + 1 :], {key: names for key, names in labels.items() if key != head}
     return (head, label, *(split_path(inner, others) if inner else ()))
-
-
-def _merge(into: dict[str, Any], new: dict[str, Any]) -> None:
-    for key, value in new.items():
-        if isinstance(value, dict) and isinstance(into.get(key), dict):
-            _merge(into[key], value)
-        else:
-            into[key] = value
 
 
 def pick(selection: Mapping[str, Sequence[str]], key: str, candidates: Mapping[str, str]) -> list[str]:
@@ -125,11 +93,11 @@ def pick(selection: Mapping[str, Sequence[str]], key: str, candidates: Mapping[s
     """
     picked: set[str] = set()
     for value in selection[key]:
-        found = {value} & set(candidates) or {label for label, name in candidates.items() if name == value}
-        if not found:
-            known = ", ".join(candidates) or "nothing"
-            raise UserError(f"--only {key}={value}: nothing in this profile has it; there is {known}")
-        picked |= found
+        named = {value} & set(candidates) or {label for label, name in candidates.items() if name == value}
+        if not named:
+            there = ", ".join(candidates) or "nothing"
+            raise UserError(f"--only {key}={value}: nothing in this profile has it; there is {there}")
+        picked |= named
     return [label for label in candidates if not selection[key] or label in picked]
 
 

@@ -9,8 +9,9 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationError
 
-from harness.core.archive import Archive, archive_of
+from harness.core.archive import Archive, StoredRecords, archive_of, folder_of, read_others
 from harness.core.errors import UserError
+from harness.core.explain import explain
 from harness.core.files import RECORD, FileName, read_file, write_atomically
 from harness.core.records import ESCAPED, LONGEST_REASON, Record
 from harness.core.settings import Settings
@@ -19,6 +20,7 @@ from harness.core.trial import AnyTrial, Trial
 from harness.planning.suite_model import Published, kind_name
 
 FILE = "plan.json"
+MOST_STRAYS = 10  # records that a report names as left out
 
 Device = Literal["cpu", "cuda"]
 GivenDevice = Literal["auto", "cpu", "cuda"]
@@ -128,10 +130,8 @@ class Plan(Settings):
                 f"{folder}: no {FILE}, so no suite was run here; give the folder of a run, OUT/<suite>"
             ) from error
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            place = bounded(".".join(map(str, first["loc"])) or "the file", 200)
-            fault = bounded(first["msg"], LONGEST_REASON)
-            raise UserError(f"{path}: not a readable plan ({place}: {fault}); run the suite again") from error
+            fault = bounded(explain(error)[0].message, LONGEST_REASON)
+            raise UserError(f"{path}: not a readable plan ({fault}); run the suite again") from error
         except OSError as error:
             raise UserError(f"{path}: not a readable plan ({error.strerror}); run the suite again") from error
 
@@ -182,3 +182,25 @@ def _text_fault(content: bytes) -> str | None:
         return None
     parsed = json.loads(text)
     return None if printable(parsed) == parsed else "a text with control characters"
+
+
+def stray_records(plan: Plan, run: Path, stored: StoredRecords | None = None) -> list[str]:
+    """Return a line for each record of another suite, and each unreadable record of no trial of the plan.
+
+    A record of the same suite with other settings is not one of them: the command that planned it uses it again.
+
+    Args:
+        stored: all records of the run, if they have been read.
+    """
+    planned = {trial.id for trial in plan.trials}
+    suites = {plan.suite, *(trial.suite for trial in plan.trials), *(part.head.suite for part in plan.sections)}
+    if stored is None:
+        stored = read_others(run, plan.trials)
+    lines = []
+    for name in sorted({*stored.records, *stored.damaged} - planned):
+        if name in stored.damaged:
+            lines.append(f"left out: {folder_of(run)}/{stored.damaged[name]}")
+        elif (suite := stored.records[name].trial.get("suite")) not in suites:
+            lines.append(f"left out: {run}: the record of {name}, a trial of the suite {bounded(str(suite), 100)!r}")
+    more = len(lines) - MOST_STRAYS
+    return [*lines[:MOST_STRAYS], *([f"left out: {more} more records"] if more > 0 else [])]

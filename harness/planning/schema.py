@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from pydantic import BaseModel
@@ -31,21 +31,21 @@ class SuiteSchema(GenerateJsonSchema):
 
     def dict_schema(self, schema: core_schema.DictSchema) -> dict[str, Any]:
         """Return the schema of a mapping; if its keys have a pattern, there are no others."""
-        found = super().dict_schema(schema)
-        return found | {"additionalProperties": False} if "patternProperties" in found else found
+        mapping = super().dict_schema(schema)
+        return mapping | {"additionalProperties": False} if "patternProperties" in mapping else mapping
 
     def model_schema(self, schema: core_schema.ModelSchema) -> dict[str, Any]:
         """Return the schema of a model, with a description of each key that its docstring describes."""
-        found = super().model_schema(schema)
+        model = super().model_schema(schema)
         described = dict(_attributes(schema["cls"]))
-        for name, key in found.get("properties", {}).items():
+        for name, key in model.get("properties", {}).items():
             key.pop("title", None)
             key.pop("default", None)  # of the merged settings: what a part of a suite leaves out, another part may give
             if name in described:
                 key["description"] = described[name]
-        found.pop("title", None)
-        found["description"] = (inspect.getdoc(schema["cls"]) or "").partition("\n\n")[0].replace("\n", " ")
-        return found
+        model.pop("title", None)
+        model["description"] = (inspect.getdoc(schema["cls"]) or "").partition("\n\n")[0].replace("\n", " ")
+        return model
 
 
 def _attributes(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
@@ -78,10 +78,9 @@ def suite_schema(kind: str | None = None) -> dict[str, Any]:
         "type": "object",
         "properties": {"kind": {"enum": list(chosen)}},
         "required": ["kind"],
-        "allOf": [_when(name, part) for name, part in parts.items()],
+        "allOf": [
+            {"if": {"properties": {"kind": {"const": name}}, "required": ["kind"]}, "then": part}
+            for name, part in parts.items()
+        ],
         "$defs": document["$defs"],
     }
-
-
-def _when(kind: str, part: Mapping[str, Any]) -> dict[str, Any]:
-    return {"if": {"properties": {"kind": {"const": kind}}, "required": ["kind"]}, "then": part}

@@ -17,7 +17,7 @@ from harness.core.errors import UserError, nearest
 from harness.core.provenance.machine import usable_cores
 from harness.core.settings import DataRef
 from harness.core.trial import AnyTrial
-from harness.planning.overrides import parse_only, pick
+from harness.planning.overrides import parse_only, pick, scope_of
 from harness.planning.plan import Device, GivenDevice, Plan, Section
 from harness.planning.problems import raise_problems
 from harness.planning.resolve import Scope
@@ -134,7 +134,7 @@ def check_suite(suite: SuiteFile, *, shapes: bool = False, but: str | None = Non
     from harness.planning.suite_checks import suite_problems  # imports torch
 
     for part in suite.parts.values():
-        scopes = [part.scope(name) for name in part.profiles if name != but]
+        scopes = [scope_of(part, name) for name in part.profiles if name != but]
         raise_problems(part.document, suite_problems(part, scopes, shapes))
     return suite
 
@@ -195,13 +195,13 @@ def _part(
 ) -> _Part:
     from harness.planning.suite_checks import scope_problems  # imports torch
 
-    scope = suite.scope(profile, **changes)
+    scope = scope_of(suite, profile, **changes)
     selection = parse_only(only)
     rows = pick(selection, "layer", {label: row.named(label) for label, (row, _) in scope.rows.items()})
     columns = pick(selection, "dataset", scope.columns)
     seeds = pick(selection, "seed", {str(seed): "" for seed in suite.seeds(scope)})
     raise_problems(suite.document, scope_problems(scope, {(column, row) for column in columns for row in rows}))
-    threads = scope.setting("threads")
+    threads = scope.profile.threads
     if threads == "auto":
         threads = common["elsewhere"] or max(1, usable_cores() // (common["jobs"] or 1))
     settings = {"suite": suite.suite, "profile": profile, "device": common["device"], "threads": threads}

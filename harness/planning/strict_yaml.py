@@ -19,6 +19,7 @@ from typing import Any
 import yaml
 
 from harness.core.errors import SuiteError
+from harness.core.explain import Place
 from harness.core.files import DATA, open_file
 from harness.core.files import SUITE as MAX_BYTES
 
@@ -26,16 +27,13 @@ MAX_NODES = 20_000  # keys and values, also after expansion of aliases: ten line
 MAX_TEXT = 2_000  # characters of one key or value
 MAX_INTEGER = (1 << 63) - 1
 
-Place = tuple[str | int, ...]
-"""The keys and indices that lead from the top of a document to one of its values."""
-
 _TAG = "tag:yaml.org,2002:"
 _SCALARS = {
-    "null": re.compile(r"^(?:null|Null|NULL|~|)$"),
-    "bool": re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"),
-    "int": re.compile(r"^(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$"),
+    "null": re.compile(r"(?:null|Null|NULL|~|)\Z"),
+    "bool": re.compile(r"(?:true|True|TRUE|false|False|FALSE)\Z"),
+    "int": re.compile(r"(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)\Z"),
     "float": re.compile(
-        r"^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
+        r"(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z"
     ),
 }
 
@@ -143,9 +141,8 @@ def _decode(content: bytes, name: str) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line, column = _line_and_column(content[: error.start].decode("utf-8", "replace"))
-        raise SuiteError(
-            f"{name}:{line}:{column}: byte 0x{content[error.start]:02x} is not UTF-8 text; is this a suite file?"
-        ) from error
+        what = f"byte 0x{content[error.start]:02x} is not UTF-8 text; is this a suite file?"
+        raise SuiteError(f"{name}:{line}:{column}: {what}") from error
 
 
 def _line_and_column(before: str) -> tuple[int, int]:
@@ -161,38 +158,30 @@ class _Walk:
         self.open: list[yaml.Node] = []
 
     def fault(self, node: yaml.Node, message: str) -> None:
-        line, column = _start(node)
-        self.document.faults.append(Fault(line, column, message))
+        self.document.faults.append(Fault(*_start(node), message))
 
-    def count(self, node: yaml.Node) -> None:
+    def value(self, node: yaml.Node, place: Place) -> Any:
         self.nodes += 1
         if self.nodes > MAX_NODES:
             line, column = _start(node)
-            raise SuiteError(
-                f"{self.document.name}:{line}:{column}: aliases expand to more than {MAX_NODES:,} values; "
-                "write out what is meant"
-            )
-
-    def value(self, node: yaml.Node, place: Place) -> Any:
-        self.count(node)
-        self.document._values[place] = _start(node)
-        if isinstance(node, yaml.ScalarNode):
-            return self.scalar(node)
+            what = f"aliases expand to more than {MAX_NODES:,} values; write out what is meant"
+            raise SuiteError(f"{self.document.name}:{line}:{column}: {what}")
+        value: Any = {}
         if any(node is parent for parent in self.open):
             self.fault(node, "an alias inside its own anchor: the value would contain itself")
-            return None
-        self.open.append(node)
-        try:
-            return self.collection(node, place)
-        finally:
+        elif isinstance(node, yaml.ScalarNode):
+            value = self.scalar(node)
+        else:
+            self.open.append(node)
+            if isinstance(node, yaml.MappingNode) and node.tag == _TAG + "map":
+                value = self.mapping(node, place)
+            elif isinstance(node, yaml.SequenceNode) and node.tag == _TAG + "seq":
+                value = [self.value(item, (*place, index)) for index, item in enumerate(node.value)]
+            else:
+                self.unknown_tag(node)
             self.open.pop()
-
-    def collection(self, node: yaml.Node, place: Place) -> Any:
-        if isinstance(node, yaml.MappingNode) and node.tag == _TAG + "map":
-            return self.mapping(node, place)
-        if isinstance(node, yaml.SequenceNode) and node.tag == _TAG + "seq":
-            return [self.value(item, (*place, index)) for index, item in enumerate(node.value)]
-        return self.unknown_tag(node)
+        self.document._values[place] = _start(node)  # last, over that of a mapping merged into this one
+        return value
 
     def mapping(self, node: yaml.MappingNode, place: Place) -> dict[str, Any]:
         """Return own keys over those merged by `<<`; of several mappings behind `<<`, an earlier one has precedence."""
@@ -200,54 +189,46 @@ class _Walk:
         sources = [part for item in merges for part in (item.value if item.id == "sequence" else [item])]
         result: dict[str, Any] = {}
         for source in reversed(sources):
-            result |= self.merged(source, place)
+            part = self.value(source, place)
+            if isinstance(part, dict):
+                result |= part
+            else:
+                self.fault(source, "the merge key << takes a mapping or a list of mappings")
         lines: dict[str, int] = {}
         for key_node, item in node.value:
             if key_node.tag == _TAG + "merge":
                 continue
-            key = self.scalar(key_node) if isinstance(key_node, yaml.ScalarNode) else None
-            if key is None and key_node.tag == _TAG + "str":
-                continue  # `text` has reported it
-            if not isinstance(key, str):
+            if not (isinstance(key_node, yaml.ScalarNode) and key_node.tag == _TAG + "str"):
                 self.fault(key_node, f"the key {_shown(key_node)} is not a string; put it in quotes if it is a name")
-            elif key in lines:
+            elif (key := self.text(key_node)) in lines:
                 self.fault(key_node, f"the key {key!r} stands twice, first in line {lines[key]}; keep one")
-            else:
+            elif key is not None:
                 lines[key] = _start(key_node)[0]
                 self.document._keys[*place, key] = _start(key_node)
                 result[key] = self.value(item, (*place, key))
         return result
-
-    def merged(self, node: yaml.Node, place: Place) -> dict[str, Any]:
-        self.count(node)
-        if not isinstance(node, yaml.MappingNode):
-            self.fault(node, "the merge key << takes a mapping or a list of mappings")
-        elif any(node is parent for parent in self.open):
-            self.fault(node, "a merge of a mapping into itself")
-        else:
-            return self.mapping(node, place)
-        return {}
 
     def scalar(self, node: yaml.ScalarNode) -> Any:
         kind, text = node.tag.removeprefix(_TAG), node.value
         if kind in ("str", "merge"):
             return self.text(node)
         if kind not in _SCALARS:
-            return self.unknown_tag(node)
-        if not _SCALARS[kind].match(text) and not (kind == "float" and _SCALARS["int"].match(text)):
+            self.unknown_tag(node)
+        elif not _SCALARS[kind].match(text):
             self.fault(node, f"{_shown(node)!r} cannot be read as {kind}")
-            return None
-        if kind == "null":
-            return None
-        if kind == "bool":
+        elif kind == "bool":
             return text.lower() == "true"
-        return self.number(node, kind, text)
+        elif kind != "null":
+            return self.number(node, kind, text)
+        return None
 
     def text(self, node: yaml.ScalarNode) -> str | None:
         text = str(node.value)
         if len(text) > MAX_TEXT:
             self.fault(node, f"{_shown(node)} has {len(text):,} characters; shorten it to {MAX_TEXT:,}")
-        elif odd := [letter for letter in text if _unreadable(letter)]:
+        elif odd := [
+            letter for letter in text if letter not in "\n\t" and unicodedata.category(letter) in ("Cc", "Cs")
+        ]:
             self.fault(node, f"{_shown(node)!r} has the control character {odd[0]!r}; write text without it")
         else:
             return text
@@ -279,11 +260,6 @@ def _start(node: yaml.Node) -> tuple[int, int]:
 
 def _shown(node: yaml.Node) -> str:
     return _short(str(node.value)) if isinstance(node, yaml.ScalarNode) else "(a list or mapping)"
-
-
-def _unreadable(letter: str) -> bool:
-    """Return whether this is a control character, other than a tab or line end, or half of a surrogate pair."""
-    return letter not in "\n\t" and unicodedata.category(letter) in ("Cc", "Cs")
 
 
 def _short(text: str, most: int = 40) -> str:

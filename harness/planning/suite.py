@@ -9,7 +9,8 @@ from typing import Any, Literal
 from pydantic import ValidationError, create_model
 
 from harness.core.errors import SuiteError, nearest
-from harness.planning.problems import Problem, dotted, problems, raise_faults
+from harness.core.explain import Explained, dotted, explain
+from harness.planning.problems import Where, raise_faults
 from harness.planning.strict_yaml import Document, Fault, read
 from harness.planning.suite_base import SuiteFile
 from harness.planning.suite_model import SUITES
@@ -46,23 +47,23 @@ def read_suite(source: str | Path, *, examined: bool = False) -> SuiteFile:
         suite: SuiteFile = kinds[document.value["kind"]].model_validate(document.value)
     except ValidationError as error:
         model = kinds.get(str(document.value.get("kind")), SuiteFile)
-        raise_faults(document.name, [*document.faults, *_other_faults(document, problems(error, model, kinds))])
+        raise_faults(document.name, [*document.faults, *_other_faults(document, explain(error, model, kinds))])
         raise
     raise_faults(document.name, document.faults)
     return suite.attach(document, folder, examined)
 
 
-def _other_faults(document: Document, found: list[Problem]) -> list[Fault]:
+def _other_faults(document: Document, structure: list[Explained]) -> list[Fault]:
     """Return the faults of the structure, except where the reader of YAML has reported one and left out the value.
 
     A part that aliases put into several places has each fault once.
     """
-    known = {(fault.line, fault.column) for fault in document.faults}
+    reported = {(fault.line, fault.column) for fault in document.faults}
     faults: dict[tuple[int, int, str], Fault] = {}
-    for problem in found:
-        fault, place = problem.fault(document), problem.where.place
-        if (fault.line, fault.column) not in known:
-            rule = fault.message.removeprefix(dotted(place)).replace(dotted(place[:-1]), "")
+    for place, message, at_key in structure:
+        fault = Where(place).says(message, at_key).fault(document)
+        if (fault.line, fault.column) not in reported:
+            rule = message.removeprefix(dotted(place)).replace(dotted(place[:-1]), "")
             faults.setdefault((fault.line, fault.column, rule), fault)
     return list(faults.values())
 

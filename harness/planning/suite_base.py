@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, PrivateAttr
 
-from harness.core.errors import UserError
 from harness.core.settings import DataRef, Flag, FlowSettings, Settings
 from harness.core.third_party import third_party_specs
 from harness.core.trial import Trial
 from harness.planning.cluster import Cluster
-from harness.planning.overrides import parse_overrides
-from harness.planning.problems import Problem, Where, model_at
+from harness.planning.problems import Problem, Where
 from harness.planning.resolve import Cell, Scope, class_name
 from harness.planning.strict_yaml import Document
 from harness.planning.suite_model import (
@@ -104,21 +103,19 @@ class SuiteFile(Settings):
     @property
     def third_party(self) -> list[tuple[str, Path | None]]:
         """The third-party code that the suite names, each with the folder where its file is looked for first."""
-        found = []
+        specs = []
         for part in self.parts.values():
             rows = [(row.noun, row.named(label)) for key in part.sections for label, row in getattr(part, key).items()]
             profiles = part.profiles.values()
             data = [entry.data or label for profile in profiles for label, entry in profile.datasets.items()]
             named = [*rows, *(("data set", name) for name in data)]
-            found += [(spec, part.folder) for noun, name in named for spec in third_party_specs(noun, name)]
-        return found
+            specs += [(spec, part.folder) for noun, name in named for spec in third_party_specs(noun, name)]
+        return specs
 
     def data_names(self, profile: str) -> list[str]:
         """Return the names of the data sets of a profile."""
-        given = [
-            found.datasets for part in self.parts.values() for name, found in part.profiles.items() if name == profile
-        ]
-        return [entry.data or label for datasets in given for label, entry in datasets.items()]
+        profiles = [part.profiles[name] for part in self.parts.values() for name in part.profiles if name == profile]
+        return [entry.data or label for chosen in profiles for label, entry in chosen.datasets.items()]
 
     def about(self, label: str) -> dict[str, Any]:
         """Return the fields of a part's section in the plan, beside its name and head."""
@@ -148,9 +145,6 @@ class Suite(SuiteFile):
     layers: Annotated[Mapping[Label, Annotated[Row, OrEmpty]], Field(min_length=1)]
     published: Published | None = None
     profiles: Annotated[Mapping[ProfileName, Profile], Field(min_length=1)]
-
-    _built: dict[tuple[Any, ...], str | None] = PrivateAttr(default_factory=dict)
-    _faults: dict[tuple[Any, ...], list[tuple[str, str]]] = PrivateAttr(default_factory=dict)
 
     def expand(self, scope: Scope, common: Mapping[str, Any], data: Mapping[str, DataRef]) -> Iterator[Trial]:
         """Yield the trials of a profile in their order.
@@ -202,12 +196,12 @@ class Suite(SuiteFile):
         """Return the event shapes of a cell's column; raise a UserError if its data set is unknown or misconfigured."""
         from harness.datasets import find_dataset
 
-        data = scope.data[cell.column]
-        if data.shape is not None:
-            return [data.shape]
-        dataset = find_dataset(data.name, self.folder)
-        dataset.parse(data.options)
-        return [dataset.event_shape(data.options)]
+        column = scope.data[cell.column]
+        if column.shape is not None:
+            return [column.shape]
+        dataset = find_dataset(column.name, self.folder)
+        dataset.parse(column.entry.options)
+        return [dataset.event_shape(column.entry.options)]
 
     def layer_shapes(self, scope: Scope, cell: Cell) -> list[tuple[int, ...]]:
         """Return the event shapes that the layer of a cell meets: those at the levels of its flow."""
@@ -222,21 +216,16 @@ class Suite(SuiteFile):
 
     def option_place(self, cell: Cell, option: str) -> Where:
         """Return the place that set an option of a cell's layer, or else that of the row's options."""
-        return cell.option_places.get(option, cell.where)
+        return cell.place("options", option) or cell.where
 
     def refusal(self, scope: Scope, cell: Cell) -> str | None:
         """Return the reason why the kind has no trial for a cell, apart from its shapes; None if it has one."""
         return None
 
-    @property
-    def built(self) -> dict[tuple[Any, ...], str | None]:
-        """The layers that checks have built: layer, options and shape -> the reason why it failed, or None."""
-        return self._built
-
-    @property
-    def faults(self) -> dict[tuple[Any, ...], list[tuple[str, str]]]:
-        """The options that checks have read: layer, row's type and options -> (option, message) of each fault."""
-        return self._faults
+    @cached_property
+    def verdicts(self) -> dict[tuple[Any, ...], Any]:
+        """Results of earlier checks of options and shapes, which profiles share (`harness.planning.suite_checks`)."""
+        return {}
 
     def plan_settings(self, scope: Scope) -> dict[str, Any]:
         """Return further fields of the plan, for the reports of this kind."""
@@ -246,18 +235,3 @@ class Suite(SuiteFile):
     def parts(self) -> Mapping[str, Suite]:
         """The suite alone."""
         return {"": self}
-
-    def scope(
-        self, profile: str, settings: Sequence[str] = (), layers: Sequence[str] = (), seeds: int | None = None
-    ) -> Scope:
-        """Return one profile under the changes of the command line; a UserError lists the faults of the changes."""
-        given = next((found for name, found in self.profiles.items() if name == profile), None)
-        if given is None:
-            raise UserError(
-                f"suite {self.suite} has no profile {profile!r}; it has {', '.join(self.profiles)} (--profile NAME)"
-            )
-        models = {name: found for name, cls in SUITES.items() if (found := model_at(cls, ("profiles", profile)))}
-        labels = {section: list(self.rows(layers)) for section in self.sections}
-        labels[self.columns_key] = list(getattr(given, self.columns_key))
-        overrides = parse_overrides(models, self.kind, labels, settings, seeds)
-        return Scope(self, profile, given, overrides, tuple(layers))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import product
 from typing import Any
 
@@ -27,9 +26,9 @@ def suite_problems(suite: Suite, scopes: Sequence[Scope], shapes: bool) -> list[
     """Return the problems of a suite in some profiles; build layers on shapes if asked to, or at other problems."""
     if large := [problem for scope in scopes for problem in _size_problems(scope)]:
         return large
-    found = list(_unknown_layers(suite))
-    found += [problem for scope in scopes for problem in _settings_problems(scope)]
-    return found + _shape_problems(scopes) if shapes or found else found
+    problems = list(_unknown_layers(suite))
+    problems += [problem for scope in scopes for problem in _settings_problems(scope)]
+    return problems + _shape_problems(scopes) if shapes or problems else problems
 
 
 def scope_problems(scope: Scope, only: Container[tuple[str, str]]) -> list[Problem]:
@@ -80,65 +79,56 @@ def _settings_problems(scope: Scope) -> Iterator[Problem]:
         if column.shape is None:
             yield from _data_problems(column)
     for cell in scope.every_cell:
-        for option, message in _option_faults(scope, cell):
+        for option, message in _option_faults(scope, cell).items():
             yield scope.suite.option_place(cell, option).says(f"{cell.row}: option {message}")
     yield from scope.suite.problems(scope)
 
 
 def _unknown_labels(scope: Scope) -> Iterator[Problem]:
-    """Yield the rows and data sets that a profile changes although the suite does not have them."""
-    rows = scope.suite.rows(scope.extra)
-    sections = {section: list(getattr(scope.suite, section)) for section in scope.suite.sections}
-    for label, (row, _) in rows.items():
-        if label not in sections[row.section]:
-            sections[row.section].append(label)
+    """Yield the rows that a profile names although the suite does not have them."""
+    sections = {section: dict.fromkeys(getattr(scope.suite, section)) for section in scope.suite.sections}
+    for label, (row, _) in scope.suite.rows(scope.extra).items():
+        sections[row.section].setdefault(label)
     every = [label for labels in sections.values() for label in labels]
-    for locate, profile in scope.profiles:
-        for label in profile.rows or ():
-            if label not in every:
-                yield locate(("rows",)).says(f"rows: the suite has no row {label!r}; {nearest(label, every)}")
-        for label in profile.datasets:
-            if label not in scope.profile.datasets:
-                message = f"profiles.{scope.name} has no data set {label!r}; {nearest(label, scope.profile.datasets)}"
-                yield locate(("datasets", label)).says(message, at_key=True)
-    for locate, part in scope.parts:
-        for section in scope.suite.sections:
-            known = sections[section]
+    for label in scope.profile.rows or ():
+        if label not in every:
+            yield scope.at("rows").says(f"rows: the suite has no row {label!r}; {nearest(label, every)}")
+    for part, place in scope.parts:
+        for section, labels in sections.items():
             under = "" if section == "layers" else f" under `{section}`"
             for label in getattr(part, section):
-                if label not in known:
-                    message = f"the suite has no row {label!r}{under}; {nearest(label, known)}"
-                    yield locate((section, label)).says(message, at_key=True)
+                if label not in labels:
+                    message = f"the suite has no row {label!r}{under}; {nearest(label, labels)}"
+                    yield scope.locate((*place, section, label)).says(message, at_key=True)
 
 
 def _data_problems(column: Column) -> Iterator[Problem]:
     try:
-        dataset = find_dataset(column.name, column.folder)
-        faults = dataset.option_errors(column.options)
+        dataset = find_dataset(column.name, column.scope.suite.folder)
+        faults = dataset.option_errors(column.entry.options)
         if not faults:
-            dataset.event_shape(column.options)
+            dataset.event_shape(column.entry.options)
     except UserError as error:
         where = column.place("data") if column.entry.data else column.where
         yield where.says(str(error), at_key=column.entry.data is None)
         return
     for option, message in faults:
-        yield column.option_places.get(option, column.where).says(message)
+        where = column.place("options", option) if option in column.entry.options else column.where
+        yield where.says(message)
 
 
-def _option_faults(scope: Scope, cell: Cell) -> list[tuple[str, str]]:
-    """Return (option, message) for each faulty option of a cell; none if there is no such layer or baseline."""
+def _option_faults(scope: Scope, cell: Cell) -> dict[str, str]:
+    """Return option -> message of each faulty option of a cell; none if there is no such layer or baseline."""
     cls = _class(scope, cell)
     if cls is None:
-        return []
+        return {}
     faults: dict[str, str] = {}
-    known = scope.suite.faults
     for options in scope.suite.option_sets(cell):
         checked = (cls, type(cell.spec), repr(options))
-        if checked not in known:
-            known[checked] = cell.spec.option_faults(cls, options)
-        for option, message in known[checked]:
-            faults.setdefault(option, message)
-    return list(faults.items())
+        if checked not in scope.suite.verdicts:
+            scope.suite.verdicts[checked] = dict(reversed(cell.spec.option_faults(cls, options)))
+        faults = scope.suite.verdicts[checked] | faults
+    return faults
 
 
 def _class(scope: Scope, cell: Cell) -> type[Any] | None:
@@ -155,30 +145,22 @@ def _shape_problems(scopes: Sequence[Scope], only: Container[tuple[str, str]] | 
     Return one problem per cause, with all the cells that it concerns, among the (column, row) pairs of `only`.
     """
     concerned: dict[tuple[Where, bool, str, str], list[str]] = {}
-    for scope in scopes:
-        for cell in scope.every_cell:
-            if only is not None and (cell.column, cell.row) not in only:
-                continue
-            with _one_thread():
-                cause = _cause(scope, cell)
-            if cause is not None:
-                place = scope.name if cause[1] else f"{scope.name} {cell.column}"
-                concerned.setdefault(cause, []).append(place)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # the models are small, and threads wait for each other where cores are busy
+    try:
+        for scope in scopes:
+            for cell in scope.every_cell:
+                if only is None or (cell.column, cell.row) in only:
+                    cause = _cause(scope, cell)
+                    if cause is not None:
+                        place = scope.name if cause[1] else f"{scope.name} {cell.column}"
+                        concerned.setdefault(cause, []).append(place)
+    finally:
+        torch.set_num_threads(threads)
     return [
         where.says(f"{what} ({', '.join(dict.fromkeys(places))}): {why}", at_key)
         for (where, at_key, what, why), places in concerned.items()
     ]
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Compute on one thread: the models built here are small, and threads wait for each other where cores are busy."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _cause(scope: Scope, cell: Cell) -> tuple[Where, bool, str, str] | None:
@@ -195,21 +177,19 @@ def _cause(scope: Scope, cell: Cell) -> tuple[Where, bool, str, str] | None:
         return scope.where.at((scope.suite.columns_key, cell.column)), True, cell.column, str(error)
     except UserError:
         return None
-    verdicts = scope.suite.built
+    verdicts = scope.suite.verdicts
     for shape, options in product(shapes, scope.suite.option_sets(cell)):
         built = (cls, None if cell.spec.levels else cell.flow.levels, repr(options), shape)
         if built not in verdicts:
+            verdicts[built] = None
             try:
                 with same_folder():
                     cell.spec.build(cls, cell.row, shape, options, cell.flow)
             except (UnsupportedShape, UnsupportedEvent) as error:
-                way_out = "with `unsupported: true` in the suite such a cell is a row that says so"
-                verdicts[built] = None if scope.suite.unsupported else f"{error}; {way_out}"
+                hint = "with `unsupported: true` in the suite such a cell is a row that says so"
+                verdicts[built] = None if scope.suite.unsupported else f"{error}; {hint}"
             except Exception as error:  # third-party code may raise anything
                 verdicts[built] = f"cannot be built: {type(error).__name__}: {error}"
-            else:
-                verdicts[built] = None
-        verdict = verdicts[built]
-        if verdict is not None:
-            return cell.where, False, f"{cell.row} on events {shape}", verdict
+        if verdicts[built] is not None:
+            return cell.where, False, f"{cell.row} on events {shape}", verdicts[built]
     return None

@@ -8,6 +8,7 @@ import yaml
 
 from harness.core.errors import DataMissing
 from harness.datasets import Store, find_dataset
+from harness.planning.overrides import scope_of
 from harness.planning.settle import load_suite
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "data.md"
@@ -35,8 +36,8 @@ def test_every_example_is_read(tmp_path, monkeypatch):
     Path("examples.yaml").write_text(yaml.safe_dump(SUITE | {"profiles": {"smoke": {"datasets": datasets}}}))
     store = Store(tmp_path / "no-root", tmp_path / "cache", offline=True)
     suite = load_suite("examples.yaml")
-    for label, column in suite.scope("smoke").data.items():
-        data = column.entry.reference(label, column.options, suite.folder)
+    for label, column in scope_of(suite, "smoke").data.items():
+        data = column.entry.reference(label, suite.folder)
         dataset, options = find_dataset(data.name), dict(data.options)
         if data.name in FETCHED:
             with pytest.raises(DataMissing, match=r"data root|no-root"):

@@ -14,7 +14,7 @@ from harness.checking.layer_case import LayerCase
 from harness.cli.parser import make_parser
 from harness.cli.shared.request import make_executor, make_request
 from harness.core.layer_classes import check_options, resolve_layer
-from harness.planning.overrides import parse_options
+from harness.planning.overrides import parse_options, scope_of
 from harness.planning.settle import load_suite
 from harness.planning.suite import read_suite
 
@@ -63,7 +63,7 @@ def test_the_rows_are_those_of_a_suite(tmp_path):
     text = yaml.safe_dump({"suite": "rows", "kind": "density", "profiles": {"smoke": {"datasets": {"digits": {}}}}})
     (tmp_path / "rows.yaml").write_text(text + rows)
     suite = load_suite(tmp_path / "rows.yaml", shapes=True)
-    assert list(suite.scope("smoke").rows) == ["conv1x1", "LU of nflows", "rotation of zuko"]
+    assert list(scope_of(suite, "smoke").rows) == ["conv1x1", "LU of nflows", "rotation of zuko"]
 
 
 @pytest.mark.filterwarnings("ignore")

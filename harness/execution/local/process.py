@@ -24,7 +24,7 @@ from harness.execution.local.memory import limit_this_process
 
 Work = Callable[[Any, RunOptions, Mapping[str, Any], Progress], object]
 
-NO_SPACE_LEFT = 73  # exit code of a trial that found no room for its record; EX_CANTCREAT of <sysexits.h>
+NO_SPACE_LEFT = 73  # exit code of a trial without room for its record; EX_CANTCREAT of <sysexits.h>
 UNWRITTEN = 74  # that of one whose record could not be written for another reason; EX_IOERR
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 MESSAGE_PERIOD = 0.1  # seconds between two progress messages of a trial
@@ -77,7 +77,7 @@ def run_in_process(
     largest = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
         work(trial, run_options, provenance, progress_sender(sender))
-    except OSError as error:  # a trial's own errors are in its record: this one occurred while writing it
+    except OSError as error:  # other errors are in the trial's record: this one occurred while writing it
         with contextlib.suppress(OSError):
             print(f"{type(error).__name__}: {error}", flush=True)
         with contextlib.suppress(OSError):

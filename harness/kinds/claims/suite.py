@@ -68,7 +68,7 @@ class ClaimsSuite(SuiteFile, kind="claims"):
         """Keep the origin of the file, and read the suites of its claims."""
         super().attach(document, folder, examined)
         names: dict[str, str] = {}
-        found: list[Problem] = []
+        problems: list[Problem] = []
         for label, claim in self.claims.items():
             source = claim.suite if folder is None else folder / claim.suite
             suite = None if examined else read_suite(source, examined=True)
@@ -78,8 +78,8 @@ class ClaimsSuite(SuiteFile, kind="claims"):
             first = names.setdefault(suite.suite, label)
             if first != label:
                 message = f"{claim.suite} is called {suite.suite}, as is that of {first!r}"
-                found.append(Where(("claims", label, "suite")).says(message))
-        raise_problems(document, found)
+                problems.append(Where(("claims", label, "suite")).says(message))
+        raise_problems(document, problems)
         return self
 
     @property

@@ -40,39 +40,38 @@ def encoding_problems(column: Column) -> Iterator[Problem]:
             "grow without bound and no likelihood means anything; remove the setting, or say allow_unbounded: true to "
             "train on raw values all the same"
         )
-    if entry.preprocessing == "logit" and dataset.kind(column.options) != "image":
+    if entry.preprocessing == "logit" and dataset.kind(column.entry.options) != "image":
         yield column.place("preprocessing").says(
             f"{column.label}: preprocessing: logit is for pixels, and {column.name} holds sequences; use scale"
         )
-    fault = augmentation_fault(entry.augmentation, dataset.event_shape(column.options))
+    fault = augmentation_fault(entry.augmentation, dataset.event_shape(column.entry.options))
     if fault is not None:
         yield column.place("augmentation").says(f"{column.label}: {fault}")
 
 
 def average_problems(scope: Scope) -> Iterator[Problem]:
     """Yield averages of columns that do not exist, or that have no common unit."""
-    for locate, profile in scope.profiles:
-        for label, members in profile.averages.items():
-            where = locate(("averages", label))
-            if label in scope.columns:
-                message = f"averages: {label!r} is a data set of profiles.{scope.name}; name the average otherwise"
-                yield where.says(message, at_key=True)
-            if len(set(members)) < len(members):
-                yield where.says(f"averages.{label}: names a data set twice; each counts once")
-            for member in members:
-                if member not in scope.columns:
-                    hint = nearest(member, scope.columns)
-                    yield where.says(f"averages.{label}: profiles.{scope.name} has no data set {member!r}; {hint}")
-            columns = [scope.data[member] for member in members if member in scope.columns]
-            if len({column.dataset.kind(column.options) for column in columns if column.dataset is not None}) > 1:
-                yield where.says(f"averages.{label}: bits/dim of images and nats/dim of sequences have no common mean")
+    for label, members in scope.profile.averages.items():
+        where = scope.at("averages", label)
+        if label in scope.columns:
+            message = f"averages: {label!r} is a data set of profiles.{scope.name}; name the average otherwise"
+            yield where.says(message, at_key=True)
+        if len(set(members)) < len(members):
+            yield where.says(f"averages.{label}: names a data set twice; each counts once")
+        for member in members:
+            if member not in scope.columns:
+                hint = nearest(member, scope.columns)
+                yield where.says(f"averages.{label}: profiles.{scope.name} has no data set {member!r}; {hint}")
+        columns = [scope.data[member] for member in members if member in scope.columns]
+        if len({column.dataset.kind(column.entry.options) for column in columns if column.dataset is not None}) > 1:
+            yield where.says(f"averages.{label}: bits/dim of images and nats/dim of sequences have no common mean")
 
 
 def sample_problems(scope: Scope) -> Iterator[Problem]:
     """Yield columns of sequences whose samples a setting would compare as images."""
     for cell in scope.every_cell:
         column = scope.data[cell.column]
-        if column.dataset is None or column.dataset.kind(column.options) == "image":
+        if column.dataset is None or column.dataset.kind(column.entry.options) == "image":
             continue
         if cell.merged("training", TrainingSettings).samples is not None:
             message = (

@@ -23,7 +23,7 @@ from harness.kinds.density.trial import OPTION, DensityTrial
 from harness.kinds.density.tuning.planned import tuned_place, tuning_of, tuning_problems
 from harness.kinds.runtime.trial import RuntimeTrial
 from harness.planning.problems import Problem, Where
-from harness.planning.resolve import Cell, Column, Scope
+from harness.planning.resolve import Cell, Scope
 from harness.planning.suite_base import Suite
 from harness.planning.suite_model import (
     AnyRow,
@@ -100,12 +100,12 @@ class TrainedEntry(Tuned, Trained, DataEntry):
     layers: LayerOverlays = Field(default_factory=dict)
     flows: Overlays = Field(default_factory=dict)
 
-    def reference(self, label: str, options: Mapping[str, Any], folder: Path | None) -> DataRef:
+    def reference(self, label: str, folder: Path | None) -> DataRef:
         """Return the data set as a part of a trial's settings; files that it names are looked for in `folder` first."""
         encoding = {key: getattr(self, key) for key in ENCODING}
         from harness.datasets import DATASETS, find_dataset
 
-        options = find_dataset(self.data or label, folder).located(options, folder)
+        options = find_dataset(self.data or label, folder).located(self.options, folder)
         name, source = reference("data set", self.data or label, folder, DATASETS)
         content = {"label": label, "name": name, "source": source, "options": options, **encoding}
         return DataRef.model_validate(content)
@@ -162,7 +162,7 @@ class DensitySuite(Tuned, Trained, Suite, kind="density"):
     def references(self, scope: Scope) -> dict[str, DataRef]:
         """Return the data sets with their encodings."""
         columns = scope.data.items()
-        return {label: column.entry.reference(label, column.options, self.folder) for label, column in columns}
+        return {label: column.entry.reference(label, self.folder) for label, column in columns}
 
     def expand(self, scope: Scope, common: Mapping[str, Any], data: Mapping[str, DataRef]) -> Iterator[Trial]:
         """Yield the candidates, a trial per seed, data set and row, then one per data set that times its layers."""
@@ -170,7 +170,7 @@ class DensitySuite(Tuned, Trained, Suite, kind="density"):
         trials = []
         for seed in self.seeds(scope):
             for cell in scope.every_cell:
-                if seed not in _column_seeds(scope, scope.data[cell.column]):
+                if seed not in scope.of_column(cell.column, "seeds"):
                     continue
                 trial = DensityTrial(
                     **common,
@@ -185,7 +185,7 @@ class DensitySuite(Tuned, Trained, Suite, kind="density"):
         candidates = {candidate.id: candidate for trial in trials for candidate in trial.candidates}
         yield from sorted(candidates.values(), key=lambda candidate: candidate.candidate)
         yield from trials
-        timing = scope.merged("timing", DensityTiming)
+        timing = scope.profile.timing
         if timing is None:
             return
         from flows import level_shapes  # imports torch
@@ -209,22 +209,21 @@ class DensitySuite(Tuned, Trained, Suite, kind="density"):
 
     def seeds(self, scope: Scope) -> tuple[int, ...]:
         """Return the seeds of a profile, those of all its data sets together."""
-        every = (seed for column in scope.data.values() for seed in _column_seeds(scope, column))
+        every = (seed for column in scope.columns for seed in scope.of_column(column, "seeds"))
         return tuple(dict.fromkeys(every))
 
     def plan_settings(self, scope: Scope) -> dict[str, Any]:
         """Return averages and remark, which the tables of likelihoods show."""
-        averages = {label: members for _, profile in scope.profiles for label, members in profile.averages.items()}
-        return {"averages": averages, "remark": scope.setting("remark")}
+        return {"averages": scope.profile.averages, "remark": scope.profile.remark}
 
     def option_sets(self, cell: Cell) -> list[dict[str, Any]]:
         """Return the options of the layer, then those of its candidates."""
         base, tuning = dict(cell.layer.options), tuning_of(cell)
-        found = [base]
+        sets = [base]
         for changes in () if tuning is None else tuning.candidates:
-            own = {path.removeprefix(OPTION): value for path, value in changes if path.startswith(OPTION)}
-            found += [base | own] if base | own not in found else []
-        return found
+            changed = {path.removeprefix(OPTION): value for path, value in changes if path.startswith(OPTION)}
+            sets += [base | changed] if base | changed not in sets else []
+        return sets
 
     def option_place(self, cell: Cell, option: str) -> Where:
         """Return the place that set a layer's option, in `tune` or else in `options`."""
@@ -254,14 +253,9 @@ class DensitySuite(Tuned, Trained, Suite, kind="density"):
         for label in self.flows.keys() & self.layers.keys():
             message = f"flows: {label!r} is a row of layers already; label one of the two otherwise"
             yield Where(("flows", label)).says(message, at_key=True)
-        for locate, part in [(Where(()).at, self), *scope.parts]:
+        for part, place in scope.parts:
             for label, row in part.flows.items():
                 for name in sorted(row.flow.model_fields_set - set(SIZES)):
                     message = f"flow.{name}: has no effect on a baseline, which takes {', '.join(SIZES)}; remove it"
-                    yield locate(("flows", label, "flow", name)).says(message, at_key=True)
-
-
-def _column_seeds(scope: Scope, column: Column) -> tuple[int, ...]:
-    """Return the seeds of a data set; `--seeds` has precedence."""
-    own = None if "seeds" in scope.overrides.profile.model_fields_set else column.entry.seeds
-    return tuple(scope.setting("seeds") if own is None else own)
+                    where = scope.locate((*place, "flows", label, "flow", name))
+                    yield where.says(message, at_key=True)

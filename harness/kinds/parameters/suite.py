@@ -44,7 +44,7 @@ class ParametersSuite(Suite, kind="parameters"):
     def expand(self, scope: Scope, common: Mapping[str, Any], data: object) -> Iterator[ParametersTrial]:
         """Yield a trial per column, width and row."""
         for column, cells in scope.cells.items():
-            for width in _widths(scope, column):
+            for width in scope.of_column(column, "widths") or ():
                 for cell in cells:
                     [shape] = self.event_shapes(scope, cell)
                     flow = cell.flow.model_copy(update={"width": width})
@@ -52,10 +52,10 @@ class ParametersSuite(Suite, kind="parameters"):
 
     def problems(self, scope: Scope) -> Iterator[Problem]:
         """Yield columns without widths, and widths of the flow, which have no effect."""
-        if not all(_widths(scope, column) for column in scope.columns):
+        if not all(scope.of_column(column, "widths") for column in scope.columns):
             message = f"profiles.{scope.name} has no widths; say at which coupling widths to count: widths: [64]"
             yield scope.where.says(message, at_key=True)
-        yield from scope.unused(("flow", "width"), "give the profile widths: [...]")
+        yield from scope.unused("flow", "width", "give the profile widths: [...]")
 
     @classmethod
     def quoted(cls, trial: Trial, published: Published | None) -> dict[str, Any]:
@@ -66,13 +66,3 @@ class ParametersSuite(Suite, kind="parameters"):
         if published.width(row, trial.label) not in (None, trial.flow.width):
             return {}
         return {"published": published.values.get(row, {}).get(trial.label)}
-
-
-def _widths(scope: Scope, column: str) -> tuple[int, ...]:
-    """Return the coupling widths of a column; those of `--set` have precedence."""
-    for _, profile in reversed(scope.profiles):
-        entry = profile.datasets.get(column)
-        found = entry.widths if entry is not None and entry.widths is not None else profile.widths
-        if found is not None:
-            return found
-    return ()

@@ -78,7 +78,7 @@ class RuntimeSuite(Suite, kind="runtime"):
 
     def expand(self, scope: Scope, common: Mapping[str, Any], data: object) -> Iterator[RuntimeTrial]:
         """Yield every point in one process before any in a second: an unfinished run has all points."""
-        timing = scope.merged("timing", RuntimeTiming) or RuntimeTiming()
+        timing = scope.profile.timing or RuntimeTiming()
         for process in range(timing.processes):
             for column, cells in scope.cells.items():
                 sweep: Sweep = scope.profile.sweeps[column]
@@ -97,11 +97,10 @@ class RuntimeSuite(Suite, kind="runtime"):
 
     def problems(self, scope: Scope) -> Iterator[Problem]:
         """Yield settings of flows and data sets, which have no effect: layers are timed alone, on random events."""
-        yield from scope.unused(("flow",), "remove it")
-        for locate, profile in scope.profiles:
-            if "datasets" in profile.model_fields_set:
-                message = "datasets: has no effect in a suite of kind runtime, whose columns are sweeps; remove it"
-                yield locate(("datasets",)).says(message, at_key=True)
+        yield from scope.unused("flow", None, "remove it")
+        if "datasets" in scope.profile.model_fields_set:
+            message = "datasets: has no effect in a suite of kind runtime, whose columns are sweeps; remove it"
+            yield scope.at("datasets").says(message, at_key=True)
 
     def event_shapes(self, scope: Scope, cell: Cell) -> list[tuple[int, ...]]:
         """Return the shapes of the sweep."""

@@ -18,7 +18,7 @@ class Measure:
     """The comparison of results of one kind; a row has None where it has no value.
 
     Attributes:
-        value: the measure of a row. None: there is none to judge, and every column must agree but for rounding.
+        value: the measure of a row; None: every column must agree but for rounding.
         text: the joint value of several rows, as text.
         relative: whether changes are a part of the first value, rather than a difference.
         tested: whether changes over several repetitions are judged by the paired test of `statistics.judged`.

@@ -139,7 +139,9 @@ def test_damage_is_a_user_error_that_names_the_archive_and_the_record(archive, t
     name = min(trial.id for trial in plan.trials)
     stored = read_records(path, plan.trials)
     assert list(stored.damaged) == [name] and len(stored.records) == 5
-    assert stored.damaged[name].startswith(f"records.zip: not a readable record of {name} (status: Input should be")
+    assert stored.damaged[name].startswith(
+        f"records.zip: not a readable record of {name} (status: the string 'fine' is not one of"
+    )
 
 
 def test_a_record_names_no_arrays_outside_of_its_folder(density_run, write_run, tmp_path):

@@ -42,17 +42,13 @@ def test_the_command_line_takes_precedence_over_the_suite(tmp_path):
         "partition=night",
         "memory=3GiB",
     ]
-    cluster = cluster_of(given, texts)
+    cluster = cluster_of(given, [*texts, "memory=3GiB"])
     assert cluster == Cluster(
         partition="night", time=5400.0, throttle=2, memory=3 << 30, options={"nice": 100, "reservation": "lab"}
     )
     asked = parameters([trial(threads=3)], cluster)
-    assert (asked["partition"], asked["time"], asked["cpus_per_task"], asked["array_parallelism"]) == (
-        "night",
-        90,
-        3,
-        2,
-    )
+    names = ("partition", "time", "cpus_per_task", "array_parallelism")
+    assert [asked[name] for name in names] == ["night", 90, 3, 2]
     assert asked["additional_parameters"] == {"requeue": True, "nice": 100, "reservation": "lab", "mem": "3072M"}
     assert asked["gres"] is None and asked["exclusive"] is None and asked["use_srun"] is False
 

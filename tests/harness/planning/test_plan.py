@@ -115,13 +115,16 @@ def test_labels_with_dots_are_set(tmp_path):
 
 def test_the_last_set_takes_precedence(suite):
     for texts in (["flow.width=8", "flow.width=9"], ["training.learning_rate=1", "flow={width: 9}"]):
-        assert trial(plan(suite, settings=texts), "digits", "conv1x1").flow.width == 9
+        flow = trial(plan(suite, settings=texts), "digits", "conv1x1").flow
+        assert (flow.width, flow.steps) == (9, 3), "the width that was set, and no other setting of the profile's flow"
 
 
 def test_seeds_come_from_suite_option_and_set(suite):
     assert plan(suite).seeds == (0, 1)
     assert plan(suite, seeds=3).seeds == (0, 1, 2)
     assert plan(suite, seeds=3, settings=["seeds=[5, 9]"]).seeds == (5, 9)
+    made = plan(suite, seeds=1, settings=["datasets.digits.seeds=[3]"])
+    assert {(trial.data.label, trial.seed) for trial in made.trials} == {("digits", 3), ("shuffled", 0)}
     seeds = [trial.seed for trial in plan(suite).trials]
     assert seeds == sorted(seeds)  # an unfinished run compares all layers on the first seeds
 
@@ -156,19 +159,18 @@ def test_a_wrong_set_is_one_clear_error(suite, text, words):
     assert message.startswith(f"--set {text}") and words in message and "\n" not in message
 
 
-def test_all_wrong_sets_are_reported_together(suite):
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("training.stepz=x", "flow.width=y"),
+        ("layers.woodbury.options={rank_space: 2, rank_channels: x}", "layers.woodbury.options.rank_space=y"),
+    ],
+)
+def test_each_error_names_the_set_that_caused_it(suite, first, second):
     with pytest.raises(SuiteError) as caught:
-        plan(suite, settings=["training.stepz=3", "flow.width=x"])
-    assert len(str(caught.value).splitlines()) == 2
-
-
-def test_each_error_names_the_set_that_caused_it(suite):
-    texts = ["layers.woodbury.options={rank_space: 2, rank_channels: x}", "layers.woodbury.options.rank_space=y"]
-    with pytest.raises(SuiteError) as caught:
-        plan(suite, settings=texts)
-    first, second = sorted(str(caught.value).splitlines(), key=lambda line: "'y'" in line)
-    assert first.startswith(f"--set {texts[0]}: ") and "'x'" in first
-    assert second.startswith(f"--set {texts[1]}: ") and "'y'" in second
+        plan(suite, settings=[first, second])
+    lines = sorted(str(caught.value).splitlines(), key=lambda line: "'y'" in line)
+    assert len(lines) == 2 and lines[0].startswith(f"--set {first}: ") and lines[1].startswith(f"--set {second}: ")
 
 
 def test_a_set_that_makes_a_shape_impossible_is_refused(suite):
@@ -186,9 +188,8 @@ def test_only_picks_trials(suite):
 
 
 def test_a_runtime_trial_is_picked_without_the_other_layers():
-    made, trials = settle(
-        load_suite("quickstart"), "smoke", "cpu", only=["layer=butterfly,emerging", "dataset=digits"]
-    ).plan()
+    only = ["layer=butterfly,emerging", "dataset=digits"]
+    made, trials = settle(load_suite("quickstart"), "smoke", "cpu", only=only).plan()
     assert [trial.kind for trial in trials] == ["density", "density", "runtime"]
     assert trials[2].rows == ("emerging", "butterfly"), "only selected layers are timed"
     assert set(trials[:2]) < set(made.trials) and len(made.trials) == 18
@@ -363,6 +364,10 @@ def test_a_sweep_is_one_trial_per_point():
     ]
     assert {t.timing.rounds for t in made.trials} == {7} and {t.timing.warmup for t in made.trials} == {1}
     assert made.unsupported
+    changed = settle(load_suite("runtime"), "smoke", "cpu", settings=["sweeps.spatial.batch=7"]).plan()[0]
+    assert {trial.batch for trial in changed.trials if trial.sweep == "spatial"} == {7}
+    with pytest.raises(SuiteError, match=r"profiles\.smoke has no sweep 'spatil'; did you mean spatial\?"):
+        settle(load_suite("runtime"), "smoke", "cpu", settings=["sweeps.spatil.batch=7"])
 
 
 def test_a_profile_names_the_rows_it_trains(tmp_path):
@@ -372,9 +377,7 @@ def test_a_profile_names_the_rows_it_trains(tmp_path):
     assert plan(suite).rows == ("woodbury",) and {trial.layer.row for trial in plan(suite).trials} == {"woodbury"}
     assert plan(suite, "smoke").rows == ("conv1x1", "woodbury")
     assert plan(suite, settings=["rows=[woodbury, conv1x1]"]).rows == ("conv1x1", "woodbury"), "order of the suite"
-    assert plan(suite, layers=["layers.periodic:Periodic"]).rows == ("woodbury", "Periodic"), (
-        "layers of --layer are added"
-    )
+    assert plan(suite, layers=["layers.periodic:Periodic"]).rows == ("woodbury", "Periodic"), "--layer adds to them"
     with pytest.raises(UserError, match=r"conv1x1.*woodbury"):
         picked(suite, "layer=conv1x1")
     with pytest.raises(SuiteError, match=r"--set rows=\[conv1\]: rows: the suite has no row 'conv1'; .*conv1x1"):

@@ -74,7 +74,7 @@ def faults(text):
         ("? [a, b]\n: x\n", 1, 3, "is not a string"),
         ("a: &a {b: *a}\n", 1, 4, "contain itself"),
         ("a: &a [*a]\n", 1, 4, "contain itself"),
-        ("a: &a {<<: *a}\n", 1, 4, "into itself"),
+        ("a: &a {<<: *a}\n", 1, 4, "contain itself"),
         ("a: {<<: 3}\n", 1, 9, "<< takes a mapping"),
     ],
 )

@@ -58,17 +58,13 @@ def test_a_packaged_suite_is_found_by_name_and_by_path(tmp_path, monkeypatch):
     (tmp_path / "quickstart").mkdir()  # as in reports/
     for name in ("quickstart", "quickstart.yaml", "suites/quickstart.yaml"):
         assert read_suite(name).suite == "quickstart"
+    write(tmp_path, GOOD, "quickstart.yaml")
+    assert read_suite("quickstart.yaml").suite == "tiny", "a local file has precedence"
 
 
 def test_the_name_serves_as_title(tmp_path):
     path = write(tmp_path, GOOD.replace("title: Tiny\n", ""))
     assert settle(load_suite(path), "quick", "cpu").plan()[0].title == "tiny"
-
-
-def test_a_local_file_takes_precedence_over_a_packaged_suite(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    write(tmp_path, GOOD, "quickstart.yaml")
-    assert read_suite("quickstart.yaml").suite == "tiny"
 
 
 @pytest.mark.parametrize(
@@ -78,14 +74,7 @@ def test_a_local_file_takes_precedence_over_a_packaged_suite(tmp_path, monkeypat
         ("layers:", "layer:", 1, 1, "the key 'layers' is missing"),
         ("title: Tiny", "title: 3", 3, 8, "title: expected a string, got the number 3"),
         ("suite: tiny", "suite: ../tiny", 1, 8, "is no name for a folder"),
-        (
-            "kind: density",
-            "kind: densty",
-            2,
-            7,
-            "is not one of 'claims', 'conformance', 'density', 'examination', 'parameters' or 'runtime'; did you mean "
-            "density?",
-        ),
+        ("kind: density", "kind: densty", 2, 7, "'parameters' or 'runtime'; did you mean density?"),
         ("steps: 2", "stepz: 2", 7, 33, "unknown key 'stepz' in training; did you mean steps?"),
         ("steps: 2", "steps: three", 7, 40, "training.steps: expected a whole number, got the string 'three'"),
         ("steps: 2", "steps: 2.0", 7, 40, "expected a whole number, got the number 2.0"),
@@ -97,7 +86,7 @@ def test_a_local_file_takes_precedence_over_a_packaged_suite(tmp_path, monkeypat
             "learning_rate: fast",
             7,
             27,
-            "training.learning_rate: expected a number, got the string 'fast'",
+            "expected a number, got the string 'fast'",
         ),
         ("seeds: 2", "seeds: 0", 10, 12, "number of seeds is between"),
         ("seeds: 2", "seeds: [1, 1]", 10, 12, "a seed stands twice"),
@@ -108,7 +97,7 @@ def test_a_local_file_takes_precedence_over_a_packaged_suite(tmp_path, monkeypat
             "  quik:",
             9,
             3,
-            "the key 'quik' is not one of 'smoke', 'quick', 'local' or 'paper'; did you mean",
+            "'quik' is not one of 'smoke', 'quick', 'local' or 'paper'; did you mean",
         ),
         ("  quick:", "  quick: 3\n  smoke:", 9, 10, "profiles.quick: expected a mapping, got the number 3"),
         ("{levels: 3}", "3", 6, 24, "layers.butterfly.options: expected a mapping, got the number 3"),
@@ -121,10 +110,10 @@ def test_a_local_file_takes_precedence_over_a_packaged_suite(tmp_path, monkeypat
         ("conv1x1: {}", f"mine: {{layer: {'a' * 300}.py:Mine}}", 5, 17, "there is no such file"),
         (
             "seeds: 2",
-            "seeds: 10000\n    datasets: " + SIX_COLUMNS + "\n  smoke:",
+            f"seeds: 10000\n    datasets: {SIX_COLUMNS}\n  smoke:",
             9,
             3,
-            "rows: 2, columns: 6, seeds: 10,000; they make 120,000 trials, and a profile has at most 100,000",
+            "they make 120,000 trials",
         ),
         ("conv1x1: {}", '"a,b": {layer: conv1x1}', 5, 3, "is no label"),
         ("digits: {}", "digts: {}", 13, 7, "data set 'digts' is not registered (did you mean 'digits'?)"),
@@ -135,22 +124,17 @@ def test_a_local_file_takes_precedence_over_a_packaged_suite(tmp_path, monkeypat
         ("digits: {}", "digits: {permute: per-sed}", 13, 25, "expected per-seed (a permutation for each seed) or a"),
         ("digits: {}", "digits: {permute: -1}", 13, 25, "(the seed of one permutation for all seeds), got -1"),
         ("digits: {}", "waveforms: {preprocessing: logit}", 13, 34, "for pixels"),
-        (
-            "digits: {}",
-            "digits: {shape: [1, 8, 8]}",
-            13,
-            16,
-            "only of kind conformance or examination or parameters; remove",
-        ),
+        ("digits: {}", "digits: {shape: [1, 8, 8]}", 13, 16, "kind conformance or examination or parameters; remove"),
         ("width: 8", "gate: closed", 11, 39, "flow.gate: the string 'closed' is not one of 'published' or 'bounded'"),
         ("levels: 1,", "levels: 4,", 13, 7, "use at most 3 levels"),
         ("    datasets:\n      digits: {}\n", "", 9, 3, "profiles.quick has no datasets"),
+        ("seeds: 2", "timing: {processes: 2}", 10, 14, "'processes' means nothing in a suite of kind density, only of"),
         (
             "seeds: 2",
             "widths: [3]",
             10,
             5,
-            "'widths' means nothing in a suite of kind density, only of kind parameters",
+            "means nothing in a suite of kind density, only of kind parameters",
         ),
         ("seeds: 2", "layers: {buterfly: {}}", 10, 14, "the suite has no row 'buterfly'; did you mean butterfly?"),
         ("seeds: 2", "seeds: 2\n    seeds: 3", 11, 5, "'seeds' stands twice"),
@@ -283,13 +267,6 @@ def test_keys_of_another_kind_are_refused(tmp_path):
     text = re.sub("training:.*\n|seeds: 3, timing: {batch: 3}, ", "", text)
     [(line, column, message)] = complaints(write(tmp_path, text))
     assert (line, column) == (4, 20) and message == "flow: has no effect in a suite of kind runtime; remove it"
-
-
-def test_processes_are_for_runtime_suites(tmp_path):
-    text = "suite: t\nkind: density\ntitle: T\nlayers: {conv1x1: {}}\n"
-    text += "profiles: {quick: {timing: {processes: 2}, datasets: {digits: {}}}}\n"
-    messages = [message for *_, message in complaints(write(tmp_path, text))]
-    assert messages == ["'processes' means nothing in a suite of kind density, only of kind runtime; remove it"]
 
 
 def test_reading_the_structure_needs_no_layers(tmp_path):

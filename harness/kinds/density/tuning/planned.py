@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from pydantic import ValidationError
 
+from harness.core.explain import explain
 from harness.core.settings import TrainingSettings
 from harness.kinds.density.trial import Tuning
 from harness.kinds.density.tuning.space import Choices, Range, TuningSettings
 from harness.kinds.density.tuning.strategy import MOST_SETTINGS
-from harness.planning.problems import Problem, Where, problems
+from harness.planning.problems import Problem, Where
 from harness.planning.resolve import Cell, Scope
 
 
@@ -39,12 +40,13 @@ def tuned_place(cell: Cell, option: str) -> Where | None:
 
 def _tune(cell: Cell) -> dict[str, tuple[Range | Choices, Where]] | None:
     """Return the options to tune with their places, merged from all parts of the suite; None for an exempt row."""
-    found: dict[str, tuple[Range | Choices, Where]] | None = {}
-    for locate, source in cell.sources:
-        if "tune" in source.model_fields_set:
-            own = {option: (values, locate(("tune", option))) for option, values in (source.tune or {}).items()}
-            found = None if source.tune is None else (found or {}) | own
-    return found
+    tune: dict[str, tuple[Range | Choices, Where]] | None = {}
+    for leaf in cell.leaves("tune"):
+        if leaf.name is not None:
+            tune = (tune or {}) | {leaf.name: (leaf.value, leaf.where)}
+        else:
+            tune = None if leaf.value is None else tune or {}
+    return tune
 
 
 def tuning_problems(scope: Scope, seeds: Sequence[int]) -> Iterator[Problem]:
@@ -58,8 +60,8 @@ def tuning_problems(scope: Scope, seeds: Sequence[int]) -> Iterator[Problem]:
             return (cell.place("tuning", name) or scope.where).says(f"tuning.{name}: {message}", at_key=True)
 
         if settings.candidates and settings.budget is not None:
-            way_out = "remove one of the two (--set tuning.candidates=null)"
-            yield says("budget", f"a budget of time stands in place of a number of candidates; {way_out}")
+            hint = "remove one of the two (--set tuning.candidates=null)"
+            yield says("budget", f"a budget of time stands in place of a number of candidates; {hint}")
         if not settings.space and not _tune(cell):
             yield says(
                 "candidates",
@@ -77,7 +79,7 @@ def tuning_problems(scope: Scope, seeds: Sequence[int]) -> Iterator[Problem]:
 def _value_problems(scope: Scope, cell: Cell, settings: TuningSettings) -> Iterator[Problem]:
     """Yield values that a setting does not take, and settings that the command line fixes although they are tuned."""
     fixed = {path: cell.place(*path.split(".")) for path in settings.space}
-    fixed |= {option: cell.option_places.get(option) for option in _tune(cell) or {}}
+    fixed |= {option: cell.place("options", option) for option in _tune(cell) or {}}
     for name, place in fixed.items():
         if place is not None and place.origin is not None:
             yield place.says(f"{name} is tuned, so that this has no effect; --set tuning.candidates=0 tunes nothing")
@@ -88,7 +90,7 @@ def _value_problems(scope: Scope, cell: Cell, settings: TuningSettings) -> Itera
             try:
                 TrainingSettings.model_validate({name: value})
             except ValidationError as error:
-                message = problems(error, TrainingSettings)[0].message
+                message = explain(error, TrainingSettings)[0].message
                 yield where.at((path,)).says(f"tuning.space: training.{message}")
                 break
     final = cell.merged("training", TrainingSettings).steps
