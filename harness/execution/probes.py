@@ -13,12 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.core.discovery import sibling
 from harness.core.errors import UserError
 from harness.core.provenance.machine import available_memory, memory_watched
 from harness.core.records import Record, read_record
 from harness.core.run_options import RunOptions
 from harness.core.settings import DataRef, Progress
-from harness.core.trial import Trial, sibling
+from harness.core.trial import Trial
 from harness.execution.agenda import Entry, Probe
 from harness.execution.data import check_data
 from harness.execution.local.memory import most_held

@@ -8,12 +8,13 @@ from typing import Any
 
 import torch
 
+from harness.core.discovery import sibling
 from harness.core.errors import UserError, nearest
 from harness.core.layer_classes import kept_default_dtype
 from harness.core.provenance.sources import Sources, changes
 from harness.core.records import AUDIT_FAILED, Record, read_record, verdict
 from harness.core.third_party import looking_in, third_party_specs
-from harness.core.trial import TRIALS, Trial, sibling
+from harness.core.trial import TRIALS, Trial
 from harness.execution.outcome import record_path
 from harness.planning.plan import Plan
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from harness.core.archive import FILE as ARCHIVE
 from harness.core.archive import archive_bytes
+from harness.core.discovery import sibling
 from harness.core.errors import UserError
 from harness.core.files import RECORD, checked_name, read_file
-from harness.core.trial import sibling
 from harness.planning.plan import FILE as PLAN
 from harness.planning.suite_model import SUITES
 from harness.reporting.figures.figures import ReportFigure, drawn, image_files

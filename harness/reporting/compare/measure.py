@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.core.trial import Trial, sibling
+from harness.core.discovery import sibling
+from harness.core.trial import Trial
 from harness.reporting.frame import Row
 
 Spread = tuple[float, float, float]

@@ -17,8 +17,8 @@ from importlib import import_module
 from pkgutil import iter_modules
 from types import ModuleType
 
+from harness.core.discovery import sibling
 from harness.core.provenance.machine import usable_cores
-from harness.core.trial import sibling
 from harness.planning.suite_model import SUITES
 from harness.reporting.figures.figure_style import render, style
 from harness.reporting.frame import Results

@@ -7,9 +7,10 @@ import pytest
 
 import harness.kinds.density.run
 from harness.audit.events import SMALL_BATCH
+from harness.core.discovery import sibling
 from harness.core.records import blank_record, read_record, write_record
 from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
-from harness.core.trial import TRIALS, sibling
+from harness.core.trial import TRIALS
 from harness.datasets.base import Splits
 from harness.kinds.density.probe import TrainingCost, run
 from harness.kinds.density.trial import DensityTrial, Tuning
