@@ -76,7 +76,7 @@ def tuning_text(results: Results) -> str:
     if not columns:
         return "Nothing was tuned: every layer has the settings of the suite, so no order is given."
     names = {
-        text: f" on {', '.join(by_layer)}" if untuned or len(columns) > 1 else "" for text, by_layer in columns.items()
+        text: f" on {', '.join(labels)}" if untuned or len(columns) > 1 else "" for text, labels in columns.items()
     }
     chosen = ", ".join(f"among {text}{names[text]}" for text in columns)
     text = f"Validation chose each layer's settings {chosen}."
