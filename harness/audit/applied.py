@@ -33,21 +33,13 @@ FUNCTIONALS = 8
 
 @dataclass(frozen=True)
 class AuditedMap:
-    """W and b of a layer as functionals u see them, float64, and its log-det.
+    """W and b of a layer as functionals u see them, float64, and its log-det."""
 
-    Attributes:
-        functionals: u, standard normal, (8, D).
-        pulled: W^T u, (8, D).
-        offset: b, (D,).
-        log_det: log|det W| in float64, in nats.
-        condition: of W; None if it is not known.
-    """
-
-    functionals: Tensor
-    pulled: Tensor
-    offset: Tensor
-    log_det: float
-    condition: float | None
+    functionals: Tensor  # u, standard normal, (8, D)
+    pulled: Tensor  # W^T u, (8, D)
+    offset: Tensor  # b, (D,)
+    log_det: float  # log|det W| in nats
+    condition: float | None  # of W, if it is known
 
     def errors(self, x: Tensor, y: Tensor) -> Tensor:
         """Return |y - W x - b| of each event, estimated, relative to |x| + |y| + |b|: (N,), float64."""
@@ -60,13 +52,12 @@ class AuditedMap:
 def audited_map(
     layer: InvertibleLinear, log_det: Tensor, matrix: Tensor | None, condition: float | None, draws: torch.Generator
 ) -> AuditedMap:
-    """Return the map of a layer in float64.
+    """Return the map of a layer in float64, with the log-det that it claims.
 
     Args:
         layer: the layer, in float64.
-        log_det: the log-det that it claims.
+        log_det, condition: of the result.
         matrix: its W, (D, D); None: W^T u comes from vector-Jacobian products of a small batch.
-        condition: of W; None if it is not known.
         draws: draws the functionals, on the CPU.
 
     Raises:
@@ -79,13 +70,9 @@ def audited_map(
 
 
 def audit_applied(result: Audit, flow: Flow, maps: dict[str, AuditedMap], events: Events) -> None:
-    """Compare y and log-det of each layer, for every event as evaluated, with its audited map.
+    """Compare y and log-det of each layer in `maps`, for every event as evaluated, with its audited map.
 
-    Args:
-        result: gets the errors; its condition number stands for that of a layer where it is not known.
-        flow: the flow in its own precision.
-        maps: path -> map, of the layers to check.
-        events: the evaluated events.
+    The condition number in `result` stands for an unknown one of a layer.
     """
     if not maps:
         return

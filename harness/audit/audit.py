@@ -71,9 +71,8 @@ def audit(
     """Audit a flow on the split that it was evaluated on, without changing the flow.
 
     Args:
-        flow: the flow with the evaluated weights.
-        pipeline: the pipeline of its training and evaluation.
-        evaluation: evaluation of the flow; its seed also draws the audit's own noise, probes and choice of layers.
+        flow, pipeline: those of the evaluation.
+        evaluation: its seed also draws the noise, probes and choice of layers.
         make_layer: (layer, shape) -> a new layer of the same kind and options on another shape, used to audit layers
             too large for a dense matrix on a smaller event; without it they are not audited.
         reload: function that rebuilds the flow and loads the saved weights; None: skip that check.
@@ -121,11 +120,8 @@ def audit_candidate(
 ) -> Audit:
     """Audit what depends on the settings of a candidate of a tuning: its linear layers, round trips and validation.
 
-    The rest of `audit` examines code that all candidates share, and examines it in the final trials.
-
-    Args:
-        flow, pipeline, make_layer, validation: as for `audit`.
-        evaluation: evaluation of the validation split.
+    The rest of `audit` examines code that all candidates share, in the final trials. The arguments are those of
+    `audit`, with an evaluation of the validation split.
     """
     result = Audit()
     audit_state(result, evaluation)
@@ -167,15 +163,7 @@ def _audit_linear_layers(
     seed: int,
     used: torch.dtype,
 ) -> dict[str, AuditedMap]:
-    """Check the linear layers at their own inputs; return the map of each, as far as its gradient or matrix gives it.
-
-    Args:
-        result: gets the findings.
-        parts: (path, module, input) of every part of the flow, in float64.
-        probes: draws the probes of stochastic checks.
-        make_layer, seed: see `audit`.
-        used: the flow's own precision.
-    """
+    """Check the linear layers among `parts` (path, module, input) in float64; return the map of each, if it has one."""
     linear = {path: (module, value) for path, module, value in parts if isinstance(module, InvertibleLinear)}
     chosen = chosen_layers({path: module for path, (module, _) in linear.items()}, seed)
     exact = exact_layers({path: module for path, (module, _) in linear.items() if path in chosen}, seed)
@@ -198,7 +186,7 @@ def _audit_linear_layers(
 def _audit_modules(
     result: Audit, flow: Flow, parts: list[tuple[str, nn.Module, Tensor]], probes: torch.Generator, seed: int
 ) -> None:
-    """Check each other elementary bijection at its own input, the inverse of each, and their sum against the flow."""
+    """Check each other elementary bijection at its input, the inverse of each, and their sum against the flow."""
     x = parts[0][2]
     total = x.new_zeros(len(x))
     drawn = _generators(flow, seed)

@@ -38,8 +38,6 @@ def compare_estimates(
         draw: (x, generator) -> y and estimates of log|det| that are independent between events.
         function: x -> y.
         x: samples, (N, C, H, W), float64; their spatial axes are cropped until they have at most `largest` entries.
-        largest: number of entries up to which the whole Jacobian is formed.
-        generator: draws the estimates.
 
     Returns:
         The largest difference over the samples, and the largest difference that four standard errors allow.
@@ -55,13 +53,7 @@ def compare_estimates(
 
 
 def bounded(module: Estimated, x: Tensor, probes: torch.Generator) -> tuple[float, list[str]]:
-    """Return the bound on Lip(g) that the weights give, and the faults found.
-
-    Args:
-        module: y = x + g(x), in float64.
-        x: samples at which the stretching of g is measured.
-        probes: draws the starting vectors of the iterations.
-    """
+    """Return the bound on Lip(g) that the weights of y = x + g(x) give, in float64, and faults at the samples x."""
     faults, norms, over = [], [], []
     for name, weight, shape, limit in module.operators():
         norm = operator_norm(weight, shape)

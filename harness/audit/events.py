@@ -51,21 +51,17 @@ class Events:
         place = torch.full((count,), -1)
         place[self.events] = torch.arange(len(self.events))
         self.inputs = torch.empty(len(self.events), *pipeline.shape, dtype=evaluation.dtype, device=pipeline.device)
-        inputs = evaluated_inputs(pipeline, evaluation.split, evaluation.batch, evaluation.seed, evaluation.dtype)
         start = 0
-        for x, _ in inputs:
+        for x, _ in evaluated_inputs(pipeline, evaluation.split, evaluation.batch, evaluation.seed, evaluation.dtype):
             places = place[start : start + len(x)]
             wanted = places >= 0
             self.inputs[places[wanted].to(x.device)] = x[wanted.to(x.device)]
             start += len(x)
 
-    def compare_batches(self, flow: Flow) -> EventErrors:
-        """Compare log p(x), as evaluated, with that in batches of 8 in random order, in nats per dimension."""
-        return _examine(lambda x, events: self._difference(flow, x, events), self._batches(SMALL_BATCH))
-
-    def compare_flow(self, flow: Flow) -> EventErrors:
-        """Compare log p(x), as evaluated, with that under another flow in the same batches, in nats per dimension."""
-        return _examine(lambda x, events: self._difference(flow, x, events), self.evaluated())
+    def compare_batches(self, flow: Flow, batches: Iterator[tuple[Tensor, Tensor]] | None = None) -> EventErrors:
+        """Compare log p(x), as evaluated, with that in other batches (of 8 in random order), in nats per dimension."""
+        batches = self._batches(SMALL_BATCH) if batches is None else batches
+        return _examine(lambda x, events: self._difference(flow, x, events), batches)
 
     def round_trips(self, flow: Flow) -> EventErrors:
         """Compare x with inverse(forward(x)): the largest |difference| / max(1, |x|) of each event."""
@@ -73,12 +69,8 @@ class Events:
         return _examine(lambda x, _: _round_trip(lambda: flow.inverse(flow(x)[0]), x), batches)
 
     def evaluated(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield inputs and events in the batches of the evaluation, as far as `SECONDS` allow.
-
-        Of a sampled split the batches have the size of the evaluated ones.
-        """
-        order = self.events.argsort()
-        return self._batches(self.evaluation.batch, order)
+        """Yield inputs and events in the batches of the evaluation (of a sampled split, in batches of their size)."""
+        return self._batches(self.evaluation.batch, self.events.argsort())
 
     def _batches(self, size: int, order: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield inputs and events in batches, in random or another order, as far as `SECONDS` allow."""
@@ -162,7 +154,7 @@ def audit_batches(result: Audit, flow: Flow, events: Events) -> None:
 
 def audit_reload(result: Audit, flow: Flow, events: Events) -> None:
     """Check that the saved weights contain everything that the likelihood depends on."""
-    errors = events.compare_flow(flow)
+    errors = events.compare_batches(flow, events.evaluated())
     result.reload_error = errors.worst
     if errors.beyond(PRECISION_LIMIT):
         result.reasons.append(
@@ -175,12 +167,8 @@ def audit_reload(result: Audit, flow: Flow, events: Events) -> None:
 def audit_validation(result: Audit, flow: Flow, pipeline: Pipeline, evaluation: Evaluation, reported: float) -> None:
     """Check that the value by which validation chose the weights is that of the kept ones.
 
-    A layer that keeps values computed from earlier weights is validated with those.
-
-    Args:
-        flow: the flow rebuilt with the saved weights, or else the evaluated one.
-        evaluation: of the audit; if it is of the validation split, it is not repeated.
-        reported: lowest validation value of training, in the data's unit.
+    A layer that keeps values computed from earlier weights is validated with those. `reported` is the lowest validation
+    value of training, in the data's unit; an `evaluation` of the validation split is not repeated.
     """
     if evaluation.split != "validation":
         batch, seed = evaluation.batch, evaluation.seed

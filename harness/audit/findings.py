@@ -20,15 +20,10 @@ VALIDATION_LIMIT = 1e-4  # nats per dimension, of a mean over a split: a tenth o
 
 @dataclass(frozen=True)
 class EventErrors:
-    """The errors of single events.
+    """The errors of single events."""
 
-    Attributes:
-        errors: one per checked event, float64 on the CPU; inf if a value is not finite or the map raises.
-        events: the index of each event in its split (for fresh z: in their batch), in the same order.
-    """
-
-    errors: Tensor
-    events: Tensor
+    errors: Tensor  # one per checked event, float64 on the CPU; inf if a value is not finite or the map raises
+    events: Tensor  # the index of each event in its split (for fresh z: in their batch), in the same order
 
     @property
     def worst(self) -> float:
@@ -64,14 +59,14 @@ class Audit:
             with the saved weights, in nats per dimension; None if no such flow was given.
         validation_error: the difference of the reported validation value from that of the kept weights, in nats per
             dimension; None if none was given.
-        inverse_error: the largest |x - inverse(forward(x))| / max(1, |x|) of the flow in its own precision, reached by
+        inverse_error: the largest |x - inverse(forward(x))| / max(1, |x|) of the flow in its precision, reached by
             event `inverse_worst`. `inverse_failures` events exceed the limit.
         inverse_error_float64: the same in float64, of the eight events with the largest errors.
         sample_error: the largest |z - forward(inverse(z))| / max(1, |z|) over `samples` fresh normal z, reached by
             number `sample_worst`. `sample_failures` exceed the limit; for `sample_exploded` of these the inverse in
             float64 explodes, beyond 10^6.
-        precision_error: the largest difference between the flow's own log-likelihood and float64's, in nats
-            per dimension.
+        precision_error: the largest difference between the log-likelihood in the flow's precision and in float64, in
+            nats per dimension.
         condition: the largest condition number of the audited linear layers, reached by `condition_path`.
         linear_layers: number of linear layers in the flow.
         audited_layers: number of them that were audited: all, or a sample if all would be too much work.
@@ -135,10 +130,8 @@ class Audit:
         return {name: finite(value) if isinstance(value, float) else value for name, value in content.items()}
 
     def worst(self, check: str, errors: EventErrors, limit: float) -> int:
-        """Enter the largest error of an event, the event, and how many exceed the limit; return that number.
-
-        Args:
-            check: names the fields: `<check>_error`, `<check>_worst` and `<check>_failures`.
+        """Enter `<check>_error`, the largest of an event, `<check>_worst`, the event, and `<check>_failures` beyond the
+        limit; return these.
         """
         failures = errors.beyond(limit)
         for name, value in (("error", errors.worst), ("worst", errors.worst_event), ("failures", failures)):

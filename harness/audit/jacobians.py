@@ -10,7 +10,6 @@ from torch import Tensor
 Map = Callable[[Tensor], Tensor]
 
 COPIES = 512  # of a sample per pass
-
 TOLERANCE = 1e-8  # relative tolerance of vector-Jacobian products in float64
 
 

@@ -1,8 +1,8 @@
 """Choose the linear layers that an audit checks, and the method for each.
 
-Up to D = 4096 a layer's own matrix is formed. Above, it is formed for one layer of each class and shape, as far as
+Up to D = 4096 the matrix of a layer is formed. Above, it is formed for one layer of each class and shape, as far as
 memory and work allow: D = 12,288 takes 3.6 GB and some 10 s on two cores in float64. The others are checked exactly on
-a smaller event, and at their own shape by a stochastic estimate (`harness.audit.stochastic_log_det`).
+a smaller event, and at their true shape by a stochastic estimate (`harness.audit.stochastic_log_det`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from harness.core.provenance.machine import available_memory
 from harness.timing.operations import perturb
 from layers import InvertibleLinear, UnsupportedShape
 
-DENSE_LIMIT = 4096  # D up to which a layer's own matrix is formed
+DENSE_LIMIT = 4096  # D up to which the matrix of a layer is formed
 STAND_IN_LIMIT = 1024  # D of the smaller layer that is checked in its place
 WORK_LIMIT = 5e10  # sum of D^3 over the audited layers: seconds on one core
 LARGE_WORK_LIMIT = 4e12  # the same for layers above DENSE_LIMIT that are checked exactly: half a minute on two cores
@@ -32,11 +32,7 @@ def chosen_layers(layers: Mapping[str, InvertibleLinear], seed: int) -> set[str]
     """Return the paths of the layers to audit: all within the work limit, else a sample.
 
     The sample always contains the first and the last of each kind at each event shape, then random others as far as
-    the limit allows.
-
-    Args:
-        layers: path -> layer, in the order of application.
-        seed: seed of the sample.
+    the limit allows. `layers` are in the order of application.
     """
     chosen = {path for paths in _by_kind(layers) for path in (paths[0], paths[-1])}
     work = sum(_work(layers[path]) for path in chosen)
@@ -51,12 +47,7 @@ def chosen_layers(layers: Mapping[str, InvertibleLinear], seed: int) -> set[str]
 
 
 def exact_layers(layers: Mapping[str, InvertibleLinear], seed: int) -> set[str]:
-    """Return the paths of the chosen layers whose own matrix is formed.
-
-    Args:
-        layers: path -> layer, for the audited layers.
-        seed: decides which layer of each class and shape above D = 4096 is taken.
-    """
+    """Return the paths of the chosen layers whose matrix is formed: above D = 4096, one of each class and shape."""
     exact = {path for path, layer in layers.items() if layer.dim <= DENSE_LIMIT}
     large = {path: layer for path, layer in layers.items() if path not in exact}
     work = 0.0
@@ -93,7 +84,7 @@ def _work(layer: InvertibleLinear) -> float:
 def smaller(layer: InvertibleLinear, make_layer: LayerMaker | None) -> InvertibleLinear:
     """Return a layer of the same kind and options on a smaller event; raise UnsupportedShape if there is none.
 
-    Weights that do not depend on the size of the event are copied; otherwise the smaller layer has weights of its own,
+    Weights that do not depend on the size of the event are copied; otherwise those of the smaller layer are
     perturbed from initialisation.
     """
     if make_layer is None:

@@ -24,7 +24,7 @@ SCALES = (1.0, 100.0)  # standard deviations at which a linear layer's inverse i
 def audit_linear(
     result: Audit, path: str, layer: InvertibleLinear, value: Tensor, used: torch.dtype
 ) -> tuple[Tensor, float]:
-    """Compare the log-det with the matrix; check linearity at the flow's own input, and the condition number.
+    """Compare the log-det with the matrix; check linearity at the input in the flow, and the condition number.
 
     Returns:
         The matrix, (D, D), and its condition number.
@@ -53,7 +53,7 @@ def audit_large(
     used: torch.dtype,
     probes: torch.Generator,
 ) -> float | None:
-    """Audit a layer whose matrix is too large: exactly on a smaller event, and stochastically on its own.
+    """Audit a layer whose matrix is too large: exactly on a smaller event, and stochastically on its event.
 
     Returns:
         A lower bound on its condition number; None if it cannot be audited.

@@ -34,19 +34,11 @@ class NotDifferentiable(Exception):
 
 @dataclass(frozen=True)
 class LogDetEstimate:
-    """log|det W| in nats per event.
+    """log|det W| in nats per event."""
 
-    Attributes:
-        value: the mean over the probes.
-        allowance: five standard errors, and a bound on what the quadrature has left to come: the smallest fault that a
-            comparison with `value` detects.
-        condition: ratio of the largest to the smallest singular value that the Lanczos iterations found, a lower bound
-            on the condition number.
-    """
-
-    value: float
-    allowance: float
-    condition: float
+    value: float  # the mean over the probes
+    allowance: float  # five standard errors, and a bound on what the quadrature lacks: the smallest fault it detects
+    condition: float  # the ratio of the extreme singular values of the Lanczos iterations: a lower bound
 
     def excludes(self, claimed: float) -> bool:
         """Return True if the claimed log-det differs from the estimate by more than the allowance."""
@@ -61,12 +53,9 @@ class LogDetEstimate:
 
 
 def stochastic_log_det(layer: InvertibleLinear, generator: torch.Generator, probes: int = PROBES) -> LogDetEstimate:
-    """Estimate log|det W| of a layer with float64 weights, on its own event shape.
+    """Estimate log|det W| of a layer with float64 weights, on its event shape.
 
-    Args:
-        layer: any layer whose forward is differentiable by its input.
-        generator: draws the probes, on the CPU.
-        probes: number of probes, one batch.
+    Forward must be differentiable by its input. The generator, on the CPU, draws the probes, which are one batch.
 
     Raises:
         NotDifferentiable: the backward pass by the input fails, or is not the transpose of the forward pass.
@@ -127,10 +116,7 @@ def transposed(layer: InvertibleLinear, vectors: Tensor) -> Tensor:
 
 
 def _products(layer: InvertibleLinear, vector: Tensor, cotangent: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Return W v and W^T u for a batch of flattened events, with u = W v if no cotangent is given.
-
-    The transpose is the vector-Jacobian product of forward.
-    """
+    """Return W v and, by a vector-Jacobian product, W^T u for flattened events (N, D); u = W v without a cotangent."""
     with torch.enable_grad():
         x = vector.detach().reshape(-1, *layer.shape).requires_grad_()
         y = layer(x)[0]

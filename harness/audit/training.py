@@ -2,8 +2,8 @@
 
 A layer may do something else in training than what is evaluated: another map or log-det in train(), gradients that are
 wrong in the batches or the precision of training, weights that move without the optimiser. So each linear layer takes
-a step (`harness.audit.training_step`) on its own input of a batch of the training split, and then the whole flow takes
-one by the harness's own `Updates`:
+a step (`harness.audit.training_step`) on its input for a batch of the training split, and then the whole flow takes
+one by `Updates`, as training does:
 
 - the gradients of the loss by all parameters are those of a new flow in float64 with the same weights, which receives
   few events at a time, and no hook of a parameter;
@@ -58,11 +58,8 @@ def audit_training(
 ) -> None:
     """Compare a training step at the kept weights with float64, layer by layer and as a whole.
 
-    Args:
-        result: gets the faults; its condition number bounds the allowed errors.
-        flow: the trained flow.
-        reference: the same in float64, built anew if possible; changed.
-        pipeline, settings, seed: those of the training.
+    The condition number in `result` bounds the allowed errors. `reference` is the flow in float64, built anew if
+    possible; it is changed.
     """
     kept = {name: value.clone() for name, value in flow.state_dict().items()}
     devices = [pipeline.device] if pipeline.device.type == "cuda" else []

@@ -58,36 +58,23 @@ class Gradient:
 
 @dataclass(frozen=True)
 class Reference:
-    """A step in float64.
+    """A step in float64."""
 
-    Attributes:
-        y: output of the events, (N, *shape).
-        log_det: log|det W| of one event, shape ().
-        by_input: gradient by the events, (N, *shape).
-        by_parameter: name -> gradient, for every trained parameter.
-    """
-
-    y: Tensor
-    log_det: Tensor
-    by_input: Tensor
-    by_parameter: dict[str, Gradient]
+    y: Tensor  # output of the events, (N, *shape)
+    log_det: Tensor  # log|det W| of one event, shape ()
+    by_input: Tensor  # gradient by the events, (N, *shape)
+    by_parameter: dict[str, Gradient]  # of every trained parameter
 
 
 @dataclass(frozen=True)
 class Step:
-    """A step as training takes it; a gradient is None if autograd has no path.
+    """A step as training takes it (see `Reference`); a gradient is None if autograd has no path."""
 
-    Attributes:
-        x: the events after the step.
-        y, log_det, by_input: as in `Reference`.
-        by_parameter: name -> content of `.grad`.
-    """
-
-    x: Tensor
+    x: Tensor  # the events after the step
     y: Tensor
     log_det: Tensor
     by_input: Tensor | None
-    by_parameter: dict[str, Tensor | None]
+    by_parameter: dict[str, Tensor | None]  # the content of `.grad`
 
 
 def step_faults(
@@ -97,11 +84,10 @@ def step_faults(
 
     Args:
         layer: in train().
-        reference: the same layer in float64.
+        reference: the same layer in float64, which takes a step of `few` events at a time.
         x: events, (N, *shape), in the precision of the layer.
         tolerance: allowed relative error of results.
         threads: number of threads of torch for a second step.
-        few: number of events of which the reference takes a step at a time.
     """
     size = len(x)
     weights = step_weights(x)
@@ -150,13 +136,9 @@ def _threads(number: int) -> Iterator[None]:
 
 
 def reference_step(layer: nn.Module, x: Tensor, weights: Tensor, size: int = 2) -> Reference:
-    """Return the step of a layer in float64, `size` events at a time.
+    """Return the step of a layer in float64, `size` events at a time; only its buffers are used in place.
 
-    Args:
-        layer: in float64; only its buffers are used in place.
-        x: events, (N, *shape) in float64.
-        weights: of y in the loss, likewise.
-        size: number of events in a batch.
+    `x`, the events, and `weights`, of y in the loss, are (N, *shape) in float64.
     """
     values = {name: value.detach().clone() for name, value in layer.named_parameters()}
     trained = {name: values[name].clone().requires_grad_() for name, p in layer.named_parameters() if p.requires_grad}
@@ -197,11 +179,7 @@ def derivative_faults(layer: nn.Module, x: Tensor, weights: Tensor) -> Iterator[
 
     A gradient that is wrong in every precision and batch is wrong in `reference_step` as well. Both parts are compared
     along random directions of the events and the parameters; an error as large as the gradient escapes a hundredth of
-    it in both with a probability of 6e-5.
-
-    Args:
-        layer: in float64.
-        x, weights: events and weights of y, as for `reference_step`.
+    it in both with a probability of 6e-5. The arguments are those of `reference_step`.
     """
     step = reference_step(layer, x, weights, len(x))
     values = {name: value.detach().clone() for name, value in layer.named_parameters()}
@@ -236,13 +214,7 @@ def derivative_faults(layer: nn.Module, x: Tensor, weights: Tensor) -> Iterator[
 
 
 def take_step(layer: nn.Module, x: Tensor, weights: Tensor) -> Step:
-    """Take a step of a layer in its own precision, up to the gradients; those in `.grad` are overwritten.
-
-    Args:
-        layer: in train().
-        x: events, (N, *shape).
-        weights: of y in the loss, likewise.
-    """
+    """Take a step of a layer in train(), up to the gradients; `x` and `weights` (of y) are (N, *shape)."""
     for parameter in layer.parameters():
         if parameter.grad is not None:
             parameter.grad.zero_()

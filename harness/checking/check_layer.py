@@ -202,7 +202,7 @@ def run_check(name: str, case: LayerCase) -> list[str]:
 
 
 def _describe(error: BaseException, cls: type[InvertibleLinear]) -> str:
-    """Return an exception as text, with the deepest line of the layer's own file in its traceback."""
+    """Return an exception as text, with the deepest line of the layer's file in its traceback."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == inspect.getfile(cls)]
     place = f" at {frames[-1].filename}:{frames[-1].lineno}, in {frames[-1].name}" if frames else ""
     return f"{type(error).__name__}{place}: {error}"

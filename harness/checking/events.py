@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from harness.core.isolation.messages import BadMessage, visible
+from harness.core.isolation.messages import BadMessage
+from harness.core.texts import visible
 
 Severity = Literal["fault", "remark", "unanswered"]
 

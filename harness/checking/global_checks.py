@@ -18,9 +18,7 @@ from harness.timing.peak_memory import bytes_outside_torch, is_notable
 from layers import InvertibleLinear
 
 BATCH_BYTES = 1 << 20  # half of it is more than what bookkeeping or long printed texts take
-
 LEAST_DIM = 16
-
 HINT = "all later code is affected: leave it, or restore it before returning"
 
 
@@ -30,7 +28,7 @@ def global_settings(case: LayerCase) -> Iterator[str]:
     try:
         layer = case.build()
     finally:
-        settings.restore()  # construction is a step of its own below
+        settings.restore()  # construction is a separate step below
     steps = {"construction": lambda: case.cls(case.shape, **case.options)} | _calls(layer, case.events())
     for name, step in steps.items():
         try:
@@ -39,7 +37,7 @@ def global_settings(case: LayerCase) -> Iterator[str]:
             changes = settings.restore()
         yield from (f"{name} changes {change}; {HINT}" for change in changes)
         for library, first, second in zip(_GENERATORS, *states, strict=True):
-            if first == second:
+            if first == second:  # after a step that draws numbers, the state depends on the seed
                 yield f"{name} seeds the global generator of {library}, so that all later draws of the process repeat"
 
 
@@ -84,10 +82,7 @@ _GENERATORS = ("torch", "NumPy", "Python")
 
 
 def _states_after(step: Callable[[], object], seed: int) -> tuple[Any, ...]:
-    """Return the states of the global generators after a step that begins with `seed`; restore them.
-
-    A step that draws numbers ends in a state that depends on the seed, one that seeds a generator does not.
-    """
+    """Return the states of the global generators after a step that begins with `seed`; restore them."""
     numpy_state: Any = np.random.get_state()  # noqa: NPY002  the global one is meant
     python_state = random.getstate()
     with torch.random.fork_rng(devices=[]):

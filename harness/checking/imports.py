@@ -13,10 +13,8 @@ from harness.core.errors import Undecided, UserError
 def try_imports(specs: Iterable[tuple[str, Path | None]]) -> None:
     """Ensure that importing third-party layers and data sets does not end the process.
 
-    Other faults are ignored here: the plan reports them, with their place in the suite.
-
-    Args:
-        specs: FILE.py:CLASS or package.module:CLASS, each with the folder where its file is looked for first.
+    Other faults are ignored here: the plan reports them, with their place in the suite. Each of `specs` is a
+    FILE.py:CLASS or package.module:CLASS with the folder where its file is looked for first.
 
     Raises:
         UserError: an import ended its process.

@@ -1,4 +1,4 @@
-"""Check a layer in its own process, so that its end, a hang or its output cannot be mistaken for an answer.
+"""Check a layer in a separate process, so that its end, a hang or its output cannot be mistaken for an answer.
 
 This protects against faults, not against malice: the layer shares its process with the checks, and could forge them.
 """
@@ -17,11 +17,11 @@ from typing import Any
 from harness.checking.events import Event, Wrong, event_of
 from harness.checking.report import CheckReport
 from harness.core.errors import UserError
-from harness.core.isolation.messages import BadMessage, Sender, shortened, visible
+from harness.core.isolation.messages import BadMessage, Sender
 from harness.core.isolation.process import Child, Context, ending_text, log_tail, start, start_server
 from harness.core.isolation.reaper import Reaper
 from harness.core.run_options import CHECK_SECONDS, shown_seconds
-from harness.core.texts import bounded
+from harness.core.texts import bounded, shortened, visible
 from harness.core.third_party import ignore_deprecations_of_peers
 
 PRELOAD = ("torch", "harness.checking.check_layer", "harness.core.preload_kernels")
@@ -41,7 +41,7 @@ def check_in_process(
     show: Callable[[list[str]], None] | None = None,
     **extent: Any,
 ) -> CheckReport:
-    """Run every check of a layer in its own process.
+    """Run every check of a layer in a separate process.
 
     If the process ends before every rule was answered, for whatever reason, the report is not ok, says how the process
     ended, and includes its output. A check that is ended after `timeout` is undecided, unless it has found a fault: a

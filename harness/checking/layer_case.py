@@ -34,12 +34,7 @@ OFFSET_MARGIN = 16.0
 
 @dataclass(frozen=True)
 class LayerCase:
-    """One layer class with its options on one event shape, in one dtype, on one device, in training or in eval().
-
-    Attributes:
-        batches: sizes in which the layer will be used, which the rules on batches try besides their own.
-        initialised: whether `initialise` is called after construction.
-    """
+    """One layer class with its options on one event shape, in one dtype, on one device, in training or in eval()."""
 
     cls: type[InvertibleLinear]
     shape: tuple[int, ...]
@@ -47,8 +42,8 @@ class LayerCase:
     options: Mapping[str, Any] = field(default_factory=dict)
     device: str = "cpu"
     training: bool = True
-    batches: tuple[int, ...] = ()
-    initialised: bool = True
+    batches: tuple[int, ...] = ()  # sizes in which the layer will be used, which the rules on batches try as well
+    initialised: bool = True  # `initialise` is called after construction
 
     def __str__(self) -> str:
         mode = "" if self.training else ", in eval()"
@@ -129,7 +124,7 @@ def tolerance(dtype: torch.dtype, condition: float, offset: float) -> float:
 def log_det_tolerance(tolerance: float, log_det: float, dim: int) -> float:
     """Return the error of a log-det in nats that rounding explains, from the relative error of results.
 
-    The log-det adds up the logarithms of D singular values, each with an error of its own.
+    The log-det adds up the logarithms of D singular values, each with an error.
     """
     return tolerance * (1 + abs(log_det) + dim / 4)
 

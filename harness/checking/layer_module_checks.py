@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -258,8 +258,7 @@ def unused_parameters(case: LayerCase) -> Iterator[str]:
 def registered(case: LayerCase) -> Iterator[str]:
     """Check that every tensor used by the map is a parameter or a buffer, or computed from those and x."""
     layer, x = case.build(), case.events()
-    known = {_storage(value) for value in (x, *layer.parameters(), *layer.buffers())}
-    with _Inputs(known) as seen:
+    with _Inputs(map(_storage, (x, *layer.parameters(), *layer.buffers()))) as seen:
         layer(x)
         layer.inverse(x)
     for tensor in seen.strangers.values():
@@ -274,27 +273,22 @@ def registered(case: LayerCase) -> Iterator[str]:
 
 
 class _Inputs(TorchDispatchMode):
-    """Collect tensors that operators receive but none of them has made, except known ones.
+    """Collect in `strangers` the tensors, by storage, that no operator has made and that are not `expected`."""
 
-    Attributes:
-        strangers: storage -> unknown tensor.
-    """
-
-    def __init__(self, known: set[int]) -> None:
+    def __init__(self, expected: Iterable[int]) -> None:
         super().__init__()
-        self.known = known
         self.strangers: dict[int, Tensor] = {}
+        self._expected = set(expected)
         self._kept: list[Tensor] = []  # a freed storage could be reused
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Note the inputs, run the operator, and note its outputs as known."""
         for tensor in _tensors((args, kwargs)):
             place = _storage(tensor)
-            if tensor.ndim and place not in self.known:
+            if tensor.ndim and place not in self._expected:
                 self.strangers.setdefault(place, tensor)
         result = func(*args, **(kwargs or {}))
         for tensor in _tensors(result):
-            self.known.add(_storage(tensor))
+            self._expected.add(_storage(tensor))
             self._kept.append(tensor)
         return result
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from harness.checking.events import Begins, Done, Event, Found, Rules, Served, Severity, Tell, Wrong
-from harness.core.isolation.messages import visible
-from harness.core.texts import bounded
+from harness.core.texts import bounded, visible
 
 CONSTRUCTION = "construction"
 """The first rule: the layer is imported and built on every shape."""
@@ -255,14 +254,14 @@ class CheckReport:
             "versions": dict(self.versions),
         }
 
-    def reason(self, most: int = 2) -> str:
+    def reason(self) -> str:
         """Return how the process ended, if by itself, and the first fault of each of the first failed rules."""
         first = {finding.check: finding for finding in reversed(self.faults)}
         failed = [rule for rule in self.rules if rule in first]
         parts = [self.ended] if self.ended and not self.overtime else []
-        parts += [f"{rule}, {first[rule].place}: {first[rule].message}" for rule in failed[:most]]
-        if len(failed) > most:
-            parts.append(f"and {', '.join(failed[most:])}")
+        parts += [f"{rule}, {first[rule].place}: {first[rule].message}" for rule in failed[:2]]
+        if len(failed) > 2:
+            parts.append(f"and {', '.join(failed[2:])}")
         return visible("; ".join(parts))
 
 
@@ -271,14 +270,12 @@ def _distinct(findings: Iterable[RuleFinding], before: str = "") -> list[str]:
     places: dict[str, list[str]] = {}
     for finding in findings:
         places.setdefault(finding.message, []).append(finding.place)
-    lines = [f"          {before}{_listed(where)}: {what}" for what, where in list(places.items())[:SHOWN]]
+    lines = []
+    for message, (first, *others) in list(places.items())[:SHOWN]:
+        lines.append(f"          {before}{first}{f', and {len(others)} more' if others else ''}: {message}")
     if len(places) > SHOWN:
         lines.append(f"          and {len(places) - SHOWN} more like these")
     return lines
-
-
-def _listed(places: list[str]) -> str:
-    return places[0] if len(places) == 1 else f"{places[0]}, and {len(places) - 1} more"
 
 
 def _place_and_message(finding: RuleFinding) -> dict[str, str]:

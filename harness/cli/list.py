@@ -47,10 +47,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def layers() -> str:
-    """Return a page for each layer, mostly from its docstring; reads the files, as importing them imports torch.
-
-    Layers of installed packages have a line each, without an import.
-    """
+    """Return a page for each layer from the text of its file, without imports; of installed packages a line each."""
     classes = _classes(PROJECT / "layers")
     named = {name: node for node in classes.values() if (name := _registered_name(node))}
     pages = []
@@ -61,7 +58,7 @@ def layers() -> str:
         for heading in LAYER_FIELDS:
             lines += _entry(heading.lower(), fields.get(heading, "not stated"))
         pages.append("\n".join(lines + _entry("options", "; ".join(_options(node, classes)) or "none")))
-    offered = [offer for found in offers("layer", named).values() for offer in found]
+    offered = [offer for of_name in offers("layer", named).values() for offer in of_name]
     return "\n\n".join([*pages, *(f"{offer.name}: {offer.spec} ({offer.origin})" for offer in offered)])
 
 
@@ -77,13 +74,13 @@ def _registered_name(node: ast.ClassDef) -> str | None:
 
 
 def _options(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> list[str]:
-    """Return `name = default` for each argument after the shape of a class's own or inherited constructor."""
+    """Return `name = default` for each argument after the shape of a class's constructor, inherited or not."""
     for part in node.body:
         if isinstance(part, ast.FunctionDef) and part.name == "__init__":
-            given = part.args
-            required = len(given.args) - len(given.defaults)
-            defaults = [*repeat(None, required), *given.defaults, *given.kw_defaults]
-            arguments = [*zip([*given.args, *given.kwonlyargs], defaults, strict=True)][2:]
+            signature = part.args
+            required = len(signature.args) - len(signature.defaults)
+            defaults = [*repeat(None, required), *signature.defaults, *signature.kw_defaults]
+            arguments = [*zip([*signature.args, *signature.kwonlyargs], defaults, strict=True)][2:]
             return [name.arg if value is None else f"{name.arg} = {ast.unparse(value)}" for name, value in arguments]
     parents = [classes[base.id] for base in node.bases if isinstance(base, ast.Name) and base.id in classes]
     return _options(parents[0], classes) if parents else []
@@ -94,9 +91,9 @@ def docstring_fields(docstring: str) -> dict[str, str]:
     fields: dict[str, list[str]] = {}
     heading = ""
     for line in docstring.splitlines():
-        found = HEADING.match(line)
-        if found:
-            heading, line = found[1], found[2] or ""
+        match = HEADING.match(line)
+        if match:
+            heading, line = match[1], match[2] or ""
         elif not line.strip():
             heading = ""
         if heading:
@@ -123,10 +120,7 @@ def flows() -> str:
 
 
 def datasets() -> str:
-    """Return a page for each data set: description, size, licence, source, way to get it, and its options.
-
-    A data set of an installed package that cannot be used has the reason on its page.
-    """
+    """Return a page for each data set, with its options; the reason for one of a package that cannot be used."""
     from harness.datasets import DATASETS, find_dataset
 
     pages = []

@@ -13,8 +13,7 @@ from typing import NoReturn
 
 from harness.cli.shared import streams
 from harness.core.errors import UserError
-from harness.core.isolation.messages import visible
-from harness.core.texts import LONGEST
+from harness.core.texts import LONGEST, visible
 from harness.core.third_party import ignore_deprecations_of_peers
 
 COMMANDS = (

@@ -35,7 +35,7 @@ def execute(args: argparse.Namespace) -> int:
 
     missing, remarks = list[str](), list[str]()
 
-    def check(data: Sequence[DataRef], known: object) -> Checksums:
+    def check(data: Sequence[DataRef], checksums: object) -> Checksums:
         try:
             return check_data(data, data_root(args.data), offline=True, tell=remarks.append)
         except (DataMissing, DataError) as error:
@@ -81,8 +81,8 @@ def _probed(request: Request, entries: Sequence[Entry], choice: Choice, args: ar
     unknown = [entry for entry in entries if entry.runs(choice) and entry.seconds is None]
     slots = make_slots([entry.trial for entry in unknown], args.jobs)
     probed = probe(unknown, data_root(args.data), request.plan.memory, slots)
-    found = {entry.trial.id: entry for entry in probed}
-    return [found.get(entry.trial.id, entry) for entry in entries]
+    estimates = {entry.trial.id: entry for entry in probed}
+    return [estimates.get(entry.trial.id, entry) for entry in entries]
 
 
 def _costs(entry: Entry) -> tuple[str, str]:

@@ -46,7 +46,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Return 0 if every trial counts as ok and merged runs do not contradict each other, else 1."""
-    folders = [folder for given in args.folders for folder in run_folders(given)]
+    folders = [folder for named in args.folders for folder in run_folders(named)]
     merging = len(args.folders) > 1 or args.out is not None or any(map(archive_of, folders))
     code = 0
     if merging:

@@ -81,10 +81,10 @@ def _run(args: argparse.Namespace) -> tuple[Request, list[Entry]]:
         executor.prepare({part.kind for part in suite.parts.values()}, suite.data_names(args.profile))
     root = data_root(args.data)
 
-    def check(data: Sequence[DataRef], known: Checksums) -> Checksums:
+    def check(data: Sequence[DataRef], last: Checksums) -> Checksums:
         checksums = check_data(data, root, args.offline, print)
         for key, checksum in checksums.items():
-            if known.get(key, checksum) != checksum:
+            if last.get(key, checksum) != checksum:
                 print(f"{key.name}: the data have changed since the last run here, so trials on them are other trials")
         return checksums
 
@@ -174,8 +174,8 @@ def _records_left_out(folder: Path, plan: Plan) -> str | None:
     """Describe what the report no longer covers when this plan replaces the folder's last one; None if nothing."""
     with contextlib.suppress(UserError):
         last = Plan.load(folder)
-        known = {trial.id for trial in plan.trials}
-        gone = [trial for trial in last.trials if trial.id not in known and record_path(folder, trial).exists()]
+        planned = {trial.id for trial in plan.trials}
+        gone = [trial for trial in last.trials if trial.id not in planned and record_path(folder, trial).exists()]
         if gone:
             return (
                 f"the last command here (profile {last.profile}, {last.device}) had other settings: "

@@ -25,10 +25,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Return 0; a fault of the suite is a UserError, faults of its data are raised together.
+    """Return 0; raise the fault of the suite, or those of its data.
 
-    Data that are not there are a fault if `--data` names the folder that should have them, and else a remark: a suite
-    is right on a machine without its data.
+    Missing data are a fault if `--data` names their folder, else a remark: a suite is right on any machine.
     """
     from harness.checking.imports import try_imports
 
@@ -37,8 +36,8 @@ def execute(args: argparse.Namespace) -> int:
     check_suite(suite, shapes=args.profile is None)
     names = suite.profile_names if args.profile is None else [args.profile]
     settled = {name: settle(suite, name, "cpu") for name in names}
-    plans = {name: found.plan().plan for name, found in settled.items()}
-    data = [reference for found in settled.values() for reference in found.data]
+    plans = {name: profile.plan().plan for name, profile in settled.items()}
+    data = [reference for profile in settled.values() for reference in profile.data]
     _, faults = examine_data(data, data_root(args.data), offline=True, tell=print)
     missing = [fault for fault in faults if isinstance(fault, DataMissing) and args.data is None]
     for fault in missing:
@@ -50,6 +49,6 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _count(plan: Plan) -> str:
-    """Return the number of trials; under a budget of time it is known only after the run."""
+    """Return the number of trials, under a budget of time the least."""
     due = len(plan.due({}))
     return trials_text(due) + (" or more" if due < len(plan.trials) else "")

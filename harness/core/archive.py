@@ -28,7 +28,7 @@ FILE = "records.zip"
 MEMBERS = ("plan.json", "records.jsonl")
 LARGEST = RECORD  # bytes of all members
 CHUNK = 4096  # bytes read at once: zipfile decompresses LZMA without a limit, by at most 7000 times
-WAY_OUT = "make the archive again: python -m harness report DIR --archive"
+HINT = "make the archive again: python -m harness report DIR --archive"
 DATE = (1980, 1, 1, 0, 0, 0)
 
 
@@ -48,7 +48,7 @@ class Archive:
             return cls(plan, _by_id(lines))
         except (OSError, EOFError, RuntimeError, ValueError, zipfile.BadZipFile, lzma.LZMAError, zlib.error) as error:
             text = error.strerror if isinstance(error, OSError) and error.strerror else error
-            raise UserError(f"{path}: not a readable archive of records ({text}); {WAY_OUT}") from error
+            raise UserError(f"{path}: not a readable archive of records ({text}); {HINT}") from error
 
 
 def archive_bytes(plan: bytes, records: Iterable[Record]) -> bytes:
@@ -111,15 +111,10 @@ def record_readers(run: Path) -> dict[str, Reader]:
 
 @dataclass(frozen=True)
 class StoredRecords:
-    """The records of a run.
+    """The records of a run."""
 
-    Attributes:
-        records: by trial id; those of the given trials first, in their order.
-        damaged: trial id -> why its record cannot be read, with the file's path below the run.
-    """
-
-    records: Mapping[str, Record]
-    damaged: Mapping[str, str]
+    records: Mapping[str, Record]  # by trial id; those of the planned trials first, in their order
+    damaged: Mapping[str, str]  # trial id -> why its record cannot be read, with the file's path below the run
 
 
 def read_records(
@@ -128,11 +123,9 @@ def read_records(
     others: bool = False,
     once: Callable[[str, Callable[[], Record]], Record] = lambda name, read: read(),
 ) -> StoredRecords:
-    """Return the records of these trials, as far as a run's folder or archive holds them.
+    """Return the records of these trials, and perhaps all others, as far as a run's folder or archive holds them.
 
-    Args:
-        others: return all other records as well.
-        once: reads one record, from its name and the function that parses it.
+    `once` reads one record, from its name and the function that parses it.
 
     Raises:
         OtherSchema: another version wrote the records.
@@ -209,7 +202,7 @@ def _from_archive(archive: Path, name: str, text: bytes, trial: Trial | None) ->
         raise
     except ValueError as error:
         reason = bounded(str(error), LONGEST_REASON)
-        raise UserError(f"{archive}: not a readable record of {name} ({reason}); {WAY_OUT}") from error
+        raise UserError(f"{archive}: not a readable record of {name} ({reason}); {HINT}") from error
 
 
 def _members(file: zipfile.ZipFile) -> tuple[bytes, bytes]:

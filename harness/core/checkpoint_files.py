@@ -22,29 +22,18 @@ MOST = 1 << 53  # of steps and seconds, so that they are exact as numbers of any
 
 @dataclass(frozen=True)
 class CheckpointHeader:
-    """The first line of a checkpoint.
-
-    Attributes:
-        trial: id of the trial.
-        step: the last step that was completed.
-        steps: total number of steps.
-        seconds: wall time of the trial so far, over all its processes.
-        interruptions: number of earlier resumes from a checkpoint.
-        torch: version of torch that wrote it.
-        sources: digests of the source that did the steps (see `harness.core.provenance.sources.Sources`).
-        chosen: the choice of the trial's tuning, as text; empty without tuning.
-    """
+    """The first line of a checkpoint."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", allow_inf_nan=False)
 
-    trial: str
-    step: Annotated[int, Field(ge=0, lt=MOST)]
-    steps: Annotated[int, Field(ge=0, lt=MOST)]
-    seconds: Annotated[float, Field(ge=0, lt=MOST)]
-    interruptions: Annotated[int, Field(ge=0, lt=MOST)]
-    torch: str
-    sources: dict[str, str]
-    chosen: str = ""
+    trial: str  # its id
+    step: Annotated[int, Field(ge=0, lt=MOST)]  # the last one that was completed
+    steps: Annotated[int, Field(ge=0, lt=MOST)]  # in all
+    seconds: Annotated[float, Field(ge=0, lt=MOST)]  # wall time of the trial so far, over all its processes
+    interruptions: Annotated[int, Field(ge=0, lt=MOST)]  # earlier resumes from a checkpoint
+    torch: str  # the version that wrote it
+    sources: dict[str, str]  # digests of the source that did the steps (see `harness.core.provenance.sources.Sources`)
+    chosen: str = ""  # by the trial's tuning, as text; empty without tuning
     format: int = FORMAT
 
 
@@ -62,8 +51,8 @@ def checkpoint_files(out: Path, name: str) -> list[Path]:
         files = list(checkpoint_folder(out, name).iterdir())
     except (FileNotFoundError, NotADirectoryError):
         return []
-    found = [path for path in files if path.suffix == SUFFIX and path.stem.isdecimal()]
-    return sorted(found, key=lambda path: int(path.stem), reverse=True)
+    checkpoints = [path for path in files if path.suffix == SUFFIX and path.stem.isdecimal()]
+    return sorted(checkpoints, key=lambda path: int(path.stem), reverse=True)
 
 
 def read_header(file: BinaryIO) -> tuple[CheckpointHeader, bytes]:

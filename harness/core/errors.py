@@ -47,17 +47,17 @@ class Diverged(Exception):
         self.curves = curves or {}
 
 
-def close_names(name: str, known: Iterable[str]) -> list[str]:
-    """Return the known names that are spelt similarly, the nearest first; case is ignored."""
-    folded = {spelt.lower(): spelt for spelt in known}
+def close_names(name: str, names: Iterable[str]) -> list[str]:
+    """Return the names that are spelt similarly, the nearest first; case is ignored."""
+    folded = {spelt.lower(): spelt for spelt in names}
     return [folded[match] for match in difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.6)]
 
 
-def nearest(name: str, known: Collection[str]) -> str:
-    """Return the suggestion to print after an unknown name: the nearest known ones, or else all of them, bounded."""
-    close = close_names(name, known)
+def nearest(name: str, names: Collection[str]) -> str:
+    """Return the suggestion to print after an unknown name: the nearest ones, or else all of them, bounded."""
+    close = close_names(name, names)
     if close:
         return f"did you mean {' or '.join(close)}?"
-    shown = [name if len(name) <= SHOWN_LENGTH else f"{name[:SHOWN_LENGTH]}…" for name in islice(known, SHOWN)]
-    more = f" and {len(known) - SHOWN} more" if len(known) > SHOWN else ""
-    return f"known: {', '.join(shown)}{more}" if known else "there are none"
+    shown = [name if len(name) <= SHOWN_LENGTH else f"{name[:SHOWN_LENGTH]}…" for name in islice(names, SHOWN)]
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"known: {', '.join(shown)}{more}" if names else "there are none"

@@ -1,8 +1,8 @@
 """Import a file as a module, with the modules beside it.
 
 A file may import a module beside it by its name alone, as a script may, from whatever working directory. Two folders
-may each have a `helper.py`, and a process has one table of modules: so each folder is a package with a name of its own,
-in which these modules are, and the files of a folder have an `__import__` that looks there.
+may each have a `helper.py`, and a process has one table of modules: so each folder becomes a package of a unique name,
+and the files of a folder have an `__import__` that looks there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 from harness.core.files import SOURCE, read_file
 
-OWN = ("layers", "flows", "harness")
+PACKAGES = ("layers", "flows", "harness")
 """The packages of this project; no folder of third-party code replaces them."""
 
 PREFIX = "third_party_"
@@ -57,14 +57,9 @@ def spec_beside(folder: str, name: str, importer: str) -> ModuleSpec | None:
 
     Modules of Python and of this project have precedence, and so has a package over a folder without `__init__.py`. A
     file does not find itself: `zuko.py` may import zuko. A module that every file can import by that name, as its
-    folder is on sys.path, is imported as usual.
-
-    Args:
-        folder: the folder of the file, or of the packages in which it is.
-        name: the first part of a module's name.
-        importer: the file.
+    folder is on sys.path, is imported as usual. `folder` is that of the file, or of the packages in which it is.
     """
-    if name in OWN or name in sys.stdlib_module_names:
+    if name in PACKAGES or name in sys.stdlib_module_names:
         return None
     beside = PathFinder.find_spec(name, [folder])
     if beside is None or beside.origin == importer:
@@ -105,22 +100,20 @@ def find_own_packages() -> None:
 
 
 class _OwnFinder:
-    """Find the packages of this project."""
+    """Find the packages of this project (see `importlib.abc.MetaPathFinder`)."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """See `importlib.abc.MetaPathFinder`."""
-        return PathFinder.find_spec(name, [PLACE]) if name in (*OWN, "csrc", "suites") else None
+        return PathFinder.find_spec(name, [PLACE]) if name in (*PACKAGES, "csrc", "suites") else None
 
 
 class _Finder:
-    """Find the modules of the packages that stand for folders."""
+    """Find the modules of the packages that stand for folders (see `importlib.abc.MetaPathFinder`)."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """See `importlib.abc.MetaPathFinder`."""
         if not name.startswith(PREFIX):
             return None
         spec = PathFinder.find_spec(name, path, target)
@@ -130,23 +123,18 @@ class _Finder:
 
 
 class _Loader(SourceFileLoader):
-    """Load a regular source file of bounded size, whose imports look beside it first.
-
-    Its bytecode is not cached, because a cached file is told from a changed one by its size and second alone.
-    """
+    """Load a source file of bounded size, whose imports look beside it first; its bytecode is not cached."""
 
     def get_data(self, path: str) -> bytes:
-        """See `importlib.abc.ResourceLoader`."""
         return read_file(Path(path), SOURCE)
 
     def get_code(self, fullname: str) -> CodeType:
-        """See `importlib.abc.InspectLoader`."""
         code: CodeType = self.source_to_code(self.get_data(self.path), self.path)
         return code
 
     def exec_module(self, module: ModuleType) -> None:
-        """See `importlib.abc.Loader`; Python takes the `__import__` of a module's own builtins."""
         package = sys.modules[module.__name__.partition(".")[0]]
+        # Python takes the `__import__` of a module's `__builtins__`.
         module.__dict__["__builtins__"] = vars(builtins) | {"__import__": partial(_import, package)}
         super().exec_module(module)
 
@@ -164,8 +152,8 @@ def _import(
     importer = str((globals or {}).get("__file__"))
     if level or _spec_beside(package.__path__[0], top, importer) is None:
         return builtins.__import__(name, globals, locals, fromlist, level)
-    found = builtins.__import__(f"{package.__name__}.{name}", globals, locals, fromlist, 0)
-    return found if fromlist else sys.modules[f"{package.__name__}.{top}"]
+    module = builtins.__import__(f"{package.__name__}.{name}", globals, locals, fromlist, 0)
+    return module if fromlist else sys.modules[f"{package.__name__}.{top}"]
 
 
 _spec_beside = cache(spec_beside)  # an import in `forward` may be timed

@@ -68,21 +68,19 @@ def slug(text: str) -> str:
 def distinct_slugs(labels: Sequence[str], reserved: str = "") -> dict[str, str]:
     """Return label -> slug, with a digest of the label where it would be empty or that of several labels.
 
-    A label that is its own slug keeps it, so that no slug depends on the order of the labels.
-
-    Args:
-        reserved: an ending that is appended to slugs, so that none may have it without a digest.
+    A label that is a slug already keeps it, so that none depends on the order of the labels. No slug without a digest
+    ends with `reserved`, which is appended to slugs.
     """
     plain = {label: slug(label) for label in labels}
     counts = Counter(plain.values())
-    found = {}
+    slugs = {}
     for label, name in plain.items():
         unique = counts[name] == 1 or name == label
         if not name or not unique or (reserved and name.endswith(reserved)):
             digest = hashlib.sha256(label.encode(errors="surrogatepass")).hexdigest()[:8]
             name = f"{name}-{digest}".lstrip("-")
-        found[label] = name
-    return found
+        slugs[label] = name
+    return slugs
 
 
 def open_file(path: Path, most: int) -> io.BufferedReader:

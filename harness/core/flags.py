@@ -16,15 +16,10 @@ SHARE_KEPT = 8  # an eighth of a memory limit may remain free at the end of the 
 
 
 def configure(trial: Trial, memory: int | None = None) -> None:
-    """Set the threads and the numerical flags of this process.
+    """Set the threads and the numerical flags of this process, which may hold `memory` bytes.
 
-    A trial that is `deterministic` uses
-    deterministic algorithms where they exist, and warns where they do not. The layers' kernels are
-    loaded, and built if necessary, before anything is timed.
-
-    Args:
-        trial: provides the kind and the number of threads.
-        memory: memory limit of the trial, in bytes.
+    A trial that is `deterministic` uses deterministic algorithms where they exist, and warns where they do not. The
+    layers' kernels are loaded, and built if necessary, before anything is timed.
     """
     torch.set_num_threads(trial.threads)
     if trial.computes:
@@ -51,12 +46,9 @@ def keep_freed_memory(limit: int | None = None) -> bool:
 
     glibc returns large blocks to the system and faults every page in again, which slows large training steps
     (docs/performance/throughput.md) and makes the time of a call depend on earlier allocations of the process
-    (docs/performance/timing.md). The price is memory, up to twice the peak. A trial under a limit must not be ended
-    because of memory that it has freed: its largest blocks are returned at once, and free memory at the end of the heap
-    is returned beyond an eighth of the limit.
-
-    Args:
-        limit: bytes that the process may hold; None: no limit.
+    (docs/performance/timing.md). The price is memory, up to twice the peak. A trial under a limit, in bytes, must not
+    be ended because of memory that it has freed: its largest blocks are returned at once, and free memory at the end of
+    the heap is returned beyond an eighth of the limit.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is None:

@@ -33,13 +33,7 @@ def _change(name: str, before: Any, now: Any) -> Changes:
 
 
 class _Setting(NamedTuple):
-    """One setting, or several that are read and written together.
-
-    Attributes:
-        name: in messages.
-        read, write: functions that return the value and set it.
-        changes: (name, value before, value now) -> what differs.
-    """
+    """One setting, or several that are read and written together; `changes` compares (name, value before, now)."""
 
     name: str
     read: Callable[[], Any]
@@ -103,7 +97,7 @@ def _default_device() -> torch.device | None:
 
 
 def _function_modes() -> list[Any]:
-    """Return the active modes of torch functions, without that of the default device, which is a setting of its own."""
+    """Return the active modes of torch functions, without that of the default device, which is a separate setting."""
     return [mode for mode in _get_current_function_mode_stack() if not isinstance(mode, DeviceContext)]
 
 
@@ -138,16 +132,6 @@ def _ban_saved_tensor_hooks(message: str | None) -> None:
         autograd._saved_tensors_hooks_enable()
     else:
         autograd._saved_tensors_hooks_disable(message)
-
-
-def _affinity() -> list[_Setting]:
-    if sys.platform != "linux":
-        return []
-    return [
-        _Setting(
-            "processor affinity", lambda: sorted(os.sched_getaffinity(0)), lambda cores: os.sched_setaffinity(0, cores)
-        )
-    ]
 
 
 def _flushes_denormals() -> bool:
@@ -221,13 +205,10 @@ def _hooks(owner: Any, name: str) -> _Setting:
     return _Setting(f"{owner.__name__}.{name}", read, write)
 
 
-_TORCH = Path(torch.__file__).parent
-
-
 def _is_of_torch(function: Any) -> bool:
     """Return whether a function is written in Python in torch itself, some modules of which replace others."""
     code = getattr(function, "__code__", None)
-    return code is not None and Path(code.co_filename).is_relative_to(_TORCH)
+    return code is not None and Path(code.co_filename).is_relative_to(Path(torch.__file__).parent)
 
 
 def _functions(owner: Any, label: str = "") -> _Setting:
@@ -269,7 +250,11 @@ _SETTINGS: tuple[_Setting, ...] = (
     _Setting("profiler", autograd._profiler_enabled, lambda active: active or autograd._disable_profiler()),
     _Setting("inference mode", torch.is_inference_mode_enabled, _set_inference_mode),
     _Setting("grad mode", torch.is_grad_enabled, torch.set_grad_enabled),
-    *_affinity(),
+    *(
+        [_Setting("processor affinity", lambda: sorted(os.sched_getaffinity(0)), partial(os.sched_setaffinity, 0))]
+        if sys.platform == "linux"
+        else []
+    ),
     _Setting("niceness", partial(os.getpriority, os.PRIO_PROCESS, 0), partial(os.setpriority, os.PRIO_PROCESS, 0)),
     _Setting("threads", torch.get_num_threads, torch.set_num_threads),
     _Setting("interop threads", torch.get_num_interop_threads, torch.set_num_interop_threads),

@@ -36,21 +36,17 @@ def import_layer(spec: str, folder: Path | None = None) -> type[InvertibleLinear
     return resolve_class("layer", spec, InvertibleLinear, LAYERS, folder, adapt, _nor)  # type: ignore[type-abstract]
 
 
-def _nor(found: Any) -> str:
-    """Return what else than a subclass of InvertibleLinear an object is not, for the message that refuses it."""
+def _nor(obj: Any) -> str:
+    """Return the end of the message that an object is no layer: the other kinds of objects that are adapted."""
     return (
-        f", nor a torch.nn.Module with forward(x) -> (y, log_det) and inverse(y) ({lacking(found)}), nor a transform "
+        f", nor a torch.nn.Module with forward(x) -> (y, log_det) and inverse(y) ({lacking(obj)}), nor a transform "
         "of nflows, normflows, FrEIA, zuko, pyro or torch.distributions"
     )
 
 
 @contextlib.contextmanager
 def kept_default_dtype(dtype: torch.dtype | None = None) -> Iterator[None]:
-    """Restore torch's default dtype afterwards, which third-party code may set in its file.
-
-    Args:
-        dtype: the default inside; None: unchanged.
-    """
+    """Restore torch's default dtype afterwards, which third-party code may set; inside it is `dtype`, if not None."""
     before = torch.get_default_dtype()
     if dtype is not None:
         torch.set_default_dtype(dtype)
@@ -70,16 +66,16 @@ def check_options(cls: type[InvertibleLinear], options: Mapping[str, Any]) -> di
 
 
 def option_errors(
-    cls: type[Any], options: Mapping[str, Any], known: Mapping[str, inspect.Parameter] | None = None
+    cls: type[Any], options: Mapping[str, Any], parameters: Mapping[str, inspect.Parameter] | None = None
 ) -> list[tuple[str, str]]:
-    """Check options against the constructor's signature: that of a layer, or the `known` parameters of another class.
+    """Check options against the constructor's signature: that of a layer, or `parameters` of another class.
 
     Types are strict (no text for a number, no true for 1); a sequence may be given as a list or a tuple.
 
     Returns:
         (option, message) for each problem, in the order of `options`, missing ones last.
     """
-    known = layer_options(cls) if known is None else known
+    parameters = layer_options(cls) if parameters is None else parameters
     try:
         hints = get_type_hints(cls.__init__, include_extras=True)
     except (NameError, TypeError, AttributeError) as error:
@@ -88,14 +84,16 @@ def option_errors(
         ]
     problems = []
     for name, value in options.items():
-        if name not in known:
-            rule = f"the options are {', '.join(known)}" if known else "this layer has no options"
-            problems.append((name, f"{name!r} is unknown{suggestion(name, known)}; {rule}"))
-        elif message := _value_error(hints.get(name, Any), value) or _expression_error(cls, value):
-            default = known[name].default
-            way_out = "" if default is inspect.Parameter.empty else f" (the default is {default!r})"
-            problems.append((name, f"{name}: {message}{way_out}"))
-    for name, parameter in known.items():
+        if name not in parameters:
+            rule = f"the options are {', '.join(parameters)}" if parameters else "this layer has no options"
+            problems.append((name, f"{name!r} is unknown{suggestion(name, parameters)}; {rule}"))
+        elif (message := _value_error(hints.get(name, Any), value)) or (
+            issubclass(cls, Adapted) and (message := expression_fault(value))
+        ):
+            default = parameters[name].default
+            hint = "" if default is inspect.Parameter.empty else f" (the default is {default!r})"
+            problems.append((name, f"{name}: {message}{hint}"))
+    for name, parameter in parameters.items():
         if parameter.default is inspect.Parameter.empty and name not in options:
             problems.append((name, f"{name!r} has no default: give it a value"))
     return problems
@@ -118,11 +116,6 @@ def _value_error(hint: Any, value: Any) -> str | None:
     except (TypeError, ValueError, PydanticUserError):
         return f"{_shown(value)} cannot be checked against its type hint, {expected}; give numbers, text or lists"
     return None
-
-
-def _expression_error(cls: type[Any], value: Any) -> str | None:
-    """Return the problem with an expression in an option of another library's layer, or None."""
-    return expression_fault(value) if issubclass(cls, Adapted) else None
 
 
 def _shown(value: Any) -> str:

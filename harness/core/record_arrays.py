@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from harness.core.errors import UserError
 from harness.core.files import ARRAYS_UNPACKED
-from harness.core.records import WAY_OUT
+from harness.core.records import HINT
 from harness.core.texts import error_text
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 NUMBERS = "biuf"  # kinds of dtype: truth values, signed, unsigned, floating
 ENDING = ".npy"
 MOST_AXES = 8
-LONGEST_HEADER = 10_000  # bytes, as numpy's own limit
+LONGEST_HEADER = 10_000  # bytes, as numpy limits it
 
 
 def unpacked_arrays(content: bytes, path: Path) -> dict[str, np.ndarray]:
@@ -53,7 +53,7 @@ def unpacked_arrays(content: bytes, path: Path) -> dict[str, np.ndarray]:
                 arrays[name] = values.reshape(shape, order="F" if fortran else "C")
             return arrays
     except Exception as error:  # zipfile, its decompressors and numpy raise many kinds on a damaged file
-        raise UserError(f"{path}: damaged arrays ({error_text(error, 200)}); {WAY_OUT}") from error
+        raise UserError(f"{path}: damaged arrays ({error_text(error, 200)}); {HINT}") from error
 
 
 def npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:

@@ -18,7 +18,6 @@ AuditVerdict = Literal["passed", "failed", "incomplete"]
 WHOLE = 1 << 63  # whole numbers are below, as in a column of the frame
 LARGEST = 1e100  # other numbers are at most this, so that sums and squares of them are finite
 
-
 Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
 
 TYPES: dict[str, Any] = {

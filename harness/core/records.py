@@ -36,10 +36,10 @@ SCHEMA = 2
 """The version of the schema of records; records of another version are refused."""
 
 AUDIT_FAILED = "audit failed"
-WAY_OUT = "run the suite again"
+HINT = "run the suite again"
 LONGEST_REASON = 300  # characters of the reason why a record cannot be read
 ARRAYS = ".npz"
-MAP = "map "  # begins the names of arrays that show a trained layer (see harness.evaluation.learned_maps)
+MAP = "map "  # begins the names of arrays that show a trained layer (see harness.evaluation.stored_arrays)
 
 Status = Literal["ok", "error", "oom", "timeout", "diverged", "killed", "unsupported"]
 
@@ -65,7 +65,7 @@ class Record:
         environment: provenance (see harness.core.provenance.environment).
         notes: remarks for the reader, such as why a measure is missing.
         arrays: file name, beside the record, of an .npz with samples and trained layers (see
-            harness.evaluation.learned_maps), by `write_arrays`; None if there are none.
+            harness.evaluation.stored_arrays), by `write_arrays`; None if there are none.
         seconds: wall time of the whole trial.
         started: UTC time, ISO 8601.
     """
@@ -135,7 +135,7 @@ def read_record(path: Path, trial: Trial | None = None) -> Record:
     try:
         record = parse_record(read_file(path, RECORD), path.stem, path.parent, trial)
     except (OSError, ValueError) as error:
-        raise UserError(f"{path}: not a readable record ({_reason(error)}); {WAY_OUT}") from error
+        raise UserError(f"{path}: not a readable record ({_reason(error)}); {HINT}") from error
     if record.arrays is not None:
         read_arrays(path.parent, record.arrays)
     return record
@@ -200,8 +200,7 @@ def _reason(error: Exception) -> str:
 def write_arrays(folder: Path, name: str, content: bytes) -> str:
     """Write `folder/<name>.<SHA-256>.npz` for the record of the trial `name`; return the name of the file.
 
-    As a new result has a file of its own, a reader finds an old record's arrays unchanged until its own record replaces
-    that one.
+    The arrays of an earlier record stay unchanged until the new record replaces it.
     """
     file = f"{name}.{hashlib.sha256(content).hexdigest()}{ARRAYS}"
     write_atomically(folder / checked_name(file), content)
@@ -224,7 +223,7 @@ def read_arrays(folder: Path, file: str) -> bytes | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise UserError(f"{folder / file}: damaged arrays ({_reason(error)}); {WAY_OUT}") from error
+        raise UserError(f"{folder / file}: damaged arrays ({_reason(error)}); {HINT}") from error
     return content
 
 

@@ -35,26 +35,18 @@ _QUANTITY = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)\s*")
 class RunOptions:
     """Options that all trials of a run share.
 
-    Attributes:
-        out: the suite's folder, OUT/<suite>.
-        root: folder of the data sets that are not installed with a package, or None.
-        timeout: seconds after which a trial's processes are ended; None: never.
-        memory: bytes that a trial's processes may hold together; None: no limit.
-        checkpoint: seconds between two checkpoints of training; 0: one after every step.
-        stale: whether training resumes from a checkpoint of changed source.
-        host: whether records name the machine.
-        checks: outcome of check-layer for third-party layers: `LayerRef.check_key` -> PASSED, UNCHECKED if the layer
-            was not checked, NOT_FULLY_CHECKED with the rules that were not answered, or the reason for which it was
-            refused; a refused layer must not run.
+    `checks` is the outcome of check-layer for third-party layers, by `LayerRef.check_key`: PASSED, UNCHECKED if the
+    layer was not checked, NOT_FULLY_CHECKED with the rules that were not answered, or the reason for which it was
+    refused; a refused layer must not run.
     """
 
-    out: Path
-    root: Path | None = None
-    timeout: float | None = None
-    memory: int | None = None
-    checkpoint: float = CHECKPOINT_SECONDS
+    out: Path  # the suite's folder, OUT/<suite>
+    root: Path | None = None  # of the data sets that are not installed with a package
+    timeout: float | None = None  # seconds after which a trial's processes are ended
+    memory: int | None = None  # bytes that a trial's processes may hold together
+    checkpoint: float = CHECKPOINT_SECONDS  # between two checkpoints of training; 0: one after every step
     stale: Stale = "keep"
-    host: bool = False
+    host: bool = False  # whether records name the machine
     checks: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -93,10 +85,10 @@ def _quantity(value: object) -> tuple[float, str]:
         if not math.isfinite(value) or value < 0:
             raise ValueError(f"{value!r} is not a finite number of at least 0")
         return float(value), ""
-    found = _QUANTITY.fullmatch(value)
-    if found is None or len(value) > 40:
+    match = _QUANTITY.fullmatch(value)
+    if match is None or len(value) > 40:
         raise ValueError(f"{value[:40]!r} is not a number with a unit, such as '30 min' or '4GiB'")
-    return float(found[1]), found[2]
+    return float(match[1]), match[2]
 
 
 def shown_bytes(amount: float) -> str:

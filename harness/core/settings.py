@@ -47,7 +47,6 @@ Accounting = Literal["true", "once_per_sequence"]
 Progress = Callable[[float, str], None]
 """Callback that receives the completed fraction of a trial (0 to 1) and a short text, e.g. "step 120/300 val 2.31"."""
 
-
 NO_LOGIT = (
     "preprocessing 'logit' is for images on levels, which bound them; without levels, held-out values are unbounded. "
     "Use 'scale'"
@@ -60,7 +59,7 @@ INCEPTION = "inception-v3-compat"
 LEAST_SAMPLES, MOST_SAMPLES = 10, 100_000
 
 Augmentation = Literal["none", "crop_flip", "dihedral_shift"]
-"""Augmentations of training images; `harness.pipeline.augmentation` defines each."""
+"""Augmentations of training images; `harness.pipeline.pipeline.augment` defines each."""
 
 
 def augmentation_margin(augmentation: Augmentation, shape: tuple[int, ...]) -> int:
@@ -126,7 +125,7 @@ def _permute(value: Any) -> Any:
 
 PER_SEED = "per-seed"
 Permute = Annotated[int | Literal["per-seed"], BeforeValidator(_permute)]
-"""The seed of one permutation for all trials, or `PER_SEED`: each trial takes its own seed."""
+"""The seed of one permutation for all trials, or `PER_SEED`: each trial takes its seed."""
 
 Count = Annotated[int, Field(ge=1, strict=True)]
 Positive = Annotated[float, Field(gt=0, strict=True)]
@@ -152,7 +151,7 @@ class FlowSettings(Settings):
         steps: steps of each level: ActNorm, mixer, layer under test, coupling.
         width: channels of the coupling networks.
         coupling: network of the couplings; auto: image or sequence, by the event.
-        gate: scale of couplings: each one's own (published), or in (0.5, 1.5).
+        gate: scale of couplings: as published for each, or in (0.5, 1.5).
         mixer: the 1x1 convolution before the layer under test.
         prior: standard normal, or with a learned mean and scale.
         split_step: one more full step before each split, as in ButterflyFlow's released image code.

@@ -1,10 +1,8 @@
-"""Texts of third-party code, such as messages of exceptions, bounded and printable before they enter a record."""
+"""Texts of third-party code, such as messages of exceptions: bounded and printable before anything shows them."""
 
 from __future__ import annotations
 
 from typing import Any
-
-from harness.core.isolation.messages import visible
 
 LONGEST = 2000
 """Characters of the text of an exception in a record; the log of its trial has more."""
@@ -14,6 +12,23 @@ LONGEST_NOTE = 32_000
 
 LONGEST_LOGGED = 1 << 20
 """Characters of a traceback in the log of a trial."""
+
+
+def visible(text: str) -> str:
+    """Return the text with its control characters, except tabs and line ends, written as escapes."""
+    if text.isprintable():  # as almost every text is
+        return text
+    return "".join(
+        character
+        if character.isprintable() or character in "\n\t"
+        else character.encode("unicode_escape").decode("ascii")
+        for character in text
+    )
+
+
+def shortened(text: str, most: int) -> str:
+    """Return the text, or its first `most` characters and an ellipsis."""
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 def bounded(text: str, most: int = LONGEST) -> str:

@@ -25,7 +25,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from harness.core.errors import UserError, close_names
-from harness.core.file_modules import OWN, module_of_file
+from harness.core.file_modules import PACKAGES, module_of_file
 from harness.core.files import SOURCE, read_file
 from harness.core.provenance.third_party_files import Followed, follow
 
@@ -43,10 +43,7 @@ PEERS = ("FrEIA", "normflows", "nflows", "pyro", "zuko")
 
 
 def ignore_deprecations_of_peers() -> None:
-    """Ignore warnings about deprecated functions that a library calls itself, as only its authors can act on them.
-
-    This is for what a terminal shows. Trials do not call it, so their logs have these warnings.
-    """
+    """Hide warnings about deprecated functions that a library calls itself, as only its authors can act on them."""
     warnings.filterwarnings("ignore", ".*deprecated", module=rf"({'|'.join(PEERS)})(\.|$)")
 
 
@@ -56,8 +53,8 @@ def resolve_class(
     base: type[T],
     registry: dict[str, type[T]],
     folder: Path | None,
-    adapt: Adapt[T] = lambda found: None,
-    nor: Callable[[Any], str] = lambda found: "",
+    adapt: Adapt[T] = lambda obj: None,
+    nor: Callable[[Any], str] = lambda obj: "",
 ) -> type[T]:
     """Return the class that `spec` names.
 
@@ -75,19 +72,19 @@ def resolve_class(
     """
     place, colon, name = spec.rpartition(":")
     if colon and place and name:
-        said, known = f"{noun} {spec!r}", set(registry)
+        said, before = f"{noun} {spec!r}", set(registry)
         try:
             is_file = place.endswith(".py")
             module = _module_of_file(said, Path(place), folder) if is_file else _import_module(said, place)
         except BaseException:
-            for registered in registry.keys() - known:
+            for registered in registry.keys() - before:
                 del registry[registered]
             raise
         return _class_of(module, noun, place, name, base, adapt, nor)
-    own = own_names(registry)
-    if spec in own:
+    reserved = own_names(registry)
+    if spec in reserved:
         return registry[spec]
-    offered = offers(noun, own)
+    offered = offers(noun, reserved)
     if len(offered.get(spec, ())) > 1:
         origins = " and ".join(offer.origin for offer in offered[spec])
         raise UserError(f"{noun} {spec!r} is offered twice: {origins}; name one of them as package.module:CLASS")
@@ -109,30 +106,24 @@ def resolve_class(
     names = sorted({*registry, *offered})
     raise UserError(
         f"{noun} {spec!r} is not registered{suggestion(spec, names)}; the registered {noun}s are "
-        f"{', '.join(names)}; name one of your own as FILE.py:CLASS or package.module:CLASS"
+        f"{', '.join(names)}; name another as FILE.py:CLASS or package.module:CLASS"
     )
 
 
 @dataclass(frozen=True)
 class Offer:
-    """One entry point.
-
-    Attributes:
-        name: under which the class is offered.
-        spec: the class, package.module:CLASS.
-        origin: the package and its entry point, for messages.
-    """
+    """One entry point."""
 
     name: str
-    spec: str
-    origin: str
+    spec: str  # the class, package.module:CLASS
+    origin: str  # the package and its entry point, for messages
 
 
-def offers(noun: str, own: Container[str]) -> dict[str, list[Offer]]:
-    """Return name -> what packages offer under it, in alphabetical order; the project's `own` names are left out."""
+def offers(noun: str, reserved: Container[str]) -> dict[str, list[Offer]]:
+    """Return name -> what packages offer under it, in alphabetical order, without the `reserved` names."""
     by_name: dict[str, list[Offer]] = {}
     for entry in _installed(tuple(sys.path))[noun]:
-        if entry.name not in own:
+        if entry.name not in reserved:
             package = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "unknown"
             origin = f"package {package}, entry point {entry.group}: {entry.name} = {entry.value}"
             spec = entry.value.partition("[")[0].replace(" ", "")  # without extras
@@ -154,7 +145,7 @@ def own_names(registry: Mapping[str, type]) -> set[str]:
 
 def is_own(cls: type) -> bool:
     """Return whether a class is of this project."""
-    return cls.__module__.partition(".")[0] in OWN
+    return cls.__module__.partition(".")[0] in PACKAGES
 
 
 def is_third_party(spec: str) -> bool:
@@ -176,8 +167,8 @@ def reference(noun: str, spec: str, folder: Path | None, registry: Mapping[str, 
     point as package.module:CLASS. Any other spec, and what does not exist, is returned unchanged and without a digest.
     """
     if ":" not in spec:
-        own = own_names(registry)
-        offered = [] if spec in own else offers(noun, own).get(spec, [])
+        reserved = own_names(registry)
+        offered = [] if spec in reserved else offers(noun, reserved).get(spec, [])
         unique = len(offered) == 1 and ":" in offered[0].spec
         return offered[0].spec if unique else spec, None
     file, colon, name = spec.rpartition(":")
@@ -215,9 +206,9 @@ def followed(spec: str) -> Followed:
     return Followed() if path is None else follow(place, path)
 
 
-def suggestion(name: str, known: Iterable[str]) -> str:
+def suggestion(name: str, names: Iterable[str]) -> str:
     """Return a suggestion to append to a message; empty if no name is close."""
-    close = close_names(name, known)
+    close = close_names(name, names)
     return f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""
 
 
@@ -255,10 +246,8 @@ def same_folder() -> Iterator[None]:
 def third_party_errors(said: str, action: str, path: Path | None) -> Iterator[None]:
     """Turn any exception of third-party code, other than a UserError, into a UserError with its location.
 
-    Args:
-        said: the start of the message.
-        action: what failed, such as "the import".
-        path: file of the code, in which the location is looked for; None: the deepest file.
+    The message begins with `said` and the failed `action`, such as "the import". The location is that in the file
+    `path`, or in the deepest file.
     """
     try:
         with same_folder():
@@ -266,7 +255,9 @@ def third_party_errors(said: str, action: str, path: Path | None) -> Iterator[No
     except UserError:
         raise
     except (Exception, SystemExit) as error:
-        raise UserError(f"{said}: {action} fails{_location(error, path)}: {_reason(error)}") from error
+        text = error.msg if isinstance(error, SyntaxError) else str(error)
+        reason = f"{type(error).__name__}: {' '.join(text.split())}"
+        raise UserError(f"{said}: {action} fails{_location(error, path)}: {reason}") from error
 
 
 def _location(error: BaseException, path: Path | None) -> str:
@@ -275,13 +266,8 @@ def _location(error: BaseException, path: Path | None) -> str:
         return f" at {error.filename}:{error.lineno}"
     skipped = (__file__, importlib.__file__, "<frozen")
     frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if f.filename == str(path) or (path is None and not f.filename.startswith(skipped))]
-    return f" at {own[-1].filename}:{own[-1].lineno}" if own else ""
-
-
-def _reason(error: BaseException) -> str:
-    text = error.msg if isinstance(error, SyntaxError) else str(error)
-    return f"{type(error).__name__}: {' '.join(text.split())}"
+    places = [f for f in frames if f.filename == str(path) or (path is None and not f.filename.startswith(skipped))]
+    return f" at {places[-1].filename}:{places[-1].lineno}" if places else ""
 
 
 def _find_file(file: Path, folder: Path | None) -> Path | None:
@@ -327,28 +313,28 @@ def _class_of(
     adapt: Adapt[T],
     nor: Callable[[Any], str],
 ) -> type[T]:
-    found = getattr(module, name, None)
-    adapted = adapt(found) if inspect.isclass(found) or inspect.isroutine(found) else None
+    obj = getattr(module, name, None)
+    adapted = adapt(obj) if inspect.isclass(obj) or inspect.isroutine(obj) else None
     if adapted is not None:
         return adapted
     needed = _abstract(base, base)
-    if isinstance(found, type) and issubclass(found, base):
-        missing = _abstract(found, base)
+    if isinstance(obj, type) and issubclass(obj, base):
+        missing = _abstract(obj, base)
         if missing:
             raise UserError(
                 f"{noun} {place}:{name} does not implement {' and '.join(missing)}; a {noun} needs "
                 f"{' and '.join(needed)}"
             )
-        return found
+        return obj
     classes = {key: value for key, value in vars(module).items() if inspect.isclass(value)}
-    own = [key for key, value in classes.items() if issubclass(value, base) and not _abstract(value, base)]
-    usable = own + [key for key, value in classes.items() if adapt(value) is not None]
-    shown = own or usable  # a library has too many classes to list beside the suggestion
+    implemented = [key for key, value in classes.items() if issubclass(value, base) and not _abstract(value, base)]
+    usable = implemented + [key for key, value in classes.items() if adapt(value) is not None]
+    shown = implemented or usable  # a library has too many classes to list beside the suggestion
     there = f"the {noun}s in it are {', '.join(shown[:20])}" if shown else f"it holds no {noun}"
     if not hasattr(module, name):
         raise UserError(f"{place} has no class {name!r}{suggestion(name, usable)}; {there}")
     public = f"{base.__module__.rpartition('.')[0]}.{base.__name__}"
-    raise UserError(f"{place}:{name} is not a subclass of {public}{nor(found)}; {there}")
+    raise UserError(f"{place}:{name} is not a subclass of {public}{nor(obj)}; {there}")
 
 
 def _abstract(cls: type, base: type) -> list[str]:

@@ -2,7 +2,7 @@
 
 Every kind of trial is one folder below harness/kinds with a subclass of `Trial` in its trial.py; the value of the field
 `kind` is the name of the kind. All other code asks a trial and names no kind. Modules beside the class that need torch
-are imported when they are asked for (`sibling`):
+are imported when they are asked for (`harness.core.discovery.sibling`):
 
     run.py      run(trial, root, out, progress, checkpoints) -> Record
     probe.py    run(trial, root, out, progress) -> Record, of a few steps; seconds(trial, record) -> float, of all
@@ -18,9 +18,6 @@ import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import import_module
-from importlib.util import find_spec
-from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import PlainValidator, SerializeAsAny
@@ -53,12 +50,6 @@ def trial_class(kind: str) -> type[Trial]:
 def column_types() -> dict[str, str]:
     """Return name -> pandas type of the columns of all kinds."""
     return {name: dtype for _, cls in sorted(TRIALS.items()) for name, dtype in cls.columns.items()}
-
-
-def sibling(cls: type, name: str) -> ModuleType | None:
-    """Return the module of this name in the folder of a class, imported now; None where there is none."""
-    path = f"{cls.__module__.rpartition('.')[0]}.{name}"
-    return None if find_spec(path) is None else import_module(path)
 
 
 @dataclass(frozen=True)
@@ -231,8 +222,7 @@ class Trial(Settings):
     def similar(cls, trial: Mapping[str, Any]) -> list[tuple[list[Any], float]]:
         """Return keys for grouping trials by expected duration, most specific first, each with its workload.
 
-        Args:
-            trial: settings of a trial of this kind, as `model_dump(mode="json")` gives them.
+        `trial` has the settings of one, as `model_dump(mode="json")` gives them.
         """
         varying = ("suite", "profile", "device", "threads", "layer")
         same = [value for name, value in trial.items() if name not in varying]
@@ -245,11 +235,7 @@ class Trial(Settings):
 
     @classmethod
     def accepts(cls, state: str, unsupported: bool) -> bool:
-        """Return whether a trial of this status, or "audit failed", counts as ok.
-
-        Args:
-            unsupported: whether the suite accepts trials of this status.
-        """
+        """Return whether this status, or "audit failed", counts as ok; `unsupported` does if the suite accepts it."""
         return state == "ok" or state in cls.losses or (state == "unsupported" and unsupported)
 
     def dependencies(self) -> Dependencies:

@@ -23,11 +23,7 @@ def find_dataset(spec: str, folder: Path | None = None) -> Dataset:
     """Return the data set that `spec` names.
 
     It is a registered name, ``torchvision:NAME``, ``FILE.py:CLASS``, ``package.module:CLASS``, or the name of an entry
-    point.
-
-    Args:
-        spec: the name.
-        folder: searched first for a relative FILE.py (the suite's folder), before the working directory.
+    point. A relative FILE.py is looked for in `folder` (the suite's), then in the working directory.
 
     Raises:
         UserError: there is none; see `harness.core.third_party.resolve_class`.

@@ -30,7 +30,7 @@ from harness.datasets._store.store import Store, Writer
 from harness.datasets._values.encoding import Encoding, Survey, choose_encoding, identity
 from harness.datasets._values.lattice import MOST_LEVELS
 from harness.datasets._values.npz_stream import Npz, StoredArray, open_npz
-from harness.datasets._values.own_files import STEP, Step, file_splits
+from harness.datasets._values.user_files import STEP, Step, file_splits
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
 Layout = Callable[[np.ndarray], np.ndarray]
@@ -202,13 +202,11 @@ def _keys(npz: Npz, chosen: ArrayOptions) -> list[str]:
 
 
 def _layout(array: StoredArray, chosen: ArrayOptions) -> Layout:
-    """Return the function that converts stored events to (n, C, *spatial)."""
     accepted = chosen.stored()
     if array.event not in accepted:
         alternative = "channels_last" if chosen.layout == "channels_first" else "channels_first"
-        hint = ""
-        if array.event in chosen.model_copy(update={"layout": alternative}).stored():
-            hint = f"; layout: {alternative} would fit"
+        fits = array.event in chosen.model_copy(update={"layout": alternative}).stored()
+        hint = f"; layout: {alternative} would fit" * fits
         raise DataError(
             f"{array.name} holds events of shape {array.event}; shape = {chosen.shape} with layout: {chosen.layout}"
             f"{f' and pool: {chosen.pool}' if chosen.pool > 1 else ''} asks for "
@@ -269,10 +267,7 @@ def _encoding(
 
 
 def _choice(npz: Npz, counts: Mapping[str, int], chosen: ArrayOptions) -> tuple[dict[str, dict[str, np.ndarray]], str]:
-    """Return, for each array, the mask of each split over its events, and a sentence about the choice.
-
-    `counts` are the events of the arrays that are used, by their names.
-    """
+    """Return, for each array, the mask of each split over its `counts` events, and a sentence about the choice."""
     name, shuffled = npz.name, chosen.shuffled
     orders = {key: seeded_order(count) if shuffled else np.arange(count) for key, count in counts.items()}
     if len(counts) == 1:
@@ -306,7 +301,6 @@ def _pooled(events: np.ndarray, factor: int) -> np.ndarray:
 
 
 def _described(chosen: ArrayOptions, encoding: Encoding) -> str:
-    """Return a phrase that describes the arrays."""
     parts = [f"{chosen.kind}s {'x'.join(map(str, chosen.shape))}"]
     if encoding.levels is not None:
         parts.append(f"{encoding.levels} levels")

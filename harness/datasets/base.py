@@ -113,12 +113,12 @@ class Splits:
     def digest(self) -> str:
         """Return the SHA-256 of the arrays and of the facts on which their density depends."""
         facts = (self.levels, self.lattice, self.steps, self.lattices, self.no_floor)
-        found = hashlib.sha256(repr(facts).encode())
+        digest = hashlib.sha256(repr(facts).encode())
         for name, values in self.parts().items():
-            found.update(f"{name} {values.shape} {values.dtype.str}".encode())
+            digest.update(f"{name} {values.shape} {values.dtype.str}".encode())
             for start in range(0, len(values), PIECE):
-                found.update(values[start : start + PIECE].tobytes())
-        return found.hexdigest()
+                digest.update(values[start : start + PIECE].tobytes())
+        return digest.hexdigest()
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -167,9 +167,9 @@ class Dataset(ABC):
         if name is None:
             return
         if name in DATASETS:
-            known = DATASETS[name]
+            other = DATASETS[name]
             raise ValueError(
-                f"data set name {name!r} is taken by {known.__module__}.{known.__qualname__}; "
+                f"data set name {name!r} is taken by {other.__module__}.{other.__qualname__}; "
                 f"give {cls.__module__}.{cls.__qualname__} another name"
             )
         DATASETS[name] = cls
@@ -234,7 +234,7 @@ class Dataset(ABC):
 
     def located(self, options: Mapping[str, Any], folder: Path | None) -> dict[str, Any]:
         """Return the options with what is beside the suite, in `folder`, named as seen from the working directory."""
-        found = dict(options)
+        placed = dict(options)
         for name in self.paths:
             if folder is None or not isinstance(options.get(name), str) or Path(options[name]).is_absolute():
                 continue
@@ -242,8 +242,8 @@ class Dataset(ABC):
             with contextlib.suppress(OSError):  # too long for the name of a file, which `Store.find` reports
                 if path.exists():
                     here = from_here(path)
-                    found[name] = str(here) if here.is_absolute() else f"./{here}"
-        return found
+                    placed[name] = str(here) if here.is_absolute() else f"./{here}"
+        return placed
 
     def check(self, store: Store, options: Mapping[str, Any]) -> Splits | None:
         """Ensure that `loaded` will succeed: find, download, check and prepare; return the splits if it loaded them.

@@ -20,10 +20,9 @@ from harness.datasets._signals.windows import fill_windows
 from harness.datasets._store.selection import SEED, SHARES, SPLITS, Shares, seeded_order, share_out
 from harness.datasets._store.store import Store, Writer
 from harness.datasets._values.encoding import Survey, choose_encoding
-from harness.datasets._values.faults import Faults
 from harness.datasets._values.lattice import EXACT
-from harness.datasets._values.own_files import STEP, Step, file_splits
 from harness.datasets._values.text_tables import TextTable, open_table
+from harness.datasets._values.user_files import STEP, Faults, Step, file_splits
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
 MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "?", "-")  # texts of a missing cell
@@ -176,9 +175,7 @@ def _build(path: Path, chosen: CsvOptions, writer: Writer) -> None:
 
 
 def _read(table: TextTable, chosen: CsvOptions) -> np.ndarray:
-    """Return the chosen columns (rows, columns), float64, or int64 where all values are whole.
-
-    A missing cell is NaN under `missing: drop`.
+    """Return the chosen columns (rows, columns): int64 if all are whole, else float64 with NaN for a dropped cell.
 
     Raises:
         DataError: with all lines of another length, and all cells that are no finite numbers.

@@ -23,7 +23,7 @@ class Digits(Dataset, name="digits"):
     """scikit-learn's digits: 1,297 train, 250 validation and 250 test images, each digit in equal shares.
 
     The split stays random although writers then repeat: by UCI's description the file holds 13 writers, without naming
-    them, so a test split of consecutive images would rest on about two. All layers share the leak; reports state it.
+    them, so a test split of consecutive images would consist of about two. All layers share the leak; reports state it.
     """
 
     info = DatasetInfo(

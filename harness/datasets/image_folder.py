@@ -25,7 +25,7 @@ from harness.datasets._images.image_files import (
 )
 from harness.datasets._store.selection import Share, divide, fill, seeded_order
 from harness.datasets._store.store import Store, Writer, prepare
-from harness.datasets._values.faults import Faults
+from harness.datasets._values.user_files import Faults
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
 VERSION = 2  # of the prepared arrays

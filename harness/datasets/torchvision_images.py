@@ -17,7 +17,7 @@ from harness.datasets._store.store import Store
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
 GREY, COLOUR = (1, 28, 28), (3, 32, 32)
-KNOWN: dict[str, tuple[tuple[int, ...], str]] = {
+MEMBERS: dict[str, tuple[tuple[int, ...], str]] = {
     "CIFAR10": (COLOUR, "cifar-10-batches-py/*"),
     "CIFAR100": (COLOUR, "cifar-100-python/*"),
     "FashionMNIST": (GREY, "FashionMNIST/raw/*"),
@@ -50,7 +50,7 @@ class TorchvisionImages(Dataset, name="torchvision"):
         title="Image classification sets of torchvision",
         kind="image",
         what=(
-            f"torchvision:NAME, with NAME one of {', '.join(KNOWN)}; 256 levels. Train and test are the set's own; a "
+            f"torchvision:NAME, with NAME one of {', '.join(MEMBERS)}; 256 levels. Train and test are the set's; a "
             "tenth of the training images (an option) is set apart for validation by a fixed seed. The labels are not "
             "used"
         ),
@@ -63,11 +63,11 @@ class TorchvisionImages(Dataset, name="torchvision"):
     options_model = TorchvisionOptions
 
     def __init__(self, member: str = "") -> None:
-        if member not in ("", *KNOWN):
+        if member not in ("", *MEMBERS):
             raise UserError(
                 f"data set torchvision:{member}: is none of torchvision's image classification sets with a train and a "
                 f"test split and one size of images (give others as a folder of images, or as .npz); "
-                f"{nearest(member, KNOWN)}"
+                f"{nearest(member, MEMBERS)}"
             )
         self.member = member
         self.name = f"torchvision:{member}" if member else "torchvision"
@@ -75,18 +75,18 @@ class TorchvisionImages(Dataset, name="torchvision"):
     def option_errors(self, options: Mapping[str, Any]) -> list[tuple[str, str]]:
         """Return every fault of the options, of which the first is a missing name."""
         if not self.member:
-            return [("", f"torchvision: name one of its sets, torchvision:NAME, with NAME one of {', '.join(KNOWN)}")]
+            return [("", f"torchvision: name one of its sets, torchvision:NAME, with NAME one of {', '.join(MEMBERS)}")]
         return super().option_errors(options)
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
         """Return the shape of the set's images."""
         self.parse(options)
-        return KNOWN[self.member][0]
+        return MEMBERS[self.member][0]
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """Return the splits, uint8, mapped from the cache; torchvision is imported to fill it."""
         chosen, name = cast(TorchvisionOptions, self.parse(options)), self.name
-        shape, pattern = KNOWN[self.member]
+        shape, pattern = MEMBERS[self.member]
         hint = f"torchvision.datasets.{self.member}(ROOT, download=True) puts the files into a data root (--data ROOT)"
         root = store.root
         sources = [] if root is None else sorted(path for path in root.glob(pattern) if path.is_file())

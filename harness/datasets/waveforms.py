@@ -26,7 +26,7 @@ class WaveformOptions(Settings):
         500, description="the number of windows of each patient: the last tenth is test, the tenth before it validation"
     )
     patients: Annotated[int, Field(ge=1, le=64, strict=True)] = Field(
-        4, description="the number of simulated patients, each with its own rates, pressures and pulse shapes"
+        4, description="the number of simulated patients, each with other rates, pressures and pulse shapes"
     )
     seed: Annotated[int, Field(ge=0, strict=True)] = Field(0, description="the seed of the generator")
 

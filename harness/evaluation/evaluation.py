@@ -32,17 +32,11 @@ def generator(device: torch.device, seed: int, purpose: str) -> torch.Generator:
 
 @dataclass(frozen=True)
 class Parts:
-    """The contributions to a likelihood: three terms that sum to nats_per_dim, each a mean over examples and draws.
+    """The contributions to a likelihood: three terms that sum to nats_per_dim, each a mean over examples and draws."""
 
-    Attributes:
-        prior: -log N(z; 0, I) / D.
-        log_det: -log|det dz/dx| / D, of the flow.
-        preprocessing: -log|det dx/dv| / D + mean_d log s_d (see `Pipeline`), so 0 under the linear scaling.
-    """
-
-    prior: float
-    log_det: float
-    preprocessing: float
+    prior: float  # -log N(z; 0, I) / D
+    log_det: float  # -log|det dz/dx| / D, of the flow
+    preprocessing: float  # -log|det dx/dv| / D + mean_d log s_d (see `Pipeline`), so 0 under the linear scaling
 
 
 @dataclass(frozen=True)
@@ -52,16 +46,16 @@ class Evaluation:
     Attributes:
         bits_per_dim: mean over examples and dequantisation draws.
         nats_per_dim: likewise.
-        standard_error: of the mean in the data's own unit over the examples, each example's draws averaged first; nan
+        standard_error: of the mean in the data's unit over the examples, each example's draws averaged first; nan
             for a single example.
         draw_spread: standard deviation of that mean between draws; None for a single draw.
-        values: every draw and example in the data's own unit, (draws, N), float64 on the CPU.
+        values: every draw and example in the data's unit, (draws, N), float64 on the CPU.
         importance_weighted: mean over examples of -log (1/K) sum_k p(v + u_k) over an example's K draws, in the data's
-            own unit. Its expectation is between the mean's and the negative log-likelihood of the values themselves
+            unit. Its expectation is between the mean's and the negative log-likelihood of the values themselves
             (Burda et al. 2016), and it is never above the mean of the same draws; equal for K = 1. nan for K > 1
             estimated likelihoods, whose exponentials are not unbiased.
         parts: the contributions to nats_per_dim.
-        estimate_error: the standard error of the mean, in the data's own unit, due to estimated log-determinants alone;
+        estimate_error: the standard error of the mean, in the data's unit, due to estimated log-determinants alone;
             part of `standard_error`. None if they are computed.
         split, batch, seed, dtype: as given to `evaluate`.
         prior: log N(z; 0, I) of each example in the first draw, (N,), float64 on the CPU.
@@ -93,12 +87,12 @@ class Evaluation:
 
     @property
     def median(self) -> float:
-        """The median over the examples, each example's draws averaged first, in the data's own unit."""
+        """The median over the examples, each example's draws averaged first, in the data's unit."""
         return float(np.median(self.values.mean(0).numpy()))
 
     @property
     def worst(self) -> float:
-        """The largest value of an example, its draws averaged first, in the data's own unit."""
+        """The largest value of an example, its draws averaged first, in the data's unit."""
         return float(self.values.mean(0).max())
 
 
@@ -137,9 +131,8 @@ def evaluate(
     """Evaluate the likelihood of every example of a split, the last, smaller batch included.
 
     Args:
-        flow: the model, in `dtype`; it is put into eval().
-        pipeline: provides the split's raw values and maps them to the flow's input.
-        split: the split to read.
+        flow: in `dtype`; it is put into eval().
+        pipeline, split: the data.
         draws: independent dequantisation draws per example.
         batch: examples per pass.
         seed: seed of the dequantisation noise; equal seeds give equal noise, whatever the model.
@@ -172,14 +165,14 @@ def evaluate(
         error = float(((log_det - second) / ESTIMATES).norm() / log_det.numel() / scale)
         log_det = (log_det + second) / ESTIMATES
     measures = pipeline.measures(prior + log_det, preprocessing)
-    own = measures[pipeline.unit]
+    values = measures[pipeline.unit]
     mixture = (prior + log_det + preprocessing).logsumexp(0) - math.log(draws)
     return Evaluation(
         bits_per_dim=float(measures["bits_per_dim"].mean()),
         nats_per_dim=float(measures["nats_per_dim"].mean()),
-        standard_error=float(own.mean(0).std() / math.sqrt(len(raw))) if len(raw) > 1 else math.nan,
-        draw_spread=float(own.mean(1).std()) if draws > 1 else None,
-        values=own,
+        standard_error=float(values.mean(0).std() / math.sqrt(len(raw))) if len(raw) > 1 else math.nan,
+        draw_spread=float(values.mean(1).std()) if draws > 1 else None,
+        values=values,
         importance_weighted=math.nan
         if estimated and draws > 1
         else float(pipeline.measures(mixture, torch.zeros_like(mixture))[pipeline.unit].mean()),

@@ -54,15 +54,10 @@ SEED = 0  # draws the real images and KID's subsets, equally for every trial
 
 @dataclass(frozen=True)
 class Fidelity:
-    """Fidelity of samples, for a trial's record.
-
-    Attributes:
-        row: every one of MEASURES, `samples` (their number) and `extractor`; None without a value.
-        notes: "fidelity": the comparison, or why there is none; "fidelity_lost": samples that are not finite.
-    """
+    """Fidelity of samples, for a trial's record: a row without a measure has None there."""
 
     row: dict[str, Any] = field(default_factory=lambda: dict.fromkeys((*MEASURES, "samples", "extractor")))
-    notes: dict[str, str] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)  # "fidelity": what was compared, or why nothing was
 
 
 class Unavailable(Exception):
@@ -75,11 +70,9 @@ def measure_fidelity(
     """Draw samples and compare them with real images, if requested.
 
     Args:
-        flow: the flow with the weights to evaluate.
-        pipeline: provides the real images, and converts samples back to data.
+        flow, pipeline: the flow to evaluate, and its data.
         asked: number of samples and extractor; None: do nothing.
-        seed: seed of the samples.
-        batch: samples drawn at once.
+        seed, batch: of the samples, and how many are drawn at once.
         root: the data root, which may contain Inception's weights.
 
     Returns:
@@ -87,30 +80,30 @@ def measure_fidelity(
     """
     if asked is None:
         return Fidelity()
-    found = Fidelity()
-    found.row["extractor"] = asked.extractor
+    result = Fidelity()
+    result.row["extractor"] = asked.extractor
     try:
         weights = find_extractor(asked.extractor, root)
         real, origin = real_images(pipeline, asked.count)
         drawn, lost = generated_images(flow, pipeline, len(real), seed, batch)
         values = compare(drawn, real, asked.extractor, weights, pipeline.device.type == "cuda")
     except Unavailable as error:
-        found.notes["fidelity"] = f"no FID, KID, precision and recall: {error}"
+        result.notes["fidelity"] = f"no FID, KID, precision and recall: {error}"
     except Exception as error:  # third-party code: the inverse of a layer, and the network
-        found.notes["fidelity"] = f"no FID, KID, precision and recall: {error_text(error)}"
+        result.notes["fidelity"] = f"no FID, KID, precision and recall: {error_text(error)}"
     else:
-        found.row.update({name: finite(value) for name, value in values.items()})
-        found.row["samples"] = len(drawn)
+        result.row.update({name: finite(value) for name, value in values.items()})
+        result.row["samples"] = len(drawn)
         network = asked.extractor + (f" (SHA-256 {SHA256[:12]}…)" if weights is not None else "")
         by = f"torch-fidelity {package_version('torch-fidelity')}"
-        found.notes["fidelity"] = f"samples and {origin}; features of {network}, {by}"
+        result.notes["fidelity"] = f"samples and {origin}; features of {network}, {by}"
         odd = ", ".join(f"{name} is {value}" for name, value in values.items() if not math.isfinite(value))
         if odd:
-            found.notes["fidelity"] += f"; {odd}"
+            result.notes["fidelity"] += f"; {odd}"
         if lost:
             text = f"{lost} of {len(drawn)} samples are not finite, and are compared as decoded"
-            found.notes["fidelity_lost"] = text
-    return found
+            result.notes["fidelity_lost"] = text
+    return result
 
 
 def find_extractor(name: str, root: Path | None) -> Path | None:
@@ -145,10 +138,10 @@ def find_weights(root: Path | None, digest: str = SHA256) -> Path:
         path = folder / WEIGHTS
         if path.is_file():
             with open_file(path, STATE) as file:
-                found = hashlib.file_digest(file, "sha256").hexdigest()
-            if found == digest:
+                actual = hashlib.file_digest(file, "sha256").hexdigest()
+            if actual == digest:
                 return path
-            damaged.append(f"{place} has another file of this name, of SHA-256 {found[:12]}…")
+            damaged.append(f"{place} has another file of this name, of SHA-256 {actual[:12]}…")
     raise Unavailable(
         f"Inception's weights are missing; put torch-fidelity's {WEIGHTS} into weights/ of the data root or into "
         "torch's cache (hub/checkpoints). To run a completed trial again, delete its record"
@@ -211,15 +204,12 @@ def eight_bit(values: Tensor, levels: int) -> Tensor:
 def compare(generated: Tensor, real: Tensor, extractor: str, weights: Path | None, cuda: bool) -> dict[str, float]:
     """Return the measures of two equally large sets of images, uint8 (N, 3, H, W), by column name.
 
-    Args:
-        generated, real: in this order, on which precision and recall depend.
-        extractor: name of a network registered with torch-fidelity.
-        weights: file of Inception's weights; else None.
-        cuda: whether the network runs on the CUDA device.
+    Precision and recall depend on their order. `extractor` is a network registered with torch-fidelity, with the file
+    of its weights if it is Inception.
     """
     from torch_fidelity import calculate_metrics  # imports torchvision, which takes seconds
 
-    found = calculate_metrics(
+    metrics = calculate_metrics(
         input1=Subset(generated, range(len(generated))),  # type: ignore[arg-type]  # it expects a Dataset of tensors
         input2=Subset(real, range(len(real))),  # type: ignore[arg-type]
         fid=True,
@@ -237,4 +227,4 @@ def compare(generated: Tensor, real: Tensor, extractor: str, weights: Path | Non
         save_cpu_ram=True,  # no worker processes, and distances in parts
         verbose=False,
     )
-    return {name: float(found[key]) for name, key in MEASURES.items()}
+    return {name: float(metrics[key]) for name, key in MEASURES.items()}

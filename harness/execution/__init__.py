@@ -1,1 +1,1 @@
-"""Run trials: each in its own process under a supervisor, so that a failure affects only its own trial."""
+"""Run trials, each in a separate process under a supervisor, so that a failure affects one trial alone."""

@@ -34,12 +34,7 @@ Digests = Callable[[Trial], Mapping[str, str]]
 
 
 class Experience:
-    """Durations of finished trials.
-
-    The estimate uses the most similar of these groups that is not empty: trials that differ in the seed alone; trials
-    of the same layer and data set in the same flow; trials of the same data set in the same flow. In the latter two,
-    the duration is scaled by the number of training examples. Records of failed trials are ignored.
-    """
+    """Durations of finished trials; an estimate is the mean of the most similar ones (see `Trial.similar`)."""
 
     def __init__(self, records: Iterable[Record]) -> None:
         self._records = records
@@ -137,26 +132,22 @@ class Entry:
         return ", ".join(parts)
 
 
-def _first_changes(changed: Sequence[str], most: int = 3) -> str:
-    """Return the first few changes, and the number of further ones."""
-    more = f" and {len(changed) - most} more" if len(changed) > most else ""
-    return f"{', '.join(changed[:most])}{more}"
+def _first_changes(changed: Sequence[str]) -> str:
+    """Return the first three changes, and the number of further ones."""
+    more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+    return f"{', '.join(changed[:3])}{more}"
 
 
 def agenda(
     plan: Plan, folder: Path, digests: Digests | None = None, stored: StoredRecords | None = None
 ) -> list[Entry]:
-    """Return every trial of a plan that is due with its state in a folder; without digests, no record is stale.
-
-    Args:
-        stored: all records of the folder, if they have been read.
-    """
+    """Return every trial of a plan that is due with its state in a folder; without digests, no record is stale."""
     if stored is None:
         stored = read_records(folder, plan.trials, others=True)
-    found: dict[str, Record | str] = {**stored.records, **stored.damaged}
+    results: dict[str, Record | str] = {**stored.records, **stored.damaged}
     experience = Experience(stored.records.values())
     settled = {name: record for name, record in stored.records.items() if not interrupted(record)}
-    return [_entry(trial, folder, found.get(trial.id), digests, experience, settled) for trial in plan.due(settled)]
+    return [_entry(trial, folder, results.get(trial.id), digests, experience, settled) for trial in plan.due(settled)]
 
 
 def ready(entries: Sequence[Entry], choice: Choice, attempted: Container[str]) -> list[Trial]:
@@ -180,12 +171,12 @@ def forget_settled(entries: Sequence[Entry], folder: Path) -> None:
 def _entry(
     trial: Trial,
     folder: Path,
-    found: Record | str | None,
+    result: Record | str | None,
     digests: Digests | None,
     experience: Experience,
     settled: Mapping[str, Record],
 ) -> Entry:
-    record = found if isinstance(found, Record) else None
+    record = result if isinstance(result, Record) else None
     header = newest_header(folder, trial.id)
     before = None if header is None else header.sources
     if record is not None and not interrupted(record):
@@ -195,7 +186,7 @@ def _entry(
         stale = tuple(changes(before, digests(trial)))
     if trial.id in settled and (why := trial.outdated(settled[trial.id], settled)) is not None:
         stale = (why, *stale)
-    state, reason = (DAMAGED, found) if isinstance(found, str) else (MISSING, None)
+    state, reason = (DAMAGED, result) if isinstance(result, str) else (MISSING, None)
     if record is not None:
         reasons = [record.reason, *(row.get("audit_reason") for row in record.rows)]
         state, reason = verdict(record), " ".join((next(filter(None, reasons), None) or "no reason given").split())
@@ -276,9 +267,9 @@ def _kinds(entries: Sequence[Entry]) -> str:
 
 
 def total_seconds(entries: Iterable[Entry], at_once: int) -> float | None:
-    """Return the time of all trials whose time is known, so many at once; None if none is."""
-    known = [(entry.trial.alone, entry.seconds) for entry in entries if entry.seconds is not None]
-    return sum(seconds if alone else seconds / at_once for alone, seconds in known) if known else None
+    """Return the time of all trials that have an estimate, so many at once; None if none has."""
+    estimated = [(entry.trial.alone, entry.seconds) for entry in entries if entry.seconds is not None]
+    return sum(seconds if alone else seconds / at_once for alone, seconds in estimated) if estimated else None
 
 
 def _about(entries: Sequence[Entry], at_once: int) -> str:
@@ -289,8 +280,8 @@ def _about(entries: Sequence[Entry], at_once: int) -> str:
 def _duration(entries: Sequence[Entry], at_once: int) -> str:
     about, unknown = _about(entries, at_once), sum(entry.seconds is None for entry in entries)
     rest = f", and {unknown} of unknown duration" if unknown else ""
-    known = [entry for entry in entries if entry.seconds is not None]
-    origins = [entry.probe is not None for entry in known]
+    estimated = [entry for entry in entries if entry.seconds is not None]
+    origins = [entry.probe is not None for entry in estimated]
     origin = "a probe" if all(origins) else "earlier trials and a probe" if any(origins) else "earlier trials"
     return about and f"{about} (from {origin}, {at_once} at once{rest})"
 

@@ -16,11 +16,8 @@ def check_data(
     """Find, check and prepare data sets; return the checksum of each, by `DataRef.arrays`.
 
     Args:
-        needed: the data sets.
-        root: of the data.
-        offline: whether downloads are forbidden.
+        offline: forbid downloads.
         tell: takes a line for each remark on data that can be used (see `harness.pipeline.data_remarks`).
-
     Raises:
         DataMissing: data are missing or wrong; the message lists all faults.
         UserError: likewise, if the suite is at fault for all of them.
@@ -68,13 +65,13 @@ def check_prepared(trial: Trial, root: Path | None) -> None:
     Raises:
         DataMissing, DataError: the data are missing here, or differ; nothing is downloaded.
     """
-    way_out = "on a node of the cluster: data root and cache must be on a shared disk"
+    hint = "on a node of the cluster: data root and cache must be on a shared disk"
     try:
-        found = check_data(trial.data_sets, root, offline=True)
+        checksums = check_data(trial.data_sets, root, offline=True)
     except DataMissing as error:
-        raise DataMissing(f"{error} ({way_out})") from error
+        raise DataMissing(f"{error} ({hint})") from error
     for data in trial.data_sets:
-        if (checksum := found[data.arrays]) != data.checksum:
+        if (checksum := checksums[data.arrays]) != data.checksum:
             raise DataError(
-                f"{data.name}: the data have checksum {checksum}, and the run has prepared {data.checksum} ({way_out})"
+                f"{data.name}: the data have checksum {checksum}, and the run has prepared {data.checksum} ({hint})"
             )

@@ -31,9 +31,9 @@ class Following:
     """Follow trials while they run.
 
     Attributes:
-        reporter: from the number of trials to the reporter of their progress, a context manager.
-        stop_at: whether a record ends the run (--fail-fast); None: none does.
-        provenance: for the record of a trial that runs on this machine.
+        reporter: returns the reporter of the progress of so many trials, a context manager.
+        stop_at: returns whether a record ends the run (--fail-fast); None: none does.
+        provenance: returns that for the record of a trial which runs on this machine.
     """
 
     reporter: Callable[[int], Reporter]
@@ -42,7 +42,7 @@ class Following:
 
 
 class Executor(ABC):
-    """Run trials somewhere, each in a process of its own that leaves one record in the folder of the run.
+    """Run trials, each in a separate process that leaves one record in the folder of the run.
 
     Args:
         jobs: trials at once (--jobs); None: as many as have room.
@@ -60,7 +60,7 @@ class Executor(ABC):
         self.jobs = jobs
         if texts:
             raise UserError(
-                f"--cluster {texts[0]}: the option means nothing to --executor {self.name}; leave it out, or give the "
+                f"--cluster {texts[0]}: the option has no effect on --executor {self.name}; leave it out, or give the "
                 "executor of a cluster"
             )
 
@@ -69,12 +69,12 @@ class Executor(ABC):
         """Cores of each trial, if trials run on other machines, whose devices are unknown here; None: they run here."""
         return None
 
-    def device(self, given: GivenDevice) -> GivenDevice:
+    def device(self, option: GivenDevice) -> GivenDevice:
         """Return the device that `--device` means where the trials run."""
-        return given
+        return option
 
     def prepare(self, kinds: Collection[str], datasets: Collection[str]) -> None:
-        """Begin what takes long before trials of these kinds and data sets can start, beside the planning."""
+        """Begin slow preparations for trials of these kinds and data sets, in parallel to the planning."""
         return
 
     @abstractmethod

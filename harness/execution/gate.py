@@ -1,7 +1,7 @@
 """Before a run: check every third-party layer with check-layer; trials of a refused layer do not start.
 
-A layer is checked on small events and on those that the trials give it. If time runs out before a fault is found, its
-trials run, and tables say "not fully checked": the clock of a busy machine is no fault of a layer.
+A layer is checked on small events and on those of its trials. If time runs out before a rule fails, its trials run, and
+tables say "not fully checked": the clock of a busy machine is no fault of a layer.
 
 The column `check` of results has the outcome for each of these layers. Outcomes are passed on as
 `harness.core.run_options.RunOptions.checks`.
@@ -16,16 +16,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness.core.errors import UserError
-from harness.core.isolation.messages import shortened, visible
 from harness.core.records import Record, blank_record, write_record
 from harness.core.run_options import NOT_FULLY_CHECKED, PASSED, UNCHECKED, RunOptions, shown_seconds
 from harness.core.settings import LayerRef
+from harness.core.texts import shortened, visible
 from harness.core.trial import Trial
 from harness.execution.provenance import Provenance
 
 REFUSED = "check-layer refused it:"
 LONGEST_FAULT = 180  # characters, so that tables, which shorten reasons, still show the remedy
-WAY_OUT = "fix the layer, or run it anyway: --unchecked with --retry-failed"
+HINT = "fix the layer, or run it anyway: --unchecked with --retry-failed"
 
 
 @dataclass
@@ -37,11 +37,7 @@ class _Events:
 
 
 class Gate:
-    """Check third-party layers, each once per set of options, and again only on events of further shapes or batches.
-
-    Args:
-        unchecked: whether layers run without a check.
-    """
+    """Check third-party layers, each once per set of options, and again only on events of further shapes or batches."""
 
     def __init__(self, unchecked: bool) -> None:
         self._unchecked = unchecked
@@ -101,14 +97,11 @@ def _check(layer: LayerRef, events: _Events) -> str:
     # Records and reports contain no folders of this machine.
     fault = fault.replace(f"{Path(layer.layer.rpartition(':')[0]).resolve().parent}/", "")
     print(f"check-layer {layer.layer}: refused, so its trials do not run: {fault}", file=sys.stderr, flush=True)
-    return f"{REFUSED} {shortened(fault, LONGEST_FAULT)}; {WAY_OUT}"
+    return f"{REFUSED} {shortened(fault, LONGEST_FAULT)}; {HINT}"
 
 
 def leave_out_refused(trials: Sequence[Trial], run_options: RunOptions, provenance: Provenance) -> list[Trial]:
-    """Write a record for each trial whose layers were all refused; return the others.
-
-    A runtime trial with another layer runs without the refused ones, and has their reasons in their rows.
-    """
+    """Write a record for each trial whose layers were all refused; return the others."""
     left = []
     for trial in trials:
         layers, reasons = trial.layers_to_check, refusals(trial, run_options.checks)

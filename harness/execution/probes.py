@@ -1,4 +1,4 @@
-"""Probes of trials that have never run here: a few steps of each cell of a plan, in a process of its own.
+"""Probes of trials that have never run here: a few steps of each cell of a plan, in a separate process.
 
 A cell is a place in the tables with its layers; its seeds and the candidates of its tuning are taken to cost the same.
 Probes run as trials do, under the same supervisor, in a folder that is removed afterwards. `probe.py` in the folder of
@@ -13,12 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.core.discovery import sibling
 from harness.core.errors import UserError
 from harness.core.provenance.machine import available_memory, memory_watched
 from harness.core.records import Record, read_record
 from harness.core.run_options import RunOptions
 from harness.core.settings import DataRef, Progress
-from harness.core.trial import Trial, sibling
+from harness.core.trial import Trial
 from harness.execution.agenda import Entry, Probe
 from harness.execution.data import check_data
 from harness.execution.local.memory import most_held
@@ -41,17 +42,14 @@ def probe(entries: Sequence[Entry], root: Path | None, memory: int | None, slots
     """Return the entries with time and memory from probes, where the kind of the trial offers them.
 
     Args:
-        entries: of trials to probe.
-        root: folder of the data sets.
         memory: bytes that a probe may hold; None: as many as are free now, as trials of unknown size could leave the
             system without any.
-        slots: resources; probes run side by side as trials do.
     """
     cells: dict[Cell, list[Trial]] = {}
     for entry in entries:
         if sibling(type(entry.trial), "probe") is not None:
             cells.setdefault(_cell(entry.trial), []).append(entry.trial)
-    # The trials that others wait for are candidates of a tuning, each with settings of its own.
+    # The trials that others wait for are candidates of a tuning, each with other settings.
     chosen = {cell: max(trials, key=lambda trial: trial.stage) for cell, trials in cells.items()}
     available = _data_available([*chosen.values()], root)
     ready = [trial for trial in chosen.values() if available[trial.data_sets]]
@@ -62,14 +60,14 @@ def probe(entries: Sequence[Entry], root: Path | None, memory: int | None, slots
         with make_reporter(len(ready)) as reporter:
             run_trials(ready, run_options, slots, reporter, work=execute)
         records = {trial.id: read_record(record_path(Path(folder), trial)) for trial in ready}
-    found = []
+    estimated = []
     for entry in entries:
         trial = chosen.get(_cell(entry.trial))
         if trial is not None and sibling(type(entry.trial), "probe") is not None:
             outcome = _outcome(entry.trial, records.get(trial.id))
             entry = replace(entry, probe=outcome, seconds=outcome.seconds)
-        found.append(entry)
-    return found
+        estimated.append(entry)
+    return estimated
 
 
 def _cell(trial: Trial) -> Cell:
@@ -78,14 +76,14 @@ def _cell(trial: Trial) -> Cell:
 
 def _data_available(trials: Sequence[Trial], root: Path | None) -> dict[tuple[DataRef, ...], bool]:
     """Return the data sets of each trial -> whether a trial can read them."""
-    found = {}
+    available = {}
     for trial in {trial.data_sets: trial for trial in trials}.values():
         try:
             check_data(trial.data_sets, root, offline=True)
-            found[trial.data_sets] = True
+            available[trial.data_sets] = True
         except UserError:  # `plan` prints what is missing
-            found[trial.data_sets] = False
-    return found
+            available[trial.data_sets] = False
+    return available
 
 
 def _outcome(trial: Trial, record: Record | None) -> Probe:

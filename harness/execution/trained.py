@@ -8,12 +8,13 @@ from typing import Any
 
 import torch
 
+from harness.core.discovery import sibling
 from harness.core.errors import UserError, nearest
 from harness.core.layer_classes import kept_default_dtype
 from harness.core.provenance.sources import Sources, changes
 from harness.core.records import AUDIT_FAILED, Record, read_record, verdict
 from harness.core.third_party import looking_in, third_party_specs
-from harness.core.trial import TRIALS, Trial, sibling
+from harness.core.trial import TRIALS, Trial
 from harness.execution.outcome import record_path
 from harness.planning.plan import Plan
 
@@ -84,5 +85,5 @@ def _record(folder: Path, trial: Trial) -> Record:
 def _changed(trial: Trial, record: Record) -> list[str]:
     """Return the changes, since the trial, of the files that define its model."""
     before = record.environment.get("sources") or {}
-    found = changes(before, Sources().of(trial)) if before else []
-    return [change for change in found if change.startswith(MODEL) or not change.startswith(OTHERS)]
+    changed = changes(before, Sources().of(trial)) if before else []
+    return [change for change in changed if change.startswith(MODEL) or not change.startswith(OTHERS)]

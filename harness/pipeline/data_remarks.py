@@ -28,22 +28,16 @@ ROWS = 20_000  # of the values of the channels, evenly spread, that are examined
 MOST_EVENTS = 2000  # that they come from
 MOST_CHANNELS = 512
 NAMED = 5  # channels of a linear function that a remark names
-DEPENDENT = 1e-6  # standard deviation of what others leave of a channel, as a share of its own
+DEPENDENT = 1e-6  # standard deviation of what others leave of a channel, as a share of all of it
 
 
 @dataclass(frozen=True)
 class DataRemark:
-    """A fact about the splits of a data set.
+    """A fact about the splits of a data set."""
 
-    Attributes:
-        text: a clause.
-        warning: whether results on the data mislead.
-        unbounded: whether a density on the data can grow without bound.
-    """
-
-    text: str
-    warning: bool = False
-    unbounded: bool = False
+    text: str  # a clause
+    warning: bool = False  # results on the data mislead
+    unbounded: bool = False  # a density on the data can grow without bound
 
 
 def remarks_on(store: Store, data: DataRef, splits: Splits) -> list[DataRemark]:
@@ -108,10 +102,7 @@ def _seen(splits: Splits) -> list[DataRemark]:
 
 
 def _degenerate(splits: Splits, names: Sequence[str]) -> list[DataRemark]:
-    """Return which channels are constant, or linear functions of those before them, in a sample of the training split.
-
-    A QR decomposition of its standardised columns leaves nothing of a column that others determine.
-    """
+    """Return which channels are constant, or linear functions of those before them, in a sample of training events."""
     train, channels = splits.train, splits.shape[0]
     sample = _sample(train)
     if channels > MOST_CHANNELS or len(sample) <= 2 * channels:  # so few values are always dependent
@@ -129,6 +120,7 @@ def _degenerate(splits: Splits, names: Sequence[str]) -> list[DataRemark]:
     }
     standard = (sample[:, varying] - sample[:, varying].mean(axis=0)) / deviation[varying]
     if len(varying):
+        # A QR decomposition leaves nothing of a column that others determine.
         left = np.abs(np.diag(np.linalg.qr(standard, mode="r"))) / math.sqrt(len(sample))
         dependent = left <= error[varying] / deviation[varying]
         base = varying[~dependent]

@@ -16,12 +16,7 @@ from layers import InvertibleLinear
 
 
 def make_layer(layer: LayerRef, shape: tuple[int, ...], seed: int | None = None) -> InvertibleLinear:
-    """Build one layer for events of `shape`.
-
-    Args:
-        layer: which layer, with which options.
-        shape: (C, L) or (C, H, W).
-        seed: draws the initial weights; None leaves torch's generator as the caller set it.
+    """Build one layer for events of `shape`; without a seed, torch's generator draws the initial weights.
 
     Raises:
         UnsupportedShape: the layer cannot serve this shape.
@@ -40,12 +35,7 @@ def build_flow(
     A layer that is itself the step's 1x1 convolution gets no other one, unless the row keeps the mixer. A baseline
     derives the size of its flow from the same settings, levels, steps and width, and documents how.
 
-    Args:
-        shape: event shape.
-        layer: the layer under test, or a baseline; an oracle's flow starts with the inverse of the data's permutation.
-        flow: the backbone.
-        seed: seed of the initial weights.
-        permute: seed of the data's permutation, used by oracles only.
+    The flow of an oracle starts with the inverse of the data's permutation, whose seed is `permute`.
 
     Raises:
         UnsupportedShape: the layer cannot serve a level.

@@ -32,17 +32,11 @@ _BASE = 0x9E3779B97F4A7C15  # odd, so that it has an inverse modulo 2^64
 
 @dataclass(frozen=True)
 class Overlap:
-    """The events of a held-out split that another split has as well.
+    """The numbers of events of a held-out split that another split has as well."""
 
-    Attributes:
-        equal: number of events that equal one of the other split.
-        sharing: number of windows that are not equal to one, and overlap one.
-        total: number of events of the held-out split.
-    """
-
-    equal: int
-    sharing: int
-    total: int
+    equal: int  # events that equal one of the other split
+    sharing: int  # windows that are not equal to one, and overlap one
+    total: int  # all events of the held-out split
 
     @property
     def share(self) -> float:
@@ -96,7 +90,7 @@ class _Blocks:
         """Return the order of the differences with the least entropy, their values and -log2 of their frequencies."""
         count = max(1, SAMPLE // math.prod(self._others.shape[1:]))
         sample = self._others[:: math.ceil(len(self._others) / count)]
-        found = []
+        candidates = []
         for order in range(3):
             values, bits, entropy = [], [], 0.0
             differences = _differences(sample, order)
@@ -108,21 +102,18 @@ class _Blocks:
                 # A rare value says less where it comes with the same neighbours, as in the beats of a heart.
                 bits.append(np.minimum(surprise, MOST_SURPRISE * mean))
                 entropy += mean
-            found.append((entropy, order, values, bits))
-        return min(found, key=lambda each: each[0])[1:]
+            candidates.append((entropy, order, values, bits))
+        return min(candidates, key=lambda each: each[0])[1:]
 
     def _information_of(self, events: np.ndarray) -> np.ndarray:
-        """Return -log2 of the probability of each sample given those before it, (N, L): that of the richest channel.
-
-        Channels may depend on each other, so that their sum could be too much.
-        """
+        """Return -log2 of the probability of each sample given those before it, (N, L): that of the richest channel."""
         most = np.zeros((len(events), events.shape[2]))
         differences = _differences(events, self._order)
         for channel, (values, bits) in enumerate(zip(self._values, self._bits, strict=True)):
-            own = differences[:, channel]
-            places = np.searchsorted(values, own).clip(max=len(values) - 1)
-            found = np.where(values[places] == own, bits[places], bits.max())
-            np.maximum(most[:, self._order :], found, out=most[:, self._order :])
+            column = differences[:, channel]
+            places = np.searchsorted(values, column).clip(max=len(values) - 1)
+            information = np.where(values[places] == column, bits[places], bits.max())
+            np.maximum(most[:, self._order :], information, out=most[:, self._order :])
         return most
 
     def shared(self, asked: np.ndarray) -> np.ndarray:
@@ -131,9 +122,9 @@ class _Blocks:
         # The first differences of a block depend on samples before it.
         informative = sums[:, self._begins + self._length] - sums[:, self._begins + self._order] > self._needed
         owners, blocks = np.nonzero(informative & asked[:, None])
-        found = np.zeros(len(asked), bool)
+        overlapping = np.zeros(len(asked), bool)
         if not len(owners):
-            return found
+            return overlapping
         hashes = np.concatenate([self._rolling(part)[:, self._begins] for _, part in _parts(self._held_out)])
         wanted = hashes[owners, blocks]
         order = wanted.argsort(kind="stable")
@@ -150,10 +141,10 @@ class _Blocks:
                 window, place = places[hit]
                 for block in range(lefts[hit], rights[hit]):
                     owner = owners[block]
-                    if not found[owner] and tries[owner] < TRIES:
+                    if not overlapping[owner] and tries[owner] < TRIES:
                         tries[owner] += 1
-                        found[owner] = self._overlaps(owner, int(window) + first, int(begins[block] - place))
-        return found
+                        overlapping[owner] = self._overlaps(owner, int(window) + first, int(begins[block] - place))
+        return overlapping
 
     def _overlaps(self, owner: int, window: int, shift: int) -> bool:
         """Return whether a held-out window that begins `shift` samples before another one overlaps it."""

@@ -21,29 +21,23 @@ from flows.preprocess import (
     scale_range,
 )
 from harness.core.errors import UserError
-from harness.core.settings import NO_LOGIT, DataRef, Unit, augmentation_fault
+from harness.core.settings import NO_LOGIT, Augmentation, DataRef, Unit, augmentation_fault, augmentation_margin
 from harness.datasets.base import Lattice, Splits
-from harness.pipeline.augmentation import augment
-from harness.pipeline.split_values import SplitValues
 
 Split = Literal["train", "validation", "test"]
+
+RESIDENT_BYTES = 512 * 2**20
+"""Bytes up to which a split is copied to a CUDA device once; CIFAR-10 has 154 MB, ImageNet at 32 x 32 3.9 GB."""
 
 
 @dataclass(frozen=True)
 class ValueRange:
-    """The facts about the training data on which the pre-processing depends, as plain numbers and texts.
+    """The facts about the training data on which the pre-processing depends, as plain numbers and texts."""
 
-    Attributes:
-        dtype: numpy's name of the type of the values.
-        levels, lattice: those of the splits.
-        low, high: the extreme values of each channel; those of an image are its levels.
-        lattices: those of the splits.
-    """
-
-    dtype: str
-    levels: int | None
+    dtype: str  # numpy's name of the type of the values
+    levels: int | None  # this, `lattice` and `lattices` are those of the splits
     lattice: bool
-    low: list[float]
+    low: list[float]  # the extreme values of each channel; those of an image are its levels
     high: list[float]
     lattices: list[Lattice] | None
 
@@ -84,7 +78,7 @@ class Pipeline:
 
     The flow's input is x = P g(v + u): v is a value (in training one that `augment` has moved), u uniform noise over
     the cell of the value, g the preprocessing, P one permutation of all C*H*W entries for every split (none without
-    `data.permute`). P keeps each entry's own scale, so a permuted data set keeps its units and its floor. g scales
+    `data.permute`). P keeps the scale of each entry, so a permuted data set keeps its units and its floor. g scales
     linearly to [-1, 1), images by their number of levels and sequences by each channel's range in the **training**
     split (held-out values may be outside), or is the logit for images.
 
@@ -93,8 +87,8 @@ class Pipeline:
         bits_per_dim = -log2 p(v + u) / D, with one level as the unit of length,
         nats_per_dim = -log p(v + u) / D + mean_d log s_d, with [-1, 1) as the range of each channel;
 
-    s_d is the size of a cell in the linear scaling, so that under the linear scaling nats_per_dim is the flow's own
-    -log p(x) / D. As E_u[-log p(v + u)] >= 0 for every density p and value v, no likelihood of dequantised
+    s_d is the size of a cell in the linear scaling, so that under the linear scaling nats_per_dim is the
+    flow's -log p(x) / D. As E_u[-log p(v + u)] >= 0 for every density p and value v, no likelihood of dequantised
     data has expected bits_per_dim below 0 or nats_per_dim below mean_d log s_d: the resolution floor.
 
     Args:
@@ -167,12 +161,7 @@ class Pipeline:
         return self._raw[split]
 
     def augment(self, values: Tensor, generator: torch.Generator) -> Tensor:
-        """Return training values (N, *shape), each moved at random (see `harness.pipeline.augmentation`), or unchanged.
-
-        Args:
-            values: values of `raw("train")`.
-            generator: draws the moves, on the pipeline's device; not used without augmentation.
-        """
+        """Return training values (N, *shape), each moved at random by `augment` if the data set asks for it."""
         return augment(values, self._augmentation, generator)
 
     def prepare(self, values: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
@@ -180,7 +169,7 @@ class Pipeline:
 
         Args:
             values: values of `raw`, (N, *shape).
-            generator: draws the noise, on its own device; None uses the global one.
+            generator: draws the noise, on any device; None uses the global one.
 
         Returns:
             x of shape (N, *shape) in the pipeline's dtype, and log|det dx/dv| of shape (N,) in float64.
@@ -206,9 +195,7 @@ class Pipeline:
     def measures(self, log_prob: Tensor, log_det: Tensor) -> dict[Unit, Tensor]:
         """Return both measures of each sample, (N,) in float64.
 
-        Args:
-            log_prob: the flow's log-density of its input x in nats, (N,).
-            log_det: log-det of the preprocessing, as `prepare` returned it, (N,).
+        `log_prob` is the flow's log-density of its input in nats, `log_det` as `prepare` returned it, both (N,).
         """
         raw = log_prob.double() + log_det.double()
         return {"bits_per_dim": bits_per_dim(raw, self.dim), "nats_per_dim": self.log_step - raw / self.dim}
@@ -218,3 +205,88 @@ class Pipeline:
         if not self._has_floor:
             return None
         return 0.0 if self.unit == "bits_per_dim" else self.log_step
+
+
+class SplitValues:
+    """Raw values (N, *shape), possibly many times the memory; `values[chosen]` is a batch on the device.
+
+    On the host the array stays in place, such as in a memory-mapped file, and batches are copies. On a CUDA device a
+    small split is resident; from a larger one each batch is gathered into page-locked memory and sent from there, and
+    the host does not wait for its arrival.
+
+    Args:
+        values: integers or floating point; may be read-only.
+        device: device of the batches.
+        resident_bytes: the largest split that is copied to a CUDA device.
+    """
+
+    def __init__(
+        self, values: np.ndarray, device: torch.device | str = "cpu", resident_bytes: int = RESIDENT_BYTES
+    ) -> None:
+        self.device = torch.device(device)
+        self._values = np.asarray(values)  # a plain array, whose slices are not memory maps
+        self._dtype = torch.from_numpy(np.empty(0, self._values.dtype.newbyteorder("="))).dtype
+        self._resident: Tensor | None = None
+        if self.device.type == "cuda" and self._values.nbytes <= resident_bytes:
+            self._resident = self._send(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __getitem__(self, chosen: slice | Tensor) -> Tensor:
+        """Return the events of a range, or of a tensor of indices on the CPU, in their order; a copy, on the device."""
+        if self._resident is None:
+            # Not numpy.take, because it first copies the whole of a non-contiguous array.
+            return self._send(self._values[chosen if isinstance(chosen, slice) else chosen.numpy()])
+        if isinstance(chosen, slice):
+            return self._resident[chosen].clone()
+        return self._resident[chosen.pin_memory().to(self.device, non_blocking=True)]
+
+    def _send(self, part: np.ndarray) -> Tensor:
+        # torch.from_numpy would share memory that may be read-only, and warn about it.
+        held = torch.empty(part.shape, dtype=self._dtype, pin_memory=self.device.type == "cuda")
+        np.copyto(held.numpy(), part)
+        # torch's allocator does not reuse page-locked memory before the copy is complete.
+        return held.to(self.device, non_blocking=True)
+
+
+def augment(values: Tensor, augmentation: Augmentation, generator: torch.Generator) -> Tensor:
+    """Move every image of a batch at random, all its channels alike.
+
+    - "crop_flip": the usual one for CIFAR-10 and ImageNet. Reflect-pad by 4 pixels, crop at random to the former
+      size (81 positions, equally likely), mirror left and right with probability 1/2.
+    - "dihedral_shift": for images without a preferred orientation, such as of the sky. Shift by up to a sixteenth of
+      the side (4 pixels at 64 x 64; at least 1) along each axis, with reflection at the border, then apply one of
+      the 8 symmetries of the square: mirrored left and right, top and bottom, transposed, each with probability 1/2.
+
+    Reflection is about the outermost pixels, which do not repeat: a b c d enters as c b | a b c d | c b.
+
+    Args:
+        values: (N, C, H, W) of any dtype, with a shape that `augmentation_fault` accepts.
+        augmentation: one of those above, or "none", which returns the values unchanged.
+        generator: draws the moves, on the device of the values.
+
+    Returns:
+        Images of the same shape and dtype; entry (i, j) of each is an entry of the same image and channel.
+    """
+    if augmentation == "none":
+        return values
+    count, _, height, width = values.shape
+    margin, device = augmentation_margin(augmentation, values.shape[1:]), values.device
+    shifts = torch.randint(-margin, margin + 1, (2, count, 1), generator=generator, device=device)
+    coins = torch.rand(3, count, 1, generator=generator, device=device) < 0.5
+    rows = _reflected(shifts[0] + torch.arange(height, device=device), height)
+    columns = _reflected(shifts[1] + torch.arange(width, device=device), width)
+    columns = torch.where(coins[0], columns.flip(1), columns)
+    if augmentation == "dihedral_shift":
+        rows = torch.where(coins[1], rows.flip(1), rows)
+    places = rows[:, :, None] * width + columns[:, None, :]  # (N, H, W), indices into the flattened image
+    if augmentation == "dihedral_shift":
+        places = torch.where(coins[2][:, :, None], places.mT, places)
+    pixels = values.flatten(2)
+    return pixels.gather(2, places.reshape(count, 1, -1).expand_as(pixels)).reshape(values.shape)
+
+
+def _reflected(places: Tensor, size: int) -> Tensor:
+    """Return whole numbers within one size of 0..size-1, reflected into it about 0 and about size - 1."""
+    return (size - 1) - ((size - 1) - places.abs()).abs()

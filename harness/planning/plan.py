@@ -64,8 +64,8 @@ class Plan(Settings):
 
     def part(self, section: Section) -> Plan:
         """Return the plan of a section, by itself."""
-        own = tuple(trial for trial in self.trials if trial.suite == section.head.suite)
-        return section.head.model_copy(update={"trials": own})
+        trials = tuple(trial for trial in self.trials if trial.suite == section.head.suite)
+        return section.head.model_copy(update={"trials": trials})
 
     @property
     def means(self) -> dict[str, tuple[str, ...]]:
@@ -80,7 +80,7 @@ class Plan(Settings):
         suites = {trial.suite for trial in trials}
         published = self.published
         if published is not None:
-            values = {row: own for row, own in published.values.items() if row in rows or row not in self.rows}
+            values = {row: numbers for row, numbers in published.values.items() if row in rows or row not in self.rows}
             published = published.model_copy(update={"values": values})
         return self.model_copy(
             update={

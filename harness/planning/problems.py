@@ -45,9 +45,9 @@ class Problem:
         return Fault(line, column, self.message)
 
 
-def raise_problems(document: Document, found: Iterable[Problem]) -> None:
+def raise_problems(document: Document, problems: Iterable[Problem]) -> None:
     """Raise one SuiteError with every problem on a line of its own, in the order of the file; without any, return."""
-    raise_faults(document.name, [problem.fault(document) for problem in found])
+    raise_faults(document.name, [problem.fault(document) for problem in problems])
 
 
 def raise_faults(name: str, faults: Iterable[Fault]) -> None:

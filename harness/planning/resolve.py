@@ -77,8 +77,8 @@ class Scope:
             Leaf(name, getattr(self.profile, name), self.at(name)),
             Leaf(name, getattr(entry, name), self.at(key, column, name)),
         ]
-        given = by_precedence(leaf for leaf in leaves if leaf.value is not None)
-        return given[-1].value if given else None
+        leaves_set = by_precedence(leaf for leaf in leaves if leaf.value is not None)
+        return leaves_set[-1].value if leaves_set else None
 
     @cached_property
     def rows(self) -> dict[str, tuple[AnyRow, Where]]:

@@ -14,9 +14,9 @@ import pandas as pd
 from harness.core.archive import StoredRecords, read_records
 from harness.core.errors import UserError
 from harness.core.files import RECORD, open_file
-from harness.core.isolation.messages import visible
 from harness.core.record_arrays import unpacked_arrays
 from harness.core.records import AUDIT_FAILED, Record, read_arrays
+from harness.core.texts import visible
 from harness.core.trial import TRIALS, Trial, column_types, trial_class
 from harness.planning.plan import FILE, Plan
 from harness.planning.suite_model import SUITES
@@ -92,30 +92,33 @@ class Results:
         Runtime trials that were measured on another machine than most are rows without a time.
         """
         planned = {trial.id for trial in plan.trials}
-        known = {name: record for name, record in stored.records.items() if name in planned}
+        records = {name: record for name, record in stored.records.items() if name in planned}
         damaged = {name: why for name, why in stored.damaged.items() if name in planned}
-        machine = timing_machine(known.values())
-        plan = plan.model_copy(update={"trials": plan.due(known)})
+        machine = timing_machine(records.values())
+        plan = plan.model_copy(update={"trials": plan.due(records)})
         lines: list[dict[str, Any]] = []
         for trial in plan.trials:
-            record = known.get(trial.id)
+            record = records.get(trial.id)
             why = None if record is None else elsewhere(record, machine)
             if record is None and trial.id in damaged:
-                found = _lines(trial, DAMAGED, damaged[trial.id], [])
+                rows = _lines(trial, DAMAGED, damaged[trial.id], [])
             elif record is None:
-                found = _lines(trial, MISSING, "not yet run", [])
+                rows = _lines(trial, MISSING, "not yet run", [])
+            elif why is not None:
+                rows = _lines(trial, ELSEWHERE, why, [])
             else:
-                found = record_lines(record, trial) if why is None else _lines(trial, ELSEWHERE, why, [])
+                about = {"machine": machine_name(record), "notes": record.notes}
+                rows = [line | about for line in _lines(trial, record.status, record.reason, record.rows)]
             quoted = SUITES[trial.kind].quoted(trial, plan.published) if trial.kind in SUITES else {}
-            lines += [line | quoted for line in found]
-        ordered = {trial.id: known[trial.id] for trial in plan.trials if trial.id in known}
+            lines += [line | quoted for line in rows]
+        ordered = {trial.id: records[trial.id] for trial in plan.trials if trial.id in records}
         return cls(plan, typed_frame(lines), ordered, folder, damaged)
 
     @property
     def table(self) -> pd.DataFrame:
         """The columns of results.csv: those of the kinds of trials that occur."""
-        found = set(self.frame["kind"])
-        names = (name for kind in sorted(TRIALS) if kind in found for name in TRIALS[kind].columns)
+        kinds = set(self.frame["kind"])
+        names = (name for kind in sorted(TRIALS) if kind in kinds for name in TRIALS[kind].columns)
         return self.frame[list(dict.fromkeys(names))]
 
     @cached_property
@@ -139,12 +142,13 @@ class Results:
     @property
     def conflicts(self) -> dict[str, str]:
         """The contradictions that a merge noted, and those of records to their prerequisites', by trial id."""
-        found = {name: record.notes[CONFLICT] for name, record in self.records.items() if CONFLICT in record.notes}
+        noted = {name: record.notes for name, record in self.records.items()}
+        contradictions = {name: notes[CONFLICT] for name, notes in noted.items() if CONFLICT in notes}
         for trial in self.plan.trials:
             record = self.records.get(trial.id)
             if record is not None and (contradiction := trial.outdated(record, self.records)) is not None:
-                found[trial.id] = contradiction
-        return found
+                contradictions[trial.id] = contradiction
+        return contradictions
 
     @property
     def warnings(self) -> list[str]:
@@ -184,16 +188,8 @@ def groups_of(frame: pd.DataFrame, by: str | list[str]) -> Iterator[tuple[Any, p
     return iter(frame.groupby(by, sort=False))
 
 
-def record_lines(record: Record, trial: Trial) -> list[dict[str, Any]]:
-    """Return a record's rows with the trial's identity, status and notes in each.
-
-    A trial that failed as a whole has a row for each of its cases, such as a layer and operation that it was to time.
-    """
-    lines = _lines(trial, record.status, record.reason, record.rows)
-    return [line | {"machine": machine_name(record), "notes": record.notes} for line in lines]
-
-
 def _lines(trial: Trial, status: str, reason: str | None, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows with the trial's identity and status; of a trial without rows one for each of its cases."""
     common = {
         "id": trial.id,
         "kind": trial.kind,
@@ -204,7 +200,7 @@ def _lines(trial: Trial, status: str, reason: str | None, rows: Sequence[Mapping
         "reason": reason,
         "notes": {},
     } | trial.fields
-    # A row with a status of its own has a reason of its own, or none.
+    # A row that states its status has the reason that it states, or none.
     return [{**common, **({"reason": None} if "status" in row else {}), **row} for row in rows or trial.cases]
 
 
@@ -226,8 +222,8 @@ def machine_of(record: Record) -> Machine:
 
 def machine_name(record: Record) -> str | None:
     """Return the name of the GPU if one was used, else of the processor."""
-    found: str | None = record.environment.get("cuda", {}).get("name") or record.environment.get("cpu")
-    return found
+    name: str | None = record.environment.get("cuda", {}).get("name") or record.environment.get("cpu")
+    return name
 
 
 def timing_machine(records: Iterable[Record]) -> Machine | None:
@@ -258,7 +254,7 @@ def described(machine: Machine) -> str:
 
 
 def shortened(text: str) -> str:
-    """Return a reason without what exceeds a bearable length; the record has all of it."""
+    """Truncate a reason for display; the record keeps the full text."""
     return text if len(text) <= REASON_LENGTH else f"{text[:REASON_LENGTH].rstrip()}… (the record has the rest)"
 
 

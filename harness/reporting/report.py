@@ -10,9 +10,9 @@ from typing import Any
 
 from harness.core.archive import FILE as ARCHIVE
 from harness.core.archive import archive_bytes
+from harness.core.discovery import sibling
 from harness.core.errors import UserError
 from harness.core.files import RECORD, checked_name, read_file
-from harness.core.trial import sibling
 from harness.planning.plan import FILE as PLAN
 from harness.planning.suite_model import SUITES
 from harness.reporting.figures.figures import ReportFigure, drawn, image_files
@@ -22,7 +22,7 @@ from harness.reporting.page.page import SUMMARY, PageFigure, PageSection, number
 from harness.reporting.tables.rendering import Table, escape_markdown, latex, latex_tables, markdown, one_line, plain
 from harness.reporting.written import write_files
 
-LARGEST_INSIDE = 1 << 20  # bytes of raw numbers inside the page; larger files lie beside it
+LARGEST_INSIDE = 1 << 20  # bytes of raw numbers inside the page; larger files are written beside it
 NEEDS = "% Needs \\usepackage{booktabs,graphicx}.\n"
 
 
@@ -33,8 +33,7 @@ REPORTS: dict[str, type[Report]] = {}
 class Report:
     """The report of a suite: its tables, then its figures by heading.
 
-    Subclass with ``class RuntimeReport(Report, kind="runtime")``, in report.py beside the kind's suite, to register the
-    reports of a kind.
+    Subclass with ``class RuntimeReport(Report, kind="runtime")`` in the kind's report.py to register it.
     """
 
     def __init__(self, results: Results) -> None:
@@ -81,8 +80,12 @@ class Report:
 
         What leads stands above the tables; details of the tables and the other figures are folded.
         """
-        leading = [section for section in by_heading(figures) if any(figure.leading for figure in section.figures)]
-        others = [section for section in by_heading(figures) if section not in leading]
+        groups: dict[str, list[PageFigure]] = {}
+        for figure in figures:
+            groups.setdefault(figure.heading, []).append(figure)
+        drawings = [PageSection(heading, figures=tuple(group)) for heading, group in groups.items()]
+        leading = [section for section in drawings if any(figure.leading for figure in section.figures)]
+        others = [section for section in drawings if section not in leading]
         shown = PageSection("Tables", tables=(*(table for table in self.tables if not table.detail), *beside))
         details = PageSection("Further tables", tables=tuple(table for table in self.tables if table.detail))
         folded = [replace(section, folded=True) for section in (details, *others) if section.tables or section.figures]
@@ -94,14 +97,6 @@ def report_of(results: Results) -> Report:
     kind = results.plan.kind
     sibling(SUITES[kind], "report")
     return REPORTS.get(kind, Report)(results)
-
-
-def by_heading(figures: Sequence[PageFigure]) -> list[PageSection]:
-    """Return a section for each heading of these figures, in order of first appearance."""
-    groups: dict[str, list[PageFigure]] = {}
-    for figure in figures:
-        groups.setdefault(figure.heading, []).append(figure)
-    return [PageSection(heading, figures=tuple(group)) for heading, group in groups.items()]
 
 
 @dataclass(frozen=True)
@@ -121,8 +116,7 @@ def write_report(
     """Write results.csv, table.md, table.tex, figures/ and index.html of one suite; each file whole or not at all.
 
     Args:
-        folder: OUT/<suite>, with plan.json and records/.
-        at: terms on which results are to be equal, each for a table of its own, table-at-<terms>.
+        at: terms on which results are to be equal, each for a further table, table-at-<terms>.
         archive: also write plan and records as one file (see `harness.core.archive`); the page then links to it and
             holds no raw numbers.
         results: those of the folder, if they have been read.

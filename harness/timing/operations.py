@@ -88,16 +88,10 @@ class Rewriting:
 
 @dataclass(frozen=True)
 class Prepared(Case):
-    """An operation of a layer, whose `call` returns its results.
-
-    Attributes:
-        layer: the layer.
-        events: the input, (N, *shape), or (0, *shape) for an operation without one.
-        operation: its name.
-    """
+    """An operation of a layer, whose `call` returns its results."""
 
     layer: InvertibleLinear
-    events: Tensor
+    events: Tensor  # the input, (N, *shape), or (0, *shape) for an operation without one
     operation: Operation
 
 
@@ -159,9 +153,7 @@ def prepare(
 def remembered(case: Prepared, fresh: InvertibleLinear) -> str | None:
     """Return how a result after a change of input and weights differs from that of a new layer with the same; or None.
 
-    Args:
-        case: an operation that was called before.
-        fresh: a layer constructed like `case.layer` and never called; it gets the weights of that.
+    The `case` was called before; the `fresh` layer was not, and gets the weights of the case's.
     """
     case.rewrite()
     like = case.events

@@ -17,7 +17,7 @@ UNEXPLAINED, GAPS = 4 << 20, 4  # bytes, and times
 def peak_bytes(call: Callable[[], object], device: torch.device) -> int:
     """Return the largest sum of memory that the call has allocated and not yet freed, its results included.
 
-    This counts tensors and all other memory from torch's allocator, but not the memory of a library with its own
+    This counts tensors and all other memory from torch's allocator, but not the memory of a library with another
     allocator, such as NumPy (see `bytes_outside_torch`).
     """
     if device.type != "cuda":

@@ -13,7 +13,7 @@ Operation = Literal["forward", "forward_backward", "log_det", "inverse", "invers
 
 
 class TimingSettings(Settings):
-    """How often and how long each case of a sweep point is called; see `harness.timing.timing`.
+    """The number and the duration of the calls of each case of a sweep point (see `harness.timing.timing`).
 
     Attributes:
         warmup: untimed calls of each case.

@@ -43,15 +43,10 @@ SLOW = 0.1  # seconds; a call of this length refills the caches itself
 
 @dataclass(frozen=True)
 class Case:
-    """An operation to be timed.
-
-    Attributes:
-        call: performs it once.
-        rewrite: gives its input and weights other values; runs before each timed call, while the clock stands.
-    """
+    """An operation to be timed."""
 
     call: Callable[[], object]
-    rewrite: Callable[[], object]
+    rewrite: Callable[[], object]  # gives input and weights other values before each timed call, while the clock stands
 
     def __call__(self) -> object:
         """Perform the operation once."""
@@ -60,32 +55,20 @@ class Case:
 
 @dataclass(frozen=True)
 class Sample:
-    """One reading of the clock, per call.
+    """One reading of the clock, per call."""
 
-    Attributes:
-        seconds: wall time.
-        cpu_seconds: processor time of all threads of this process and of the processes that it has started.
-        page_faults: pages that the kernel had to map.
-    """
-
-    seconds: float
-    cpu_seconds: float = 0.0
-    page_faults: float = 0.0
+    seconds: float  # wall time
+    cpu_seconds: float = 0.0  # of all threads of this process and of the processes that it has started
+    page_faults: float = 0.0  # pages that the kernel had to map
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """The samples of one case, in the order of the rounds.
+    """The samples of one case, in the order of the rounds."""
 
-    Attributes:
-        samples: one per round, each the mean of `calls` calls.
-        calls: number of calls in a sample, chosen so that a sample lasts `min_sample_ms`.
-        changes: the global settings that the case has changed, as text (see `GlobalSettings.restore`).
-    """
-
-    samples: tuple[Sample, ...]
-    calls: int
-    changes: tuple[str, ...] = ()
+    samples: tuple[Sample, ...]  # one per round, each the mean of `calls` calls
+    calls: int  # in a sample, so that a sample lasts `min_sample_ms`
+    changes: tuple[str, ...] = ()  # global settings that the case has changed (see `GlobalSettings.restore`)
 
     @property
     def median_ms(self) -> float:
@@ -124,7 +107,7 @@ def measure(
 ) -> dict[Key, Measurement]:
     """Time every case, one sample of each per round, and return case -> Measurement.
 
-    On a GPU the device's own clock is read. Garbage collection waits until the end.
+    On a GPU the clock of the device is read. Garbage collection waits until the end.
     After `budget_seconds` no further round starts, unless fewer than `LEAST_ROUNDS`.
     """
     samples: dict[Key, list[Sample]] = {name: [] for name in cases}
@@ -187,10 +170,7 @@ def has_settled(times: list[float]) -> bool:
 
 
 def _sample(case: Callable[[], object], calls: int, device: torch.device, children: Collection[int] = ()) -> Sample:
-    """Return one reading over `calls` calls; on a CUDA device by its own clock (see `device_seconds`).
-
-    The clock stands while a `Case` is rewritten.
-    """
+    """Return one reading over `calls` calls, without rewriting; on a CUDA device by its clock (`device_seconds`)."""
     call, rewrite = (case.call, case.rewrite) if isinstance(case, Case) else (case, None)
     seconds = cpu_seconds = page_faults = 0.0
     elsewhere = _cpu_of_children(children)

@@ -41,13 +41,7 @@ class Stateful(Protocol):
 
 
 class Checkpoints:
-    """The checkpoints of one running trial.
-
-    Args:
-        trial: the trial.
-        steps: number of steps of its training.
-        run_options: their folder, interval, and the treatment of checkpoints of changed source.
-        sources: digests of the current source.
+    """The checkpoints of one running trial, whose training has `steps` steps.
 
     Attributes:
         chosen: the choice of the trial's tuning, as text; a checkpoint of another choice is skipped.
@@ -186,7 +180,7 @@ def read_checkpoint(path: Path) -> tuple[CheckpointHeader, dict[str, Any]]:
 
 
 def _load(parts: Mapping[str, Stateful], state: Mapping[str, Any]) -> None:
-    """Restore every part; `state` may lack torch's own generators."""
+    """Restore every part; `state` may lack torch's generators."""
     inner = state.get("parts", state)
     if inner.keys() != parts.keys():
         raise ValueError(f"it holds {', '.join(inner)}, not {', '.join(parts)}")

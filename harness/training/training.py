@@ -115,38 +115,33 @@ class TrainingBatches:
         self._pipeline = pipeline
         self._raw = pipeline.raw("train")
         self._size = min(batch_size, len(self._raw))
-        self._generators = {
+        self.generators = {
             "order": generator(torch.device("cpu"), seed, "order of training points"),
             "augmentation": generator(pipeline.device, seed, "augmentation"),
             "noise": generator(pipeline.device, seed, "training noise"),
-            "estimates": generator(torch.device("cpu"), seed, "training estimates"),
+            "estimates": generator(torch.device("cpu"), seed, "training estimates"),  # of log-dets, for the flow
         }
         self._waiting = torch.empty(0, dtype=torch.long)
-
-    @property
-    def generator_of_estimates(self) -> torch.Generator:
-        """The generator for flows with estimated log-determinants; nothing else draws from it."""
-        return self._generators["estimates"]
 
     def __iter__(self) -> TrainingBatches:
         return self
 
     def __next__(self) -> tuple[Tensor, Tensor]:
         while len(self._waiting) < self._size:
-            order = torch.randperm(len(self._raw), generator=self._generators["order"])
+            order = torch.randperm(len(self._raw), generator=self.generators["order"])
             self._waiting = torch.cat([self._waiting, order])
         chosen, self._waiting = self._waiting[: self._size], self._waiting[self._size :]
-        moved = self._pipeline.augment(self._raw[chosen], self._generators["augmentation"])
-        return self._pipeline.prepare(moved, self._generators["noise"])
+        moved = self._pipeline.augment(self._raw[chosen], self.generators["augmentation"])
+        return self._pipeline.prepare(moved, self.generators["noise"])
 
     def state_dict(self) -> dict[str, Any]:
         """Return the generators, and the rest of the current order of examples."""
-        states = {name: drawn.get_state() for name, drawn in self._generators.items()}
+        states = {name: drawn.get_state() for name, drawn in self.generators.items()}
         return {"generators": states, "waiting": self._waiting.clone()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the generators and the order."""
-        for name, drawn in self._generators.items():
+        for name, drawn in self.generators.items():
             drawn.set_state(state["generators"][name])
         self._waiting = state["waiting"]
 
@@ -170,11 +165,10 @@ def fit(
     Args:
         flow: built, on the pipeline's device; changed in place.
         pipeline: only its splits "train" and "validation" are read.
-        settings: see `TrainingSettings`.
         seed: determines the order of the examples and all noise.
         progress: callback for the completed fraction and a short text.
         checkpoints: checkpoints to resume from and to write; None: start from the beginning, and write none.
-        callbacks: each of its own class; called in this order.
+        callbacks: each of another class; called in this order.
 
     Raises:
         Diverged: a loss or a validation likelihood was not finite, or an averaged layer became singular;
@@ -185,7 +179,7 @@ def fit(
     with torch.no_grad():
         flow.initialise(first[0])
     flow.train()
-    drawn = batches.generator_of_estimates if has_estimates(flow) else None
+    drawn = batches.generators["estimates"] if has_estimates(flow) else None
     updates = Updates(flow, settings, len(pipeline.raw("train")))
     device = first[0].device
     losses = torch.zeros(settings.evaluate_every, device=device, dtype=torch.float64)

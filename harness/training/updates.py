@@ -34,10 +34,7 @@ def learning_rate(settings: TrainingSettings, step: int) -> float:
 def layer_learning_rate(settings: TrainingSettings, step: int, points: int) -> float:
     """Return the rate of the layers under test: with `layer_decay`, times that per epoch in place of `decay`.
 
-    Args:
-        settings: the schedule.
-        step: 1, 2, ...
-        points: number of training examples; an epoch ends with the step that uses the last of them.
+    An epoch ends with the step that uses the last of `points` training examples.
     """
     if settings.layer_decay is None:
         return learning_rate(settings, step)
@@ -79,7 +76,7 @@ class Updates:
 
     Args:
         flow: initialised on data; changed in place by every step.
-        settings: see `TrainingSettings`.
+        settings: those of the training.
         points: number of training examples, for the length of an epoch.
     """
 
@@ -140,7 +137,7 @@ class Updates:
             first = first or measures
             for tensor in each.tensors:
                 cast(Tensor, tensor.grad).zero_()
-            # Of two passes, each needs the gradient of its own weights alone.
+            # Of two passes, each needs the gradient of its weights alone.
             measures["nats_per_dim"].mean().backward(inputs=each.weights if self.passes > 1 else None)
             if self._settings.clip_norm is not None:
                 nn.utils.clip_grad_norm_(each.tensors, self._settings.clip_norm)

@@ -71,7 +71,7 @@ def add_plan_options(parser: argparse.ArgumentParser) -> None:
 def add_repeatable(
     parser: argparse.ArgumentParser, name: str, metavar: str, text: str, dest: str | None = None
 ) -> None:
-    """Add an option that may be given several times; its value is the list of texts."""
+    """Add a repeatable option; its value is the list of texts."""
     parser.add_argument(name, action="append", default=[], metavar=metavar, help=text, dest=dest)
 
 

@@ -48,7 +48,7 @@ def make_request(
     suite: SuiteFile,
     args: Namespace,
     executor: Executor,
-    check: Callable[[Sequence[DataRef], Checksums], Checksums] = lambda data, known: {},
+    check: Callable[[Sequence[DataRef], Checksums], Checksums] = lambda data, checksums: {},
 ) -> Request:
     """Return the request that the options of `add_plan_options` describe; raise a UserError if they cannot be met.
 
@@ -59,15 +59,15 @@ def make_request(
     from harness.checking.imports import try_imports
     from harness.planning.overrides import run_command
 
-    given = [spec for name in args.layers for spec in third_party_specs("layer", name)]
-    try_imports([*suite.third_party, *((spec, suite.folder) for spec in given)])
+    specs = [spec for name in args.layers for spec in third_party_specs("layer", name)]
+    try_imports([*suite.third_party, *((spec, suite.folder) for spec in specs)])
     changes = {name: getattr(args, name) for name in ("only", "settings", "layers", "seeds")}
     device, elsewhere = executor.device(args.device), executor.elsewhere
     check_suite(suite, but=args.profile)
     settled = settle(suite, args.profile, device, **changes, jobs=args.jobs, elsewhere=elsewhere)
     folder = args.out / suite.suite
-    known = known_checksums(folder)
-    plan, selected = settled.plan({**known, **check(settled.data, known)})
+    checksums = known_checksums(folder)
+    plan, selected = settled.plan({**checksums, **check(settled.data, checksums)})
     if args.only:
         plan = plan.limited(selected)
     command = run_command(
@@ -76,12 +76,12 @@ def make_request(
     return Request(plan.model_copy(update={"command": command}), folder, executor)
 
 
-def data_root(given: Path | None) -> Path | None:
+def data_root(option: Path | None) -> Path | None:
     """Return `--data`, else $INVERTBENCH_DATA, else None; raise DataMissing if a named root does not exist."""
     variable = os.environ.get("INVERTBENCH_DATA")
-    root = given or (Path(variable) if variable else None)
+    root = option or (Path(variable) if variable else None)
     if root is not None and not root.is_dir():
-        name = "--data" if given else "$INVERTBENCH_DATA"
+        name = "--data" if option else "$INVERTBENCH_DATA"
         raise DataMissing(f"{name} {root}: no such folder; give the folder that holds the data sets")
     return root.resolve() if root else None
 

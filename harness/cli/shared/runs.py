@@ -50,11 +50,7 @@ def exit_code(plan: Plan, entries: Iterable[Entry]) -> int:
 
 
 def print_strays(plan: Plan, folder: Path, stored: StoredRecords | None = None) -> None:
-    """Name the records in a folder that belong to another suite, or to no trial and cannot be read.
-
-    Args:
-        stored: all records of the folder, if they have been read.
-    """
+    """Name the records in a folder that belong to another suite, or to no trial and cannot be read."""
     from harness.planning.plan import stray_records
 
     for line in stray_records(plan, folder, stored):

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any, TextIO
 
-from harness.core.isolation.messages import visible
+from harness.core.texts import visible
 
 
 def prepare() -> None:

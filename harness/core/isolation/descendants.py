@@ -25,14 +25,14 @@ LONGEST = 2.0  # seconds for which processes are ended that start others meanwhi
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every descendant of this process whose own parent ends, where the system can."""
+    """Become the parent of every descendant of this process whose parent ends, where the system can."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def children_now() -> dict[int, list[int]]:
     """Return process -> its children, by a search through /proc; empty where there is none."""
-    found: dict[int, list[int]] = {}
+    children: dict[int, list[int]] = {}
     with contextlib.suppress(OSError):
         for name in os.listdir("/proc"):  # noqa: PTH208  a search through every process must be cheap
             if name.isdecimal():
@@ -42,21 +42,21 @@ def children_now() -> dict[int, list[int]]:
                         parent = int(os.read(file, 512).rpartition(b")")[2].split()[1])
                     finally:
                         os.close(file)
-                    found.setdefault(parent, []).append(int(name))
-    return found
+                    children.setdefault(parent, []).append(int(name))
+    return children
 
 
 def descendants(
     ancestors: Iterable[int], children: Mapping[int, Iterable[int]], spared: Collection[int] = ()
 ) -> set[int]:
     """Return the processes below `ancestors`, without those in `spared` and the processes below these."""
-    found: set[int] = set()
+    below: set[int] = set()
     left = list(ancestors)
     while left:
-        new = [child for child in children.get(left.pop(), ()) if child not in found and child not in spared]
-        found.update(new)
+        new = [child for child in children.get(left.pop(), ()) if child not in below and child not in spared]
+        below.update(new)
         left += new
-    return found
+    return below
 
 
 def end_descendants(ancestor: int, spared: Collection[int] = ()) -> None:

@@ -24,7 +24,7 @@ LAST_SECONDS = 2.0  # for what is still printed after the end of the process, by
 
 
 class Log(threading.Thread):
-    """Write what arrives in a pipe to a file of at most about HEAD + TAIL bytes, until nobody holds the other end."""
+    """Write what arrives in a pipe to a file of at most about HEAD + TAIL bytes, until its other end is closed."""
 
     def __init__(self, output: Connection, path: Path) -> None:
         super().__init__(name=f"log {path.name}", daemon=True)

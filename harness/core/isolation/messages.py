@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from typing import Any
 
+from harness.core.texts import visible
+
 LONGEST = 32 << 10  # bytes of a message
 READ = 64 << 10  # bytes per read, so that a process that floods its pipe delays the others little
 
@@ -95,20 +97,3 @@ def _parsed(line: bytes) -> dict[str, Any]:
     if not isinstance(message, dict):
         raise BadMessage(f"{visible(repr(line[:40]))}, which is not a message")
     return message
-
-
-def visible(text: str) -> str:
-    """Return the text with its control characters, except tabs and line ends, written as escapes."""
-    if text.isprintable():  # as almost every text is
-        return text
-    return "".join(
-        character
-        if character.isprintable() or character in "\n\t"
-        else character.encode("unicode_escape").decode("ascii")
-        for character in text
-    )
-
-
-def shortened(text: str, most: int) -> str:
-    """Return the text, or its first `most` characters and an ellipsis."""
-    return text if len(text) <= most else f"{text[:most]}…"

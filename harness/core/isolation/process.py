@@ -52,7 +52,7 @@ def start_server(preload: Iterable[str]) -> Context:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(dict.fromkeys([FIRST_IMPORT, *preload])))
     # Ctrl-C goes to every process of the terminal; a fork server that is still importing would end with a traceback.
-    # It inherits this block, and each child lifts its own. Starting the tracker would lift the block: start it first.
+    # It inherits this block, which each child lifts. Starting the tracker would lift the block: start it first.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
@@ -80,7 +80,7 @@ def _short_temporary_folder() -> Iterator[None]:
 class Child:
     """Handle of a process that runs third-party code, in its parent."""
 
-    process: BaseProcess  # leader of its own session and process group, once it runs
+    process: BaseProcess  # leader of a new session and process group, once it runs
     messages: Receiver
     log: Log
 
@@ -140,33 +140,25 @@ def _main(target: Callable[..., None], args: tuple[Any, ...], output: Connection
 
 
 def _detach() -> None:
-    """Leave the terminal's process group, and ensure that this process ends with its parent, however that one ends.
-
-    The parent's reaper ends the group of this process; until the reaper has registered it, a thread watches for the
-    parent's end. To the kernel, the parent of this process is the fork server, whose end the thread watches for.
-    """
+    """Leave the terminal's process group, and ensure that this process ends with its parent, however that one ends."""
     os.setsid()
     adopt_orphans()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    # The parent's reaper ends this group; this thread does until the reaper has registered it.
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    if sys.platform == "linux":
+    if sys.platform == "linux":  # to the kernel, the parent is the fork server
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
-    if parent is None:
-        return
-    parent.join()
-    os.killpg(0, signal.SIGKILL)
+    if parent is not None:
+        parent.join()
+        os.killpg(0, signal.SIGKILL)
 
 
 def _cut_pipes(messages: Connection) -> None:
-    """Redirect every inherited pipe and socket except the one for messages to the null device.
-
-    Among them are those of the fork server and the resource tracker: a byte in them would end the server, and with it
-    every other process that it has started.
-    """
+    """Redirect inherited pipes and sockets but that for messages: a byte to the fork server would end all trials."""
     parent = multiprocessing.parent_process()
     kept = {0, 1, 2, messages.fileno(), None if parent is None else parent.sentinel}
     nowhere = os.open(os.devnull, os.O_RDWR)

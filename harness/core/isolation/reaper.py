@@ -55,7 +55,7 @@ class Reaper:
         self._say(f"-{child.pid}\n")
 
     def _keep_server_running(self) -> None:
-        """Continue the fork server if a process has stopped it: starts and ends of all others wait for the server."""
+        """Continue the fork server if a process has stopped it, as all others wait for the server."""
         from harness.core.isolation.descendants import continue_server
 
         while not self._over.wait(PERIOD):

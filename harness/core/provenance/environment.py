@@ -15,20 +15,14 @@ from harness.core import files
 from harness.core.provenance.machine import cpu_model, usable_cores
 
 SOURCE = ("layers", "flows", "csrc", "harness", "suites", "pyproject.toml")
-
-
 NOT_ASKED = "no layer asked for a kernel"
 
 
 def environment(device: str) -> dict[str, Any]:
-    """Return versions, hardware and numerical flags of this process, as plain JSON values.
-
-    Args:
-        device: "cpu" or "cuda"; the GPU is described only if it was used.
-    """
+    """Return versions, hardware (of the GPU on "cuda" alone) and numerical flags of this process, as JSON values."""
     import torch  # imported here, because the supervisor uses the rest of this module without torch
 
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "versions": {
             "python": platform.python_version(),
             "torch": str(torch.__version__),  # names the CUDA build, which the package's version does not
@@ -45,7 +39,7 @@ def environment(device: str) -> dict[str, Any]:
         **_backend(device),
     }
     if device == "cuda":
-        found["cuda"] = {
+        facts["cuda"] = {
             "name": torch.cuda.get_device_name(),
             "capability": ".".join(map(str, torch.cuda.get_device_capability())),
             "driver": nvidia_driver(),
@@ -56,7 +50,7 @@ def environment(device: str) -> dict[str, Any]:
             "tf32_matmul": torch.backends.cuda.matmul.allow_tf32,
             "tf32_convolution": torch.backends.cudnn.allow_tf32,
         }
-    return found
+    return facts
 
 
 def _backend(device: str) -> dict[str, Any]:

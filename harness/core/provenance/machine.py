@@ -41,16 +41,16 @@ def cpu_model() -> str:
 
 
 def available_memory() -> int:
-    """Return the bytes that this process may still allocate: the system's free memory, within its own data limit."""
+    """Return the bytes that this process may still allocate: the system's free memory, within its data limit."""
     try:
         fields = dict(_FIELD.findall(Path("/proc/meminfo").read_text(encoding="utf-8")))
         left = 1024 * int(fields["MemAvailable"])
-        own = dict(_FIELD.findall(Path("/proc/self/status").read_text(encoding="utf-8")))
+        usage = dict(_FIELD.findall(Path("/proc/self/status").read_text(encoding="utf-8")))
         import resource
 
         limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
         if limit != resource.RLIM_INFINITY:
-            left = min(left, limit - 1024 * int(own["VmData"]))
+            left = min(left, limit - 1024 * int(usage["VmData"]))
     except (OSError, KeyError, ImportError):
         return UNKNOWN_MEMORY
     return max(left, 0)

@@ -49,15 +49,11 @@ DEVICES = {"CPU", "CUDA"}  # with or without Autograd before them; Autograd alon
 
 def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     """Return the differences of two sets of digests: "flows/glow.py changed", "layers/fast.py is new", "x is gone"."""
-    found = []
-    for path in sorted(before.keys() | now.keys()):
-        if path not in before:
-            found.append(f"{path} is new")
-        elif path not in now:
-            found.append(f"{path} is gone")
-        elif before[path] != now[path]:
-            found.append(f"{path} changed")
-    return found
+    return [
+        f"{path} {'is new' if path not in before else 'is gone' if path not in now else 'changed'}"
+        for path in sorted(before.keys() | now.keys())
+        if before.get(path) != now.get(path)
+    ]
 
 
 class Sources:
@@ -117,11 +113,11 @@ class Sources:
                     seen.add(file)
                     waiting.append(file)
         # Files of two folders may share a name.
-        found = {name: min(each) if len(each) == 1 else _digest("".join(sorted(each))) for name, each in read.items()}
+        digests = {name: min(each) if len(each) == 1 else _digest("".join(sorted(each))) for name, each in read.items()}
         if operators and device is not None:
             files = kernel_files(PROJECT / "csrc", operators, device)
-            found |= {_name(file): hashlib.sha256(file.read_bytes()).hexdigest()[:LENGTH] for file in files}
-        return dict(sorted(found.items()))
+            digests |= {_name(file): hashlib.sha256(file.read_bytes()).hexdigest()[:LENGTH] for file in files}
+        return dict(sorted(digests.items()))
 
     def _read(self, path: Path) -> tuple[str, tuple[str, ...], frozenset[str]]:
         """Return the digest, the followed imports, and the compiled operators that the file calls."""
@@ -133,18 +129,17 @@ class Sources:
                 self._files[path] = (hashlib.sha256(content).hexdigest()[:LENGTH], (), frozenset())
             else:
                 text = ast.unparse(_NoDocstrings().visit(tree))
-                digest = _digest(text)
-                followed = tuple(dict.fromkeys(name for name in _imports(tree) if name.startswith(FOLLOWED)))
-                self._files[path] = (digest, followed, _operators(text))
+                modules = tuple(dict.fromkeys(name for name in _imports(tree) if name.startswith(FOLLOWED)))
+                # An access to the operators that names none may be to all of them.
+                operators = frozenset(name or ALL for name in re.findall(r"\bops\.invertbench\b(?:\.(\w+))?", text))
+                self._files[path] = (_digest(text), modules, operators)
         return self._files[path]
 
 
 def _starts(trial: Trial) -> list[Path]:
     """Return the files that a trial begins with."""
     from flows.baselines import find_baseline
-    from harness.core.layer_classes import (
-        resolve_layer,  # imports torch, which comparing digests does not need
-    )
+    from harness.core.layer_classes import resolve_layer  # imports torch, which comparing digests does not need
 
     needs = trial.dependencies()
     modules, layers = ["harness.core.flags", *needs.modules], trial.layers_under_test
@@ -179,9 +174,7 @@ def _path(module: str) -> Path:
 
 
 def _imports(tree: ast.Module) -> Iterator[str]:
-    """Yield the modules that a file imports anywhere except for types alone; a name from a package gives the module
-    that defines it.
-    """
+    """Yield the modules that a file imports, except for types alone, and those that define names from packages."""
     for level, module, names in imports(tree):
         if not level:
             yield module
@@ -198,11 +191,6 @@ def _defined_in(package: str, name: str) -> Iterator[str]:
     for node in ast.parse(gathered.read_bytes()).body:
         if isinstance(node, ast.ImportFrom) and node.module and any(alias.name == name for alias in node.names):
             yield node.module
-
-
-def _operators(code: str) -> frozenset[str]:
-    """Return the compiled operators in a file, `torch.ops.invertbench.NAME`; ALL if it accesses them otherwise."""
-    return frozenset(name or ALL for name in re.findall(r"\bops\.invertbench\b(?:\.(\w+))?", code))
 
 
 class _NoDocstrings(ast.NodeTransformer):
@@ -228,14 +216,14 @@ def kernel_files(folder: Path, operators: Collection[str], device: str) -> list[
             defining.append((path, _headers(path, text, folder)[:1]))
         elif (ALL in operators or registered & set(operators)) and _serves(text, device):
             waiting.append(path)
-    found = set(waiting)
+    files = set(waiting)
     while waiting:
         path = waiting.pop()
         headers = _headers(path, path.read_text(encoding="utf-8"), folder)
-        reached = {*headers, *(source for source, own in defining if path in own)} - found
-        found |= reached
+        reached = {*headers, *(source for source, declared in defining if path in declared)} - files
+        files |= reached
         waiting += reached
-    return sorted(found)
+    return sorted(files)
 
 
 def _serves(text: str, device: str) -> bool:

@@ -16,7 +16,7 @@ from importlib.metadata import PackageNotFoundError, packages_distributions, ver
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.core.file_modules import OWN, find_top, spec_beside
+from harness.core.file_modules import PACKAGES, find_top, spec_beside
 from harness.core.files import SOURCE, read_file
 
 RECORDED = ("torch", "numpy")
@@ -24,19 +24,12 @@ RECORDED = ("torch", "numpy")
 
 
 class SourceFile(NamedTuple):
-    """A file of third-party code, and what its imports are relative to.
-
-    Attributes:
-        path: the file.
-        name: its name in records, relative to the folder in which it was looked for.
-        package: the package that it belongs to; empty for a file of no package.
-        beside: the folder whose modules it may import by their names alone; None for a module on sys.path.
-    """
+    """A file of third-party code, and what its imports are relative to."""
 
     path: Path
-    name: str
-    package: str = ""
-    beside: Path | None = None
+    name: str  # in records, relative to the folder in which it was looked for
+    package: str = ""  # that it belongs to; empty for a file of no package
+    beside: Path | None = None  # the folder whose modules it may import by name alone; None for a module on sys.path
 
 
 @dataclass
@@ -48,25 +41,20 @@ class Followed:
 
 
 def follow(place: str, path: Path | None) -> Followed:
-    """Return the files and the packages that importing third-party code may import.
-
-    Args:
-        place: FILE.py, or package.module.
-        path: the resolved path of FILE.py; None for a module.
-    """
-    found = Followed()
+    """Return the files and packages that importing FILE.py, at the resolved `path`, or package.module may import."""
+    code = Followed()
     if path is not None:
         waiting = [SourceFile(path, path.name, "", path.parent)]
     else:
-        waiting = list(_modules(place, SourceFile(Path(), ""), found))
+        waiting = list(_modules(place, SourceFile(Path(), ""), code))
     while waiting:
         file = waiting.pop()
-        if file.path in found.files:
+        if file.path in code.files:
             continue
-        found.files[file.path] = file.name
+        code.files[file.path] = file.name
         for name, relative in _absolute(file):
-            waiting += _modules(name, file, found, relative)
-    return found
+            waiting += _modules(name, file, code, relative)
+    return code
 
 
 def imports(tree: ast.AST) -> Iterator[tuple[int, str, tuple[str, ...]]]:
@@ -105,8 +93,8 @@ def _absolute(file: SourceFile) -> Iterator[tuple[str, bool]]:
         yield from ((f"{start}.{name}" if start else name, level > 0) for name in names or [""])
 
 
-def _modules(name: str, importer: SourceFile, found: Followed, relative: bool = False) -> Iterator[SourceFile]:
-    """Yield the files that the import of a dotted name runs; add an installed package to those found."""
+def _modules(name: str, importer: SourceFile, code: Followed, relative: bool = False) -> Iterator[SourceFile]:
+    """Yield the files that the import of a dotted name runs; add an installed package to `code`."""
     top, *others = filter(None, name.split("."))
     beside, spec = importer.beside, None
     if relative and beside is not None:
@@ -117,7 +105,7 @@ def _modules(name: str, importer: SourceFile, found: Followed, relative: bool = 
     while spec is not None:
         path = _path(spec)
         if path is not None and _is_library(path, parts):
-            found.packages[top] = _version(top)
+            code.packages[top] = _version(top)
             return
         package = ".".join(parts if spec.submodule_search_locations is not None else parts[:-1])
         if path is not None:
@@ -130,7 +118,7 @@ def _modules(name: str, importer: SourceFile, found: Followed, relative: bool = 
 
 def _top(name: str, importer: SourceFile) -> tuple[Path | None, ModuleSpec | None]:
     """Return the folder beside which the first part of a name is found, if it is, and its module."""
-    if name in (*OWN, *RECORDED) or name in sys.stdlib_module_names:
+    if name in (*PACKAGES, *RECORDED) or name in sys.stdlib_module_names:
         return None, None
     if importer.beside is not None:
         spec = spec_beside(str(importer.beside), name, str(importer.path))
@@ -170,8 +158,8 @@ def _version(top: str) -> str:
 
 def merged(parts: Iterable[Followed]) -> Followed:
     """Return the files and packages of all parts."""
-    found = Followed()
+    code = Followed()
     for part in parts:
-        found.files |= part.files
-        found.packages |= part.packages
-    return found
+        code.files |= part.files
+        code.packages |= part.packages
+    return code

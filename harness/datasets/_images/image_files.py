@@ -112,7 +112,7 @@ def read_image(name: str, path: Path, shape: tuple[int, ...], resize: Resize | N
 
     Args:
         name: of the data set, for messages.
-        path: of the file.
+        path: the file.
         shape: (C, H, W) with C = 1 or 3.
         resize: Pillow's filter, which is antialiased: the largest centred part of the right proportions is scaled
             down to (H, W); "crop": the centred H x W pixels are taken. An image is never enlarged. None: it must
@@ -199,17 +199,9 @@ def _without_alpha(name: str, path: Path, image: Image) -> Image:
 
 
 def pool(images: np.ndarray, factor: int) -> np.ndarray:
-    """Return the mean of each factor x factor square of pixels, rounded to the nearest whole number, halves up,
-    so that it stays on their lattice.
+    """Return the mean of each factor x factor square of pixels, rounded to the nearest whole number, halves up.
 
-    The sums are computed in int64 and a mean is never above the largest pixel, so nothing wraps around.
-
-    Args:
-        images: integers (..., H, W); H and W are multiples of the factor.
-        factor: the side of a square, at least 1.
-
-    Returns:
-        (..., H / factor, W / factor) of the same dtype.
+    (..., H, W) becomes (..., H / factor, W / factor) of the same dtype; both sides are multiples of the factor.
     """
     *leading, height, width = images.shape
     squares = images.reshape(*leading, height // factor, factor, width // factor, factor)

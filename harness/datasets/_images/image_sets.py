@@ -70,9 +70,8 @@ def read_at_once(
         store, name, sources: see `prepare`.
         title: the beginning of the description.
         key: further entries of the key of the prepared arrays.
-        shape: of an image.
+        shape, sizes: of an image, and of the splits.
         read: returns the train and test images (N, *shape), uint8.
-        sizes: of the splits.
 
     Raises:
         DataError: an image is not of `shape` or not uint8, or there are fewer images than asked for.
@@ -104,17 +103,11 @@ def read_at_once(
 
 @dataclass(frozen=True)
 class Stream:
-    """A part of a set that is never in memory as a whole.
+    """A part of a set that is never in memory as a whole."""
 
-    Attributes:
-        name: in messages.
-        count: returns the number of images.
-        blocks: yields all images in order, uint8 (n, C, H, W).
-    """
-
-    name: str
-    count: Callable[[], int]
-    blocks: Callable[[], Iterator[np.ndarray]]
+    name: str  # in messages
+    count: Callable[[], int]  # returns the number of images
+    blocks: Callable[[], Iterator[np.ndarray]]  # yields all images in order, uint8 (n, C, H, W)
 
 
 def streamed(

@@ -23,7 +23,6 @@ VERSION = 3  # of the prepared arrays
 Cuts = dict[str, list[tuple[Stretch, np.ndarray]]]
 """Split -> its stretches, each with the starts of its windows."""
 
-
 Source = tuple[str, Locate]
 """The name of a record, without folder or ending, and the function that finds or downloads one of its files."""
 
@@ -111,10 +110,10 @@ def _write(writer: Writer, recording: Recording, options: RecordingOptions, wher
             f"{windows}{cleaned}. Take a shorter length or gap_seconds, other fractions, or a longer recording"
         )
     kind = np.result_type(*(stretch.values for stretch in recording.stretches)) if band is None else np.float32
-    for part, found_cuts in cuts.items():
+    for part, cut in cuts.items():
         target = writer.create(part, (counts[part], len(options.channels), options.length), kind)
         offset = 0
-        for stretch, begins in found_cuts:
+        for stretch, begins in cut:
             fill_windows(target[offset : offset + len(begins)], _filtered(stretch, rate, options), begins)
             offset += len(begins)
     return dropped
@@ -138,10 +137,7 @@ def _kept(stretch: Stretch, begins: np.ndarray, options: RecordingOptions, dropp
 
 
 def _filtered(stretch: Stretch, rate: float, options: RecordingOptions) -> np.ndarray:
-    """Return the values of a stretch of one split: unchanged, or dequantised and then filtered.
-
-    Each split is filtered separately, so that test data do not affect training data.
-    """
+    """Return the values of a stretch of one split alone: unchanged, or dequantised and then filtered."""
     if options.band_pass is None:
         return stretch.values
     values = spread_over_cells(stretch.values, options.seed, stretch.start)

@@ -64,7 +64,7 @@ def _in_windows(marks: np.ndarray, begins: np.ndarray, length: int) -> np.ndarra
 
 
 def spread_over_cells(values: np.ndarray, seed: int, start: int) -> np.ndarray:
-    """Add noise, uniform on [0, 1), to integers (C, n): dequantised once, with noise of its own for each `start`."""
+    """Add noise, uniform on [0, 1), to integers (C, n): dequantised once, with other noise for each `start`."""
     return values + np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, start]))).random(values.shape)
 
 

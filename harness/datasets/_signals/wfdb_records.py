@@ -46,30 +46,18 @@ BITS |= {"508": 8, "516": 16, "524": 24}
 
 @dataclass(frozen=True)
 class Header:
-    """A header: of signals or, for a record in several segments, of segments.
-
-    Attributes:
-        path: the file.
-        rate: frames per second.
-        length: frames; None if the size of the files determines it.
-        names: of the signals, such as "PLETH"; None where the header gives none.
-        files: of the signals' samples, in the header's folder, or "~" for none.
-        per_frame: samples per frame of the signals.
-        gains: of the signals, in converter units per physical unit.
-        segments: (name, frames) in the order of time; "~" is a gap. A first segment of no frames is the layout,
-            which lists every signal of the record.
-        formats: of the signals' samples, by WFDB's numbers.
-    """
+    """A header: of signals or, for a record in several segments, of segments."""
 
     path: Path
-    rate: float
-    length: int | None
-    names: tuple[str | None, ...] = ()
-    files: tuple[str, ...] = ()
-    per_frame: tuple[int, ...] = ()
-    gains: tuple[float, ...] = ()
+    rate: float  # frames per second
+    length: int | None  # frames; None if the size of the files determines it
+    names: tuple[str | None, ...] = ()  # of the signals, such as "PLETH"; None where the header gives none
+    files: tuple[str, ...] = ()  # of the signals' samples, in the header's folder, or "~" for none
+    per_frame: tuple[int, ...] = ()  # samples per frame of the signals
+    gains: tuple[float, ...] = ()  # of the signals, in converter units per physical unit
+    # (name, frames) in the order of time; "~" is a gap. A first one of no frames is the layout, with all signals.
     segments: tuple[tuple[str, int], ...] = ()
-    formats: tuple[str, ...] = ()
+    formats: tuple[str, ...] = ()  # of the signals' samples, by WFDB's numbers
 
 
 @dataclass(frozen=True)
@@ -87,7 +75,7 @@ class Segment:
 class RecordFiles:
     """A record as described by its headers."""
 
-    header: Header  # the record's own
+    header: Header  # of the record
     segments: tuple[Segment, ...]  # those with all the wanted channels, in the order of time
     files: tuple[Path, ...]  # all that are needed to read these segments, headers first
 
@@ -373,7 +361,7 @@ def _read_segment(
 
 @contextlib.contextmanager
 def _plain_header(segment: Segment) -> Iterator[Path]:
-    """Yield a header that wfdb reads as `read_header` does: the segment's own, or a copy with a plain first line."""
+    """Yield a header that wfdb reads as `read_header` does: that of the segment, or a copy with a plain first line."""
     from wfdb import rdheader
 
     header = segment.header

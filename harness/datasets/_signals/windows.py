@@ -14,13 +14,12 @@ import numpy as np
 
 from harness.datasets._signals.wfdb_records import Stretch
 
-Split = dict[str, tuple[Stretch, ...]]
-"""Stretches by split: "train", "validation", "test"."""
-
 _AT_ONCE = 4096  # windows that are copied together
 
 
-def split_in_time(stretches: Sequence[Stretch], validation: float, test: float, gap: int) -> Split:
+def split_in_time(
+    stretches: Sequence[Stretch], validation: float, test: float, gap: int
+) -> dict[str, tuple[Stretch, ...]]:
     """Split into test (the last samples), validation (those before) and train (the rest).
 
     Args:
@@ -47,14 +46,14 @@ def samples(stretches: Sequence[Stretch]) -> int:
 
 def _last(stretches: Sequence[Stretch], count: int) -> tuple[Stretch, ...]:
     """Return the last `count` samples, or all if there are fewer."""
-    found: list[Stretch] = []
+    parts: list[Stretch] = []
     for stretch in reversed(stretches):
         if count <= 0:
             break
         first = max(0, stretch.values.shape[1] - count)
-        found.append(Stretch(stretch.start + first, stretch.values[:, first:]))
+        parts.append(Stretch(stretch.start + first, stretch.values[:, first:]))
         count -= stretch.values.shape[1]
-    return tuple(reversed(found))
+    return tuple(reversed(parts))
 
 
 def _until(stretches: Sequence[Stretch], end: int) -> tuple[Stretch, ...]:

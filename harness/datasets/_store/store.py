@@ -45,13 +45,10 @@ class Store:
         return cls(root, Path(cache).absolute(), offline)
 
     def find(self, name: str, relative: str, hint: str) -> Path:
-        """Return a file or folder of the data root, or raise DataMissing that names it and the remedy.
+        """Return a file or folder of the data root, or raise DataMissing that names it and, by `hint`, the remedy.
 
-        Args:
-            name: name of the data set, for the message.
-            relative: path below the root; an absolute path, and one below the working directory that begins with
-                "./", is used unchanged.
-            hint: the end of the message: how to get the missing file.
+        `name` is that of the data set. `relative` is below the root; an absolute path, and one below the working
+        directory that begins with "./", is used unchanged.
         """
         placed = Path(relative).is_absolute() or relative.startswith("./")
         if self.root is None and not placed:
@@ -120,9 +117,8 @@ def prepare(
 ) -> Prepared:
     """Return the arrays that `build` makes of `sources`, made once and then read from the cache.
 
-    They are made again when the key or the size or time of a source changes, or when the cache is damaged. One
-    process makes them while others wait; they appear atomically, so that an interrupted process leaves
-    nothing that looks complete.
+    They are made again when the key or the size or time of a source changes, or when the cache is damaged. One process
+    makes them while others wait; they appear atomically, so that an interrupted one leaves nothing that looks complete.
 
     Args:
         store: its cache is written.

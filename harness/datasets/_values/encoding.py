@@ -146,8 +146,8 @@ def choose_encoding(name: str, survey: Survey, kind: Kind, step: Step, levels: i
         name: of the source, for messages.
         survey: of all values of all splits.
         kind: of the data.
-        step: stated, one number or one for each channel; "detect" searches for one where it would be 1; None: as above.
-        levels: of images, stated; None: as many as occur.
+        step: one number or one for each channel; "detect" searches for one where it would be 1; None: as above.
+        levels: of images; None: as many as occur.
 
     Raises:
         DataError: the values contradict the options, or are off any lattice and yet repeat.
@@ -195,11 +195,7 @@ def choose_encoding(name: str, survey: Survey, kind: Kind, step: Step, levels: i
 def _stated(
     name: str, steps: tuple[float, ...], survey: Survey, kind: Kind, detected: Sequence[Lattice | None]
 ) -> list[Lattice]:
-    """Return the lattice of each channel, through its smallest value; of an image, through the smallest of all.
-
-    A stated lattice with points between those of a detected one is refused: noise over its smaller cells would leave
-    gaps, through which the density becomes unbounded.
-    """
+    """Return the lattice of each channel, through its smallest value; of an image, through the smallest of all."""
     lattices = []
     steps = steps * (len(survey.low) if len(steps) == 1 else 1)
     for channel, (step, low, high) in enumerate(zip(steps, *_ranges(survey, kind), strict=True)):
@@ -209,7 +205,7 @@ def _stated(
                 f"{name}: step = {step:g} is lost in the rounding of {survey.dtype} values up to "
                 f"{max(abs(low), abs(high)):g}; give the values in float64"
             )
-        if common is not None and common.step > 1.5 * step:
+        if common is not None and common.step > 1.5 * step:  # noise over smaller cells would leave gaps
             raise DataError(
                 f"{name}: step = {step:g} is finer than the values of channel {channel}, which all lie on a lattice of "
                 f"step {common.step:g}; state that, or step: detect"
@@ -283,7 +279,7 @@ def _refuse_atoms(name: str, survey: Survey, detected: Sequence[Lattice | None],
             finer = _too_fine(survey, detected) or " that was found"
             raise DataError(
                 f"{name}: channel {channel} lies on a lattice of step {lattice.step:g} and others on none{finer}; "
-                "state `step`, one for each channel, or give continuous channels in a file of their own"
+                "state `step`, one for each channel, or give continuous channels in another file"
             )
         share = survey.repeated(channel)
         if share > MOST_REPEATED:

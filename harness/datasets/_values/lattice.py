@@ -73,11 +73,10 @@ def find_lattice(points: np.ndarray, dtype: np.dtype, count: int, most: float = 
         points: the distinct values, ascending, at least one, finite.
         dtype: the type that they are stored in.
         count: how many values there are, repeated ones counted.
-        most: points of the lattice.
+        most: points of the lattice from the first value to the last.
 
     Returns:
-        A lattice of at most `most` points from the first value to the last; None if there is none, if all values
-        are equal, or if they are too few to show one.
+        None if there is no such lattice, if all values are equal, or if they are too few to show one.
     """
     points = points.astype(np.float64)
     if len(points) < FEWEST and count < 2 * len(points):
@@ -86,9 +85,9 @@ def find_lattice(points: np.ndarray, dtype: np.dtype, count: int, most: float = 
     types = [dtype, np.dtype(np.float32)] if dtype.itemsize == 8 else [dtype]
     for kind in types:
         tolerance = rounding(kind, largest)
-        found = _common_lattice(points, tolerance, most)
-        if found is not None:
-            return Lattice(*found, 2 * tolerance)
+        lattice = _common_lattice(points, tolerance, most)
+        if lattice is not None:
+            return Lattice(*lattice, 2 * tolerance)
     return None
 
 
@@ -97,10 +96,10 @@ def _common_lattice(points: np.ndarray, tolerance: float, most: float) -> tuple[
     merged = _merged(points, tolerance)
     if merged is None or len(merged) < 2:
         return None
-    found = _common_divisor(np.diff(merged), 2 * tolerance)
-    if found is None:
+    divisor = _common_divisor(np.diff(merged), 2 * tolerance)
+    if divisor is None:
         return None
-    k = _counts(merged - merged[0], *found, 2 * tolerance)
+    k = _counts(merged - merged[0], *divisor, 2 * tolerance)
     if k[-1] >= most:
         return None
     centred = k - k.mean()
@@ -120,11 +119,7 @@ def _merged(points: np.ndarray, tolerance: float) -> np.ndarray | None:
 
 
 def _common_divisor(gaps: np.ndarray, error: float) -> tuple[float, float] | None:
-    """Return the largest step of which all gaps are multiples within their errors, and its error, or None.
-
-    Euclid's algorithm with an error bound for every remainder: a remainder that may be zero is taken for zero. The
-    gaps are above 0 and each may be wrong by `error`.
-    """
+    """Return the largest step of which all gaps (> 0, +- error) are multiples, and its error, by Euclid's algorithm."""
     rest, errors = gaps, np.full(len(gaps), error)
     while True:
         least = rest.argmin()
@@ -134,7 +129,7 @@ def _common_divisor(gaps: np.ndarray, error: float) -> tuple[float, float] | Non
         multiples = np.rint(rest / step)
         errors = errors + multiples * uncertain
         rest = np.abs(rest - multiples * step)
-        left = rest > errors
+        left = rest > errors  # a remainder that may be zero is taken for zero
         if not left.any():
             return step, uncertain
         rest, errors = np.append(rest[left], step), np.append(errors[left], uncertain)
@@ -142,10 +137,10 @@ def _common_divisor(gaps: np.ndarray, error: float) -> tuple[float, float] | Non
 
 def _counts(distances: np.ndarray, step: float, uncertain: float, error: float) -> np.ndarray:
     """Return k of points at these distances (ascending from 0): farther and farther ones make the step more exact."""
-    known = 0
-    while known < len(distances) - 1:
+    reach = 0
+    while reach < len(distances) - 1:
         within = np.searchsorted(distances, step * step / (4 * uncertain), side="right") - 1
-        known = max(int(within), known + 1)
-        k = max(round(distances[known] / step), 1)
-        step, uncertain = float(distances[known] / k), error / k
+        reach = max(int(within), reach + 1)
+        k = max(round(distances[reach] / step), 1)
+        step, uncertain = float(distances[reach] / k), error / k
     return np.rint(distances / step)

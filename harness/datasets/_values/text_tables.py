@@ -49,25 +49,15 @@ _OTHERS = {b"\x28\xb5\x2f\xfd": "compressed by zstd", b"PAR1": "a Parquet file",
 
 @dataclass(frozen=True)
 class TextTable:
-    """A text file of numbers.
+    """A text file of numbers."""
 
-    Attributes:
-        name: of the data set and the file, for messages.
-        path: the file.
-        encoding: Python's name of it.
-        separator: between cells.
-        skipped: lines before the first row of numbers.
-        line: number of the line with the names; of a file without a header, that of the first row.
-        names: the cells of that line.
-    """
-
-    name: str
+    name: str  # of the data set and the file, for messages
     path: Path
     encoding: str
     separator: str
-    skipped: int
-    line: int
-    names: tuple[str, ...]
+    skipped: int  # lines before the first row of numbers
+    line: int  # number of the line with the names; of a file without a header, that of the first row
+    names: tuple[str, ...]  # the cells of that line
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[TextIO]:
@@ -154,7 +144,8 @@ def _encoding(name: str, path: Path) -> str:
             if start.startswith(mark):
                 return encoding
         if b"\0" in start:
-            kind = "UTF-16 without a byte order mark" if _alternates(start) else "binary data, not text"
+            alternates = not any(start[::2]) or not any(start[1::2])  # as in UTF-16 of Latin letters
+            kind = "UTF-16 without a byte order mark" if alternates else "binary data, not text"
             raise DataError(f"{name}: is {kind}; write it as text in UTF-8, of numbers separated by commas")
         decoder = codecs.getincrementaldecoder("utf-8")()
         try:
@@ -181,12 +172,6 @@ def _refuse_bomb(name: str, path: Path) -> None:
             f"{name}: has more than {shown_bytes(most)} of text, {MEMORY_SHARE:.0%} of the available memory; write "
             "fewer rows or columns"
         )
-
-
-def _alternates(start: bytes) -> bool:
-    """Return whether every second byte is 0, as in UTF-16 of Latin letters."""
-    pairs = start[: len(start) // 2 * 2]
-    return not any(pairs[::2]) or not any(pairs[1::2])
 
 
 @contextlib.contextmanager

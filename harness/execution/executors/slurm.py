@@ -27,9 +27,9 @@ class Slurm(Executor):
         """The cores of a job."""
         return self.cluster.cpus or 1
 
-    def device(self, given: GivenDevice) -> GivenDevice:
+    def device(self, option: GivenDevice) -> GivenDevice:
         """Return CUDA for "auto" if jobs request GPUs."""
-        return self.cluster.device if given == "auto" else given
+        return self.cluster.device if option == "auto" else option
 
     def at_once(self, trials: Sequence[Trial]) -> int:
         """Return the limit of jobs at once."""

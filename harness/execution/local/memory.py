@@ -21,7 +21,7 @@ from pathlib import Path
 
 from harness.core.isolation.descendants import children_now, descendants
 
-LOOK_SECONDS = 0.1  # between two measurements of known processes
+LOOK_SECONDS = 0.1  # between two measurements of the same processes
 SEARCH_SECONDS = 1.0  # between two searches for processes that a trial has started
 SLACK = 256 << 20  # bytes by which RLIMIT_DATA lies above one and a quarter of the limit
 HELD = ("RssAnon", "RssShmem", "VmSwap")
@@ -50,11 +50,7 @@ def most_held() -> int:
 
 
 class MemoryWatch:
-    """Watch the processes of running trials.
-
-    Args:
-        limit: bytes that a process and its descendants may hold together.
-    """
+    """Watch the processes of running trials; one and its descendants may hold `limit` bytes together."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -70,8 +66,8 @@ class MemoryWatch:
         if now - self._searched >= SEARCH_SECONDS:
             self._searched = now
             self._children = children_now()
-        found = {pid: sum(map(held, {pid} | descendants([pid], self._children))) for pid in processes}
-        return {pid: amount for pid, amount in found.items() if amount > self.limit}
+        amounts = {pid: sum(map(held, {pid} | descendants([pid], self._children))) for pid in processes}
+        return {pid: amount for pid, amount in amounts.items() if amount > self.limit}
 
 
 def limit_this_process(limit: int) -> None:
@@ -98,13 +94,13 @@ def kernel_kills(root: Path = Path("/")) -> int | None:
                 file = root / "sys/fs/cgroup/memory" / path.lstrip("/") / "memory.oom_control"
             else:
                 continue
-            if file.is_file() and (found := _oom_kill(file)) is not None:
-                return found
+            if file.is_file() and (count := _oom_kill(file)) is not None:
+                return count
     with contextlib.suppress(OSError):
         return _oom_kill(root / "proc/vmstat")
     return None
 
 
 def _oom_kill(file: Path) -> int | None:
-    found = re.search(r"^oom_kill (\d+)$", file.read_text(encoding="utf-8"), re.MULTILINE)
-    return int(found[1]) if found else None
+    match = re.search(r"^oom_kill (\d+)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+    return int(match[1]) if match else None

@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from harness.core.isolation.messages import BadMessage, Sender, shortened, visible
+from harness.core.isolation.messages import BadMessage, Sender
 from harness.core.isolation.process import Context
 from harness.core.isolation.process import start_server as start_any_server
 from harness.core.run_options import RunOptions
 from harness.core.settings import Progress
+from harness.core.texts import shortened, visible
 from harness.core.third_party import keep_folder
 from harness.core.trial import Trial, trial_class
 from harness.datasets import DATASETS
@@ -23,7 +24,7 @@ from harness.execution.local.memory import limit_this_process
 
 Work = Callable[[Any, RunOptions, Mapping[str, Any], Progress], object]
 
-NO_SPACE_LEFT = 73  # exit code of a trial that found no room for its record; EX_CANTCREAT of <sysexits.h>
+NO_SPACE_LEFT = 73  # exit code of a trial without room for its record; EX_CANTCREAT of <sysexits.h>
 UNWRITTEN = 74  # that of one whose record could not be written for another reason; EX_IOERR
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 MESSAGE_PERIOD = 0.1  # seconds between two progress messages of a trial
@@ -76,7 +77,7 @@ def run_in_process(
     largest = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
         work(trial, run_options, provenance, progress_sender(sender))
-    except OSError as error:  # a trial's own errors are in its record: this one occurred while writing it
+    except OSError as error:  # other errors are in the trial's record: this one occurred while writing it
         with contextlib.suppress(OSError):
             print(f"{type(error).__name__}: {error}", flush=True)
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Run trials, each in its own process, and ensure that each leaves exactly one record.
+"""Run trials, each in a separate process, and ensure that each leaves exactly one record.
 
 The supervisor starts a process, receives its progress, ends it at its limits of time and memory, and after its end
 reads its record, or writes one with the reason why it left none. It computes nothing itself and needs no torch.
@@ -51,14 +51,12 @@ def run_trials(
 ) -> None:
     """Run every trial; leave one record each in `out/records`, and its output in `out/logs`.
 
-    They run side by side, in the given order, as `slots` permits. Runtime trials come last and run alone, as other
+    They run side by side, in this order, as `slots` permits. Runtime trials come last and run alone, as other
     processes would affect their times. On KeyboardInterrupt, or any other exception, running trials are ended without
     a record, finished records stay, and the exception propagates.
 
     Args:
-        trials: trials to run; a record of an earlier run stays until its trial leaves another.
-        run_options, slots, reporter: shared by all trials.
-        provenance: called once for each trial.
+        trials: a record of an earlier run stays until its trial leaves another.
         stop_at: predicate for a record that ends the run (--fail-fast); None: none does.
         work: function that each process runs; picklable, so defined at the top level of a module.
 

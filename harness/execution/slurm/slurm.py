@@ -29,10 +29,18 @@ from harness.execution.agenda import trials_text
 from harness.execution.folder import writing
 from harness.execution.outcome import digest, record_path
 from harness.execution.progress import Reporter
-from harness.execution.slurm.private import check_in_shell, make_private
 from harness.execution.slurm.slurm_job import run_job
 from harness.execution.slurm.squeue import cancel, needed
-from harness.execution.slurm.submissions import CANCELLED, FOLDER, Submission, Submissions, is_cancelled, job_folders
+from harness.execution.slurm.submissions import (
+    CANCELLED,
+    FOLDER,
+    Submission,
+    Submissions,
+    check_in_shell,
+    is_cancelled,
+    job_folders,
+    make_private,
+)
 from harness.planning.cluster import Cluster
 
 LONGEST_WAIT = 10.0  # seconds between two looks at the shared disk and the queue
@@ -41,10 +49,7 @@ INSTALL = "pip install 'invertbench[slurm]'"
 
 
 def submit(trials: Sequence[Trial], run_options: RunOptions, cluster: Cluster) -> list[str]:
-    """Submit trials as one array of jobs; runtime trials form another job, alone on its node.
-
-    Return a line of text for each array.
-
+    """Submit trials as one array of jobs, runtime trials as another job, alone on its node; return a line for each.
     Raises:
         UserError: SLURM or submitit is missing here, or sbatch refuses the job.
     """
@@ -69,7 +74,7 @@ def _submit(jobs: Sequence[Sequence[Trial]], run_options: RunOptions, cluster: C
         {
             "name": f"invertbench-{trials[0].suite}-{stamp}",
             "jobs": tuple(map(tuple, jobs)),
-            "before": {trial.id: found for trial in trials if (found := digest(record_path(run_options.out, trial)))},
+            "before": {trial.id: old for trial in trials if (old := digest(record_path(run_options.out, trial)))},
             "run_options": run_options,
             "cache": Store.at(run_options.root).cache,
             "heartbeat": cluster.heartbeat,
@@ -153,23 +158,23 @@ def follow(
     ended: dict[str, int] = {}  # looks since the job has ended without a record
     while True:
         stopped = False
-        for key, found in submissions.look(left).items():
-            if found.state in ("running", "done") and key not in started:
+        for key, job in submissions.look(left).items():
+            if job.state in ("running", "done") and key not in started:
                 started.add(key)
-                reporter.started(found.trial)
-            if found.record is not None:
-                reporter.finished(found.trial, found.record)
+                reporter.started(job.trial)
+            if job.record is not None:
+                reporter.finished(job.trial, job.record)
                 left.remove(key)
-                stopped = stopped or (stop_at is not None and stop_at(found.record))
-            elif found.beat is not None and found.state == "running":
-                reporter.update(found.trial, found.beat.fraction, found.beat.text)
+                stopped = stopped or (stop_at is not None and stop_at(job.record))
+            elif job.beat is not None and job.state == "running":
+                reporter.update(job.trial, job.beat.fraction, job.beat.text)
                 silent.discard(key)
-            elif found.state == "lost" and found.active and key not in silent:
+            elif job.state == "lost" and job.active and key not in silent:
                 silent.add(key)
-                reporter.line(f"{found.trial.slug}: lost: {found.text}")
-            ended[key] = 0 if found.active else ended.get(key, 0) + 1
-            if not found.active and (found.state == "cancelled" or (found.state == "lost" and ended[key] > GRACE)):
-                reporter.line(f"{found.trial.slug}: {found.state}: {found.text}; the same command submits it again")
+                reporter.line(f"{job.trial.slug}: lost: {job.text}")
+            ended[key] = 0 if job.active else ended.get(key, 0) + 1
+            if not job.active and (job.state == "cancelled" or (job.state == "lost" and ended[key] > GRACE)):
+                reporter.line(f"{job.trial.slug}: {job.state}: {job.text}; the same command submits it again")
                 left.remove(key)
         if stopped:
             reporter.line("--fail-fast: the remaining trials are cancelled")
@@ -182,10 +187,10 @@ def follow(
 def cancel_all(folder: Path) -> list[str]:
     """Cancel all jobs of a folder that the cluster may still run; return a line of text for each array."""
     submissions = Submissions(folder)
-    open_trials = [found for found in submissions.look().values() if found.state != "done"]
+    open_trials = [job for job in submissions.look().values() if job.state != "done"]
     lines = []
     for place, submission in submissions.places.items():
-        count = sum(found.submission == submission.name for found in open_trials)
+        count = sum(job.submission == submission.name for job in open_trials)
         if count and not is_cancelled(place):
             with writing(folder):
                 (place / CANCELLED).touch()  # first, because a job checks for it before it begins a trial

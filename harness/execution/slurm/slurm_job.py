@@ -24,11 +24,11 @@ from harness.execution.local.slots import make_slots
 from harness.execution.local.supervisor import run_trials
 from harness.execution.progress import Reporter
 from harness.execution.provenance import RunProvenance
-from harness.execution.slurm.private import check_private
 from harness.execution.slurm.submissions import (
     Beat,
     Submission,
     beat_path,
+    check_private,
     fault_path,
     is_cancelled,
     job_folders,
@@ -129,8 +129,8 @@ def wait_for_silence(out: Path, trial: Trial, job: str) -> None:
     """
     begin = since = time.monotonic()
     stamp: int | None = None
-    while (found := read_beat(out, trial.id)) is not None:
-        beat, age = found
+    while (last := read_beat(out, trial.id)) is not None:
+        beat, age = last
         now = time.monotonic()
         if beat.job == job or age > beat.patience:
             return

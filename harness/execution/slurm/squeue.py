@@ -55,13 +55,13 @@ def ask(names: Collection[str]) -> Mapping[str, Jobs] | None:
 
 def parse(text: str) -> dict[str, dict[int | None, Job]]:
     """Return the answer of `squeue` in the form of `ask`."""
-    found: dict[str, dict[int | None, Job]] = {}
+    jobs: dict[str, dict[int | None, Job]] = {}
     for line in text.splitlines():
         fields = [field.strip() for field in line.split("|", 3)]
         if len(fields) == 4:
             name, index, state, reason = fields
-            found.setdefault(name, {})[int(index) if index.isdecimal() else None] = Job(state, reason)
-    return found
+            jobs.setdefault(name, {})[int(index) if index.isdecimal() else None] = Job(state, reason)
+    return jobs
 
 
 def cancel(name: str) -> None:

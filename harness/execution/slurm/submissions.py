@@ -3,10 +3,10 @@
         slurm/<time>-<random>/submission.json   the trials of each job, and the options of the run; never changed
         slurm/<time>-<random>/cancelled         exists once the submission was cancelled
         slurm/<time>-<random>/faults/<id>.txt   why a job could not begin a trial
-        slurm/<time>-<random>/jobs/             submitit's own files
+        slurm/<time>-<random>/jobs/             files of submitit
         heartbeats/<id>.json                    heartbeat of a running trial
 
-The folder `slurm` and those in it are for this user alone.
+The folder `slurm` and those in it are for this user alone: jobs execute their content.
 
 A trial is done when its record differs from the one that existed when it was submitted. No other evidence counts:
 the queue may have forgotten a job, and a cluster without accounting keeps no history beyond it.
@@ -15,6 +15,9 @@ the queue may have forgotten a job, and a cluster without accounting keeps no hi
 from __future__ import annotations
 
 import contextlib
+import os
+import shlex
+import stat
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -31,7 +34,6 @@ from harness.core.run_options import RunOptions, shown_seconds
 from harness.core.settings import Settings
 from harness.core.trial import AnyTrial, Trial
 from harness.execution.outcome import interrupted, left_record
-from harness.execution.slurm.private import check_private
 from harness.execution.slurm.squeue import Jobs, ask
 
 FOLDER = "slurm"
@@ -96,7 +98,7 @@ def beat_path(out: Path, name: str) -> Path:
 
 
 def read_beat(out: Path, name: str) -> tuple[Beat, float] | None:
-    """Return a trial's last heartbeat and its age in seconds; None if there is none."""
+    """Return a trial's last heartbeat and its age in seconds; None without one."""
     path = beat_path(out, name)
     with contextlib.suppress(OSError, ValidationError):
         return Beat.model_validate_json(read_file(path, TEXT)), max(0.0, time.time() - path.stat().st_mtime)
@@ -109,7 +111,7 @@ def fault_path(place: Path, name: str) -> Path:
 
 
 def job_folders(place: Path) -> tuple[Path, ...]:
-    """Return the folders of a submission that are for this user alone, outermost first: `slurm/`, its own, `jobs/`."""
+    """Return the folders of a submission that are for this user alone, outermost first: `slurm/`, `place`, `jobs/`."""
     return place.parent, place, place / "jobs"
 
 
@@ -151,14 +153,14 @@ class Submissions:
         records = {key: self.places[place].settled(trial, self.folder) for key, (place, _, trial) in last.items()}
         places = {place for key, (place, _, _) in last.items() if records[key] is None and not is_cancelled(place)}
         jobs = self.queue(sorted(self.places[place].name for place in places))
-        found = {}
+        states = {}
         for key, (place, index, trial) in last.items():
             name, record = self.places[place].name, records[key]
             if record is None:
-                found[key] = self._unsettled(place, index, trial, None if jobs is None else jobs.get(name, {}))
+                states[key] = self._unsettled(place, index, trial, None if jobs is None else jobs.get(name, {}))
             else:
-                found[key] = SubmittedTrial(trial, name, "done", "done", False, record=record)
-        return found
+                states[key] = SubmittedTrial(trial, name, "done", "done", False, record=record)
+        return states
 
     def _unsettled(self, place: Path, index: int, trial: Trial, jobs: Jobs | None) -> SubmittedTrial:
         name = self.places[place].name
@@ -212,7 +214,7 @@ def judge(
 
 def counted(trials: Iterable[SubmittedTrial]) -> str:
     """Return counts as text, "on the cluster: 2 running, 3 waiting, 1 lost"; empty without unfinished trials."""
-    counts = Counter(found.state for found in trials)
+    counts = Counter(trial.state for trial in trials)
     parts = [f"{counts[state]} {state}" for state in ("running", "waiting", "lost", "cancelled") if counts[state]]
     return f"on the cluster: {', '.join(parts)}" if parts else ""
 
@@ -221,6 +223,41 @@ def lines(trials: Mapping[str, SubmittedTrial]) -> list[str]:
     """Return the lines of `status`: the counts, and one for each trial that runs or is lost."""
     total = counted(trials.values())
     shown = [
-        f"  {key}  {found.state}: {found.text}" for key, found in trials.items() if found.state in ("running", "lost")
+        f"  {key}  {trial.state}: {trial.text}" for key, trial in trials.items() if trial.state in ("running", "lost")
     ]
     return [total, *shown] if total else []
+
+
+PRIVATE = 0o700
+OTHERS = 0o077  # rights of the group and of all others
+RULE = "must be a folder of the user who submits, without rights for others (mode 0700): jobs execute what is in it"
+HINT = "remove it, if nothing in it is needed, and run again, or choose another --out"
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder of mode 0700, whatever the umask; raise UserError if it exists and is not of this user."""
+    folder.mkdir(mode=PRIVATE, exist_ok=True)
+    if folder.lstat().st_uid == os.getuid() and not folder.is_symlink():
+        # The umask may have narrowed the mode, and the folder around have added the set-group bit.
+        folder.chmod(PRIVATE)
+    check_private(folder)
+
+
+def check_private(*folders: Path) -> None:
+    """Raise a UserError for the first of these that is not a folder of this user alone."""
+    for folder in folders:
+        status = folder.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & OTHERS:
+            kind = "a folder" if stat.S_ISDIR(status.st_mode) else "no folder"
+            facts = f"it is {kind} of user {status.st_uid}, mode {stat.S_IMODE(status.st_mode):04o}"
+            raise UserError(f"{folder}: {RULE}; {facts}; {HINT}")
+
+
+def check_in_shell(*folders: Path) -> str:
+    """Return a line of shell that ends a job unless these are folders of this user alone."""
+    names = " ".join(shlex.quote(str(folder)) for folder in folders)
+    refuse = f'echo "$folder: {RULE}; {HINT}" >&2; exit 1'
+    return (
+        f'for folder in {names}; do case "$(stat -c %F:%u:%a "$folder")" in directory:{os.getuid()}:*00) ;; '
+        f"*) {refuse} ;; esac; done"
+    )

@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-from harness.kinds.claims.verdicts import (
-    FAILS,
-    HOLDS,
-    IN_PART,
-    SUBJECT,
-    Verdict,
-    of_outcomes,
-)
-from harness.kinds.conformance.tables import faults_of
+from harness.kinds.claims.verdicts import FAILS, HOLDS, IN_PART, SUBJECT, Verdict, of_outcomes
+from harness.kinds.conformance.report import faults_of
 from harness.kinds.examination.examinations import power
 from harness.reporting.frame import Results, groups_of, rows_of
 from harness.reporting.tables.cells import shape_text

@@ -16,7 +16,7 @@ from harness.reporting.frame import Results, Row, groups_of, rows_of
 from harness.reporting.tables.cells import EMPTY, OPERATIONS, shape_text
 from harness.reporting.tables.rendering import Table
 
-COMPARED = ("emerging", "periodic")  # the layers that the publication times beside its own, in the figure of the claim
+COMPARED = ("emerging", "periodic")  # the layers that the publication compares with, in the figure of the claim
 LISTED = 4
 SPEEDUPS = {"inverse": 1.17, "log_det": 4.31}  # claimed of CDFlow, over a dense matrix
 SPEEDUP_CHANNELS = 96

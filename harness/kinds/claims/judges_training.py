@@ -20,11 +20,11 @@ from harness.kinds.claims.verdicts import (
     of_outcomes,
     outcome_of,
 )
-from harness.kinds.density.curves import curve
 from harness.kinds.density.likelihoods import (
     UNITS,
     by_seed,
     comparable,
+    curve,
     density,
     explained,
     of_column,
@@ -180,10 +180,7 @@ def _ranked(results: Results, subject: str) -> Verdict | None:
 
 
 def settings(results: Results) -> Verdict | None:
-    """Judge whether the published setting, each layer's first row in the first column, beats single changes of it.
-
-    A setting without a likelihood is beaten by one that has one.
-    """
+    """Judge whether the published setting, each layer's first row in the first column, beats single changes of it."""
     plan, (cells, values) = results.plan, _likelihoods(results)
     families: dict[str, list[str]] = {}
     for layer in dict.fromkeys(layer for trial in plan.trials if trial.steps for layer in trial.layers_under_test):

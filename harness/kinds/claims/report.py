@@ -1,4 +1,4 @@
-"""The report of a suite of claims: the verdicts, then a section for each claim with its test and what was found."""
+"""The report of a suite of claims: the verdicts, then a section for each claim with its test and its outcome."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cached_property
 from harness.kinds.claims import judges_layers, judges_times, judges_training
 from harness.kinds.claims.verdicts import FAILS, HOLDS, IN_PART, UNDECIDED, Holds, Verdict, nothing_to_judge
 from harness.planning.plan import Section
-from harness.reporting.figures.figures import ReportFigure, drawn
+from harness.reporting.figures.figures import ReportFigure, drawn, has_figure
 from harness.reporting.frame import DAMAGED, MISSING, Results
 from harness.reporting.page.answer import Answer, Finding, Tone
 from harness.reporting.page.page import PageFigure, PageSection
@@ -32,8 +32,8 @@ JUDGES: dict[str, Callable[[Results], Verdict | None]] = {
 }
 """Name, as `judge` of a claim -> its test.
 
-A judge is given the results of the claim's suite, all of whose trials have run. It states numbers that are in them, and
-nothing else; None if no trial has what it needs.
+A judge takes the results of the claim's suite, all of whose trials have run, and states numbers that are in them alone;
+None if no trial has what it needs.
 """
 
 
@@ -44,7 +44,7 @@ class ExaminedClaim:
     section: Section
     results: Results  # of its suite
     verdict: Verdict
-    tables: tuple[Table, ...]  # the judge's own, then those of its suite; none before anything has run
+    tables: tuple[Table, ...]  # of the judge, then of its suite; none before anything has run
 
     @property
     def title(self) -> str:
@@ -99,9 +99,13 @@ class ClaimsReport(Report, kind="claims"):
     @cached_property
     def answer(self) -> Answer:
         """The verdicts, with the first figure that a claim is about."""
-        names = [figure.name for figure in self.figures]
-        figure = next((name for shown in SHOWN for name in names if name.endswith(f"-{shown}")), "")
-        return Answer(tuple(claim.finding for claim in self.examined), figure=figure)
+        shown = (
+            f"{claim.section.name}-{name}"
+            for name in SHOWN
+            for claim in self.examined
+            if has_figure(claim.results, name)
+        )
+        return Answer(tuple(claim.finding for claim in self.examined), figure=next(shown, ""))
 
     @cached_property
     def tables(self) -> list[Table]:

@@ -52,8 +52,11 @@ def run(
         except Exception as error:  # third-party code may raise anything
             record.rows.append(row | {"conforms": False, "finding": about["finding"] or error_text(error)})
             continue
-        conforms = not about["failed_rules"] and _within_limits(numbers)
-        record.rows.append(row | {name: finite(value) for name, value in numbers.items()} | {"conforms": conforms})
+        undone = max(INVERSE_LIMIT, numbers["condition"] * torch.finfo(torch.float32).eps)
+        log_det_error = max(numbers["log_det_error"], numbers.get("reverse_log_det_error", 0.0))
+        within = log_det_error <= LOGDET_LIMIT and numbers["inverse_error"] <= undone
+        conforms = {"conforms": not about["failed_rules"] and within}
+        record.rows.append(row | {name: finite(value) for name, value in numbers.items()} | conforms)
     progress(1.0, "conforms" if all(row["conforms"] for row in record.rows) else "has faults")
     return record
 
@@ -104,19 +107,10 @@ def trained(layer: InvertibleLinear, steps: int = STEPS) -> InvertibleLinear:
 
 
 def _rules(report: CheckReport) -> dict[str, Any]:
-    """Return the outcome of check-layer with the first fault: in float32 if possible, and an overwritten input before
-    its consequences.
-    """
+    """Return the outcome of check-layer with one fault: in float32 if possible, an overwritten input first."""
     faults = sorted(report.faults, key=lambda fault: ("float32" not in fault.place, fault.check != "unchanged-state"))
     return {
         "rules": len(report.rules),
         "failed_rules": ", ".join(dict.fromkeys(fault.check for fault in report.faults)) or None,
         "finding": f"{faults[0].check}: {PACKAGES.sub('', faults[0].message)}" if faults else None,
     }
-
-
-def _within_limits(numbers: dict[str, float]) -> bool:
-    """Return whether the errors are within the limits of the audit of a flow."""
-    undone = max(INVERSE_LIMIT, numbers["condition"] * torch.finfo(torch.float32).eps)
-    reverse = numbers.get("reverse_log_det_error", 0.0)
-    return max(numbers["log_det_error"], reverse) <= LOGDET_LIMIT and numbers["inverse_error"] <= undone

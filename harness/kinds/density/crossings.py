@@ -29,10 +29,7 @@ LARGEST = 1024  # largest D of a watched layer: a matrix of this size per step a
 
 
 class Crossings(Callback):
-    """Enter two curves: "crossings", sign changes between successive steps so far, and "smallest_singular_value".
-
-    The determinants are those of the layers under test with D up to LARGEST.
-    """
+    """Enter two curves: "crossings", sign changes between successive steps so far, and "smallest_singular_value"."""
 
     def __init__(self) -> None:
         self.crossings = 0

@@ -1,10 +1,10 @@
-"""The likelihoods of a density suite by row, column and seed, and which of them compete with each other."""
+"""The likelihoods of a density suite by row, column and seed, which of them compete, and curves of training."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -12,18 +12,13 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from harness.core.errors import UserError
+from harness.core.records import Record
 from harness.core.settings import DataRef, TrainingSettings
 from harness.core.third_party import is_third_party
 from harness.kinds.density.trial import DensityTrial
 from harness.reporting.frame import Results, Row, groups_of, rows_of, shortened
-from harness.reporting.statistics.statistics import (
-    Difference,
-    Estimate,
-    estimate,
-    paired_differences,
-    spread_text,
-)
-from harness.reporting.tables.cells import EMPTY
+from harness.reporting.statistics.statistics import Difference, Estimate, estimate, paired_differences, spread_text
+from harness.reporting.tables.cells import EMPTY, fallbacks
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan
@@ -44,23 +39,19 @@ IMPROVING = "‡"  # after a likelihood whose training reached its bound before 
 @lru_cache(maxsize=1)  # as of `density`
 def units(results: Results) -> dict[str, str]:
     """Return the measure of each data set, as its trials say; that of its kind of data where none says it."""
-    known = results.of_kind("density").dropna(subset="unit").drop_duplicates("dataset")
-    found = dict(zip(known["dataset"], known["unit"], strict=True))
+    recorded = results.of_kind("density").dropna(subset="unit").drop_duplicates("dataset")
+    measures = dict(zip(recorded["dataset"], recorded["unit"], strict=True))
     for trial in results.plan.trials:
-        if isinstance(trial, DensityTrial) and trial.data.label not in found:
-            found[trial.data.label] = _planned_unit(trial.data)
-    return dict.fromkeys(results.plan.columns, "bits_per_dim") | found
+        if isinstance(trial, DensityTrial) and trial.data.label not in measures:
+            measures[trial.data.label] = _planned_unit(trial.data)
+    return dict.fromkeys(results.plan.columns, "bits_per_dim") | measures
 
 
 def _planned_unit(data: DataRef) -> str:
-    """Return the measure that a trial on this data would report: nats of sequences, bits of images.
-
-    Images on no lattice are measured in nats as well, which is known only once a trial has read them. A report runs no
-    third-party code, so that the unit of third-party data is unknown.
-    """
+    """Return the measure of trials on this data: nats of sequences, bits of images, which those on no lattice lack."""
     from harness.datasets import find_dataset
 
-    if is_third_party(data.name):
+    if is_third_party(data.name):  # a report runs no third-party code
         return UNKNOWN
     try:
         sequence = find_dataset(data.name).kind(dict(data.options)) == "sequence"
@@ -99,12 +90,12 @@ def density(results: Results) -> pd.DataFrame:
 
 def data_warning(frame: pd.DataFrame) -> str | None:
     """Return the warnings on the data that trials have read (see `harness.pipeline.data_remarks`), if any."""
-    found = {
+    warnings = {
         f"{dataset}: {notes[WARNING]}"
         for dataset, notes in zip(frame["dataset"], frame["notes"], strict=True)
         if WARNING in notes
     }
-    return "; ".join(sorted(found)) or None
+    return "; ".join(sorted(warnings)) or None
 
 
 def _still_improved(line: Row, training: TrainingSettings) -> bool:
@@ -124,15 +115,12 @@ def members_of(plan: Plan, label: str) -> tuple[str, ...]:
 
 
 def of_column(frame: pd.DataFrame, plan: Plan, label: str) -> dict[str, pd.DataFrame]:
-    """Return the rows of `density` in a column of a table, an average included, by layer in plan order.
-
-    Values of an average are in the unit of its first data set.
-    """
+    """Return the rows of `density` in a column, or an average in the unit of its first data set, by layer in order."""
     members = members_of(plan, label)
-    own = frame[frame["dataset"].isin(members)]
-    unit = own.loc[own["dataset"] == members[0], "measure"].head(1)
-    own = own.assign(value=own["value"].where(own["measure"].isin(unit)))
-    return {row: own[own["layer"] == row] for row in plan.rows}
+    trials = frame[frame["dataset"].isin(members)]
+    unit = trials.loc[trials["dataset"] == members[0], "measure"].head(1)
+    trials = trials.assign(value=trials["value"].where(trials["measure"].isin(unit)))
+    return {row: trials[trials["layer"] == row] for row in plan.rows}
 
 
 def comparable(frame: pd.DataFrame) -> bool:
@@ -150,7 +138,7 @@ def by_seed(frame: pd.DataFrame) -> dict[int, float]:
     values: dict[int, list[float]] = {}
     for seed, value in zip(frame["seed"], frame["value"], strict=True):
         values.setdefault(int(seed), []).append(float(value))
-    return {seed: statistics.fmean(own) for seed, own in values.items()}
+    return {seed: statistics.fmean(of_seed) for seed, of_seed in values.items()}
 
 
 def marked(text: str, frame: pd.DataFrame) -> str:
@@ -179,29 +167,26 @@ def explained(rows: Iterable[Iterable[str]], suspect: str = SUSPECT) -> tuple[st
 
 def improving_remark(frame: pd.DataFrame) -> tuple[str, ...]:
     """Return the remark on trials that still improved: their steps, and the layers of which not every seed did."""
-    known = frame[frame["value"].notna()]
-    found = known[known["improving"]]
-    if found.empty:
+    trained = frame[frame["value"].notna()]
+    improving = trained[trained["improving"]]
+    if improving.empty:
         return ()
-    columns = {steps: ", ".join(own["dataset"].unique()) for steps, own in groups_of(found, "steps")}
+    columns = {steps: ", ".join(trials["dataset"].unique()) for steps, trials in groups_of(improving, "steps")}
     bounds = [f"{steps:,} steps" + (f" ({names})" if len(columns) > 1 else "") for steps, names in columns.items()]
     text = (
         f"{IMPROVING} still improving: training reached its bound of {' and '.join(bounds)} before validation stopped "
         "improving"
     )
     some = [
-        f"{layer} on {column} ({own['improving'].sum()} of {len(own)})"
-        for (layer, column), own in groups_of(known, ["layer", "dataset"])
-        if own["improving"].any() and not own["improving"].all()
+        f"{layer} on {column} ({trials['improving'].sum()} of {len(trials)})"
+        for (layer, column), trials in groups_of(trained, ["layer", "dataset"])
+        if trials["improving"].any() and not trials["improving"].all()
     ]
     return (text + (f"; not on every seed: {', '.join(some)}" if some else ""),)
 
 
 def standard_error(frame: pd.DataFrame) -> float | None:
-    """Return the standard error over test examples of the mean of these rows, whose errors are taken as independent.
-
-    None for rows of several seeds, and where the error of one is not known.
-    """
+    """Return the standard error over test examples of the mean of rows of one seed, as independent; None if unknown."""
     errors = frame["standard_error"]
     if frame["seed"].nunique() != 1 or errors.isna().any():
         return None
@@ -209,34 +194,34 @@ def standard_error(frame: pd.DataFrame) -> float | None:
 
 
 def mean_and_interval(values: Iterable[float], standard_error: float | None = None) -> str:
-    """Return "2.314 [2.301, 2.325]"; for a single value "2.314 ± 0.012" if its error is known, else "2.314"."""
-    known = list(values)
-    if not known:
+    """Return "2.314 [2.301, 2.325]"; for a single value "2.314 ± 0.012", or "2.314" without its error."""
+    sample = list(values)
+    if not sample:
         return EMPTY
-    found = estimate(known, standard_error)
-    if found.low is not None:
-        return f"{found.mean:.3f} [{found.low:.3f}, {found.high:.3f}]"
-    return f"{found.mean:.3f}" + ("" if found.standard_error is None else f" ± {found.standard_error:.3f}")
+    result = estimate(sample, standard_error)
+    if result.low is not None:
+        return f"{result.mean:.3f} [{result.low:.3f}, {result.high:.3f}]"
+    return f"{result.mean:.3f}" + ("" if result.standard_error is None else f" ± {result.standard_error:.3f}")
 
 
-def bars_texts(found: Iterable[Estimate]) -> list[str]:
+def bars_texts(estimates: Iterable[Estimate]) -> list[str]:
     """Return texts that explain the error bars of these estimates in a figure."""
-    shown = list(found)
+    shown = list(estimates)
     seeds = [estimate.seeds for estimate in shown if estimate.low is not None]
     texts = [f"bars over seeds: {spread_text(seeds)}"] if seeds else []
     return texts + [f"bars: {STANDARD_ERROR}"] * any(estimate.standard_error is not None for estimate in shown)
 
 
-def interval_texts(found: Iterable[Difference]) -> list[str]:
+def interval_texts(differences: Iterable[Difference]) -> list[str]:
     """Return texts that explain the error bars of these differences in a figure."""
-    kind = interval_kind(found)
+    kind = interval_kind(differences)
     return [f"bars: {kind} 95 % interval of the difference, over paired seeds"] if kind else []
 
 
-def interval_kind(found: Iterable[Difference]) -> str:
+def interval_kind(differences: Iterable[Difference]) -> str:
     """Return how the intervals of these differences are made; empty where none has one."""
-    known = [difference for difference in found if difference.interval is not None]
-    return " or ".join(sorted({"bootstrap" if difference.p is not None else "Student's" for difference in known}))
+    certain = [difference for difference in differences if difference.interval is not None]
+    return " or ".join(sorted({"bootstrap" if difference.p is not None else "Student's" for difference in certain}))
 
 
 @dataclass(frozen=True)
@@ -271,9 +256,9 @@ class Ranking:
     def leaders(self) -> list[str]:
         """The best row, and those that are not shown to differ from it; empty where no lead has an interval."""
         behind = {row: self.behind(row) for row in self.order}
-        if all(found is None or found.interval is None for found in behind.values()):
+        if all(lead is None or lead.interval is None for lead in behind.values()):
             return []
-        return [row for row, found in behind.items() if row == self.best or (found is not None and not found.separated)]
+        return [row for row, lead in behind.items() if row == self.best or (lead is not None and not lead.separated)]
 
     @property
     def bold(self) -> list[str]:
@@ -302,10 +287,41 @@ def ranking(results: Results, label: str) -> Ranking:
     """Return the competition of one column, an average of columns included."""
     told = oracles(results.plan)
     columns = of_column(density(results), results.plan, label)
-    rows = {row: by_seed(own) for row, own in columns.items() if row not in told and competes(own)}
+    rows = {row: by_seed(trials) for row, trials in columns.items() if row not in told and competes(trials)}
     return Ranking(rows, paired_differences(rows))
+
+
+def fallback_note(results: Results) -> tuple[str, ...]:
+    """Return a remark on seconds of training without the compiled kernels; none where all trials had them."""
+    reasons = fallbacks(results)
+    lacking = dict.fromkeys(reasons[name] for name in results.of_kind("density")["id"] if name in reasons)
+    return tuple(f"seconds of plain PyTorch, as there were no compiled kernels: {why}" for why in lacking)
 
 
 def oracles(plan: Plan) -> set[str]:
     """Return the rows that know the permutation of the data."""
     return {layer.row for trial in plan.trials for layer in trial.layers_under_test if layer.oracle}
+
+
+Curve = list[tuple[float, float]]
+
+
+def curve(record: Record, name: str, axis: str = "step") -> Curve:
+    """Return the finite points (step or seconds, value) of one curve of a record."""
+    pairs = zip(record.curves.get(axis, []), record.curves.get(name, []), strict=False)
+    return [(x, y) for x, y in pairs if x is not None and y is not None]
+
+
+def average(seeds: Sequence[Curve]) -> Curve:
+    """Return the mean over seeds at every step that one of them has; those that stopped early count up to there."""
+    by_step: dict[float, list[float]] = {}
+    for points in seeds:
+        for step, value in points:
+            by_step.setdefault(step, []).append(value)
+    return [(step, statistics.fmean(by_step[step])) for step in sorted(by_step)]
+
+
+def trained(results: Results, name: str) -> pd.DataFrame:
+    """Return the rows of density trials whose record has this curve."""
+    frame = results.of_kind("density")
+    return frame[[trial in results.records and bool(curve(results.records[trial], name)) for trial in frame["id"]]]

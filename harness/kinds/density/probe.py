@@ -52,10 +52,7 @@ class TrainingCost:
     test: int
 
     def seconds(self, trial: FlowTrial) -> float:
-        """Return the duration of a trial that trains to its last step.
-
-        The audit is counted as far as it grows with the test split; drawing samples for a comparison of images is not.
-        """
+        """Return the duration of a trial that trains to its last step, without samples for a comparison of images."""
         training = trial.training
         validations = math.ceil(training.steps / training.evaluate_every)
         final, held_out = (training.draws, self.test) if isinstance(trial, DensityTrial) else (1, self.validation)

@@ -1,14 +1,37 @@
-"""The report of a density suite: likelihoods, their differences, leads and costs."""
+"""The report of a density suite: likelihoods, their differences, leads and costs, and the answer above them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 
-from harness.kinds.density.answer import answer
-from harness.kinds.density.tables import tables
+import pandas as pd
+
+from harness.kinds.density.likelihoods import (
+    IMPROVING,
+    UNITS,
+    Ranking,
+    data_warning,
+    density,
+    interval_kind,
+    members_of,
+    of_column,
+    oracles,
+    ranking,
+    units,
+)
+from harness.kinds.density.tables.choices import at_edges, choices_table
+from harness.kinds.density.tables.cost import cost_table
+from harness.kinds.density.tables.differences import differences_table, leads_table
 from harness.kinds.density.tables.equal_terms import equal_terms_table
-from harness.reporting.page.answer import Answer
+from harness.kinds.density.tables.events import events_table
+from harness.kinds.density.tables.fidelity import fidelity_table
+from harness.kinds.density.tables.likelihoods import likelihoods_table, published_table
+from harness.kinds.density.tuning.searches import searches, setting_name, tuning_text
+from harness.reporting.frame import MISSING, Results
+from harness.reporting.page.answer import Answer, Finding, listed
 from harness.reporting.report import Report
+from harness.reporting.statistics.statistics import LEAST_FOR_STUDENT, LEAST_SEEDS
 from harness.reporting.tables.rendering import Table
 
 
@@ -16,15 +39,165 @@ class DensityReport(Report, kind="density"):
     """See the module."""
 
     @cached_property
+    def rankings(self) -> dict[str, Ranking]:
+        """The competition of each data set and average."""
+        plan = self.results.plan
+        return {label: ranking(self.results, label) for label in (*plan.columns, *plan.means)}
+
+    @cached_property
     def tables(self) -> list[Table]:
-        """The tables, in order."""
-        return tables(self.results)
+        """Likelihoods, test events, differences, leads and costs.
+
+        Published numbers are columns of the first table under the published protocol, otherwise a separate table.
+        """
+        results, plan = self.results, self.results.plan
+        quoted = plan.published if plan.published is not None and plan.published.measure in UNITS else None
+        beside = quoted if plan.profile == "paper" else None
+        made = [
+            likelihoods_table(results, self.rankings, beside),
+            choices_table(results),
+            events_table(results),
+            differences_table(results, self.rankings),
+            leads_table(results),
+            fidelity_table(results),
+            cost_table(results),
+            published_table(plan, quoted) if quoted is not None and beside is None else None,
+        ]
+        return [table for table in made if table is not None]
 
     @cached_property
     def answer(self) -> Answer | None:
-        """The answer to the question of the suite."""
-        return answer(self.results)
+        """A finding per data set and average; None before any trial has a likelihood."""
+        results, frame = self.results, density(self.results)
+        if frame["value"].isna().all():
+            return None
+        ranked = [competition for competition in self.rankings.values() if competition.leaders]
+        warning = data_warning(frame)
+        remarks = (
+            ("Data", () if warning is None else (f"{warning}.",)),
+            ("Intervals", tuple(_intervals(ranked))),
+            ("Tuned", tuple(_tuned(results))),
+            ("Not said", tuple(_not_said(results, frame, ranked))),
+        )
+        findings = tuple(_finding(results, label, competition) for label, competition in self.rankings.items())
+        return Answer(findings, tuple(remark for remark in remarks if remark[1]))
 
     def table_at(self, terms: str) -> Table:
         """Return the likelihoods at equal steps, seconds, parameters or width."""
         return equal_terms_table(self.results, terms)
+
+
+def _finding(results: Results, label: str, competition: Ranking) -> Finding:
+    leaders = competition.leaders
+    if not leaders:
+        return Finding(label, "not ranked", "open", f"{_why_unranked(results, label, competition)}.")
+    unit = UNITS[units(results)[members_of(results.plan, label)[0]]]
+    best, *followers = competition.order
+    first = f"{best} {competition.means[best]:.3f} {unit}"
+    outside = [row for row in followers if row not in leaders]
+    ahead = f"; next {_behind(competition, outside[0])}" if outside else ""
+    if len(leaders) > 1:
+        close = listed([_behind(competition, leaders[1]), *leaders[2:]])
+        return Finding(label, "no single leader", "open", f"{first}; not shown to be behind: {close}{ahead}.")
+    if competition.tested:
+        return Finding(label, "significant lead", "good", f"{first}{ahead}.")
+    return Finding(label, "lead, no test", "part", f"{first}{ahead}.")
+
+
+def _behind(competition: Ranking, row: str) -> str:
+    difference = competition.behind(row)
+    return row if difference is None else f"{row} {difference.short()}"
+
+
+def _why_unranked(results: Results, label: str, competition: Ranking) -> str:
+    tuned = [searches(results)[member] for member in members_of(results.plan, label)]
+    if not all(tuned):
+        return "Nothing was tuned, so no order is given"
+    rows = competition.rows
+    if len(rows) < 2:
+        return f"Fewer than two layers have likelihoods that may be compared ({listed(list(rows)) or 'none'})"
+    seeds = min(map(len, rows.values()))
+    return f"{seeds} seed{'s' * (seeds > 1)}: no lead has an interval below {LEAST_FOR_STUDENT} seeds"
+
+
+def _intervals(rankings: list[Ranking]) -> Iterator[str]:
+    """Yield what the brackets and p-values are."""
+    counts = sorted({len(seeds) for competition in rankings for seeds in competition.rows.values()})
+    if counts:
+        kind = interval_kind(difference for competition in rankings for difference in competition.differences.values())
+        number = " or ".join(map(str, counts))
+        yield f"Distances to the lowest mean with {kind} 95 % interval, over {number} paired seeds."
+    if any(competition.tested for competition in rankings):
+        yield "p: paired t test, after Holm's correction for all pairs of layers."
+
+
+def _tuned(results: Results) -> Iterator[str]:
+    """Yield the number of candidates, and the settings among which they chose."""
+    yield tuning_text(results)
+    paths: dict[str, dict[str, None]] = {}
+    for of_layers in searches(results).values():
+        for row, search in of_layers.items():
+            for path in search.tried:
+                paths.setdefault(path, {})[row] = None
+    rows = {row for of_layers in searches(results).values() for row in of_layers}
+    parts = [
+        setting_name(path) + ("" if len(owners) == len(rows) else f" of {listed(list(owners))}")
+        for path, owners in paths.items()
+    ]
+    if parts:
+        yield f"Settings: {'; '.join(parts)}."
+
+
+def _not_said(results: Results, frame: pd.DataFrame, rankings: list[Ranking]) -> Iterator[str]:
+    """Yield what the findings leave open."""
+    plan = results.plan
+    if rankings:
+        yield f"Other data, sizes and budgets than those of profile {plan.profile} may order the layers otherwise."
+    if not all(competition.tested for competition in rankings):
+        yield f"There is no test below {LEAST_SEEDS} seeds, and no interval is widened for the number of comparisons."
+    ranked = frame[frame["tuned"] & frame["value"].notna()]
+    improving = int(ranked["improving"].sum())
+    if improving:
+        yield (
+            f"{improving} of {len(ranked)} tuned trainings still improved when they reached their bound ({IMPROVING}): "
+            "longer ones may change the order."
+        )
+    edges = at_edges(results)
+    chosen = sum(len(of_layers) for of_layers in searches(results).values())
+    if edges:
+        yield (
+            f"{edges} of {chosen} choices lie at an edge of what was tried: a wider search, or more candidates, may "
+            "change the order."
+        )
+    yield from _unranked(results, frame)
+    if plan.published is not None and plan.profile != "paper":
+        yield "Nothing here compares with a published number: the protocol is another."
+
+
+def _unranked(results: Results, frame: pd.DataFrame) -> Iterator[str]:
+    """Yield the rows that are in no ranking although others on their data set are, by reason."""
+    reasons: dict[str, dict[str, list[str]]] = {}
+    told = oracles(results.plan)
+    for column in results.plan.columns:
+        competition = ranking(results, column)
+        for row, trials in of_column(frame, results.plan, column).items():
+            if not competition.rows or row in competition.rows or trials.empty:
+                continue
+            failures = trials.loc[trials["value"].isna(), "failure"]
+            if row in told:
+                reason = "an oracle, which bounds the others"
+            elif len(failures):
+                reason = "/".join(sorted({"not run yet" if state == MISSING else state for state in failures}))
+            elif trials["doubt"].notna().any():
+                reason = "no likelihood to compare (†)"
+            else:
+                reason = "not tuned"
+            reasons.setdefault(reason, {}).setdefault(row, []).append(column)
+    parts = []
+    for reason, rows in reasons.items():
+        places: dict[str, list[str]] = {}
+        for row, columns in rows.items():
+            places.setdefault("" if row in told else f" on {listed(columns)}", []).append(row)
+        parts += [f"{listed(names)}{where} ({reason})" for where, names in places.items()]
+    if parts:
+        yield f"Not ranked: {'; '.join(parts)}."

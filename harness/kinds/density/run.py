@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import math
 import time
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import torch
 
 from flows import Flow, UnsupportedEvent
@@ -17,15 +19,16 @@ from harness.audit.audit import Audit, audit, audit_candidate
 from harness.core.errors import DataError, Diverged
 from harness.core.global_settings import GlobalSettings
 from harness.core.layer_classes import kept_default_dtype
-from harness.core.records import Record, blank_record
+from harness.core.records import Record, blank_record, write_arrays
 from harness.core.settings import LayerRef, Progress, TrainingSettings
+from harness.core.texts import error_text
 from harness.datasets import Splits, Store, find_dataset
-from harness.evaluation.evaluation import Evaluation, evaluate
+from harness.evaluation.evaluation import Evaluation, evaluate, generator
 from harness.evaluation.fidelity import measure_fidelity
+from harness.evaluation.stored_arrays import learned_maps, neighbour_arrays
 from harness.kinds.density.accounting import ReleasedAccounting, claimed_shift
 from harness.kinds.density.crossings import Crossings
 from harness.kinds.density.result import DensityResult
-from harness.kinds.density.samples import save_samples
 from harness.kinds.density.trial import DensityTrial, FlowTrial
 from harness.kinds.density.tuning.choice import Chosen, NoChoice, as_text, choose
 from harness.kinds.density.weights import load_flow, save_flow
@@ -90,7 +93,7 @@ def run(
         return record
     flow, pipeline, test, training = trained.flow, trained.pipeline, trained.evaluation, trained.settings
     progress(0.98, "samples")
-    record.arrays, distances, sample_notes = save_samples(flow, pipeline, trial, out)
+    record.arrays, distances, sample_notes = _save_samples(flow, pipeline, trial, out)
     asked, batch = training.samples, training.evaluation_batch
     if asked is not None:
         progress(0.99, f"{asked.count} samples against real images")
@@ -339,3 +342,38 @@ def _rebuild(trial: FlowTrial, old: InvertibleLinear, shape: tuple[int, ...]) ->
     if type(old) is LAYERS["conv1x1"]:  # the mixer, or a 1x1 convolution under test
         ref = LayerRef(row="mixer", layer="conv1x1", options=(("parameterisation", old.parameterisation),))
     return make_layer(ref, shape, seed=trial.seed)
+
+
+SAMPLES = 100
+
+
+def _save_samples(
+    flow: Flow, pipeline: Pipeline, trial: DensityTrial, out: Path
+) -> tuple[str | None, dict[str, Any], dict[str, str]]:
+    """Write samples, their neighbours and the learned matrices; return the file, fields of the result, and notes."""
+    notes: dict[str, str] = {}
+    data = pipeline.raw("test")[:SAMPLES]
+    try:
+        drawn = flow.sample(len(data), generator=generator(torch.device("cpu"), trial.seed, "samples"))
+    except Exception as error:  # third-party code may raise anything; the audit already reports a broken inverse
+        notes["samples"] = f"none: {error_text(error)}"
+        return None, {}, notes
+    lost = int((~drawn.isfinite()).flatten(1).any(1).sum())
+    if lost:
+        notes["samples"] = f"{lost} of {len(drawn)} are not finite"
+    arrays: dict[str, Any] = {"data": data.cpu().numpy(), "samples": pipeline.to_data(drawn)}
+    arrays |= neighbour_arrays(pipeline, arrays["data"], arrays["samples"])
+    distances = {
+        "neighbour_distance": float(np.median(arrays["samples_neighbour_distance"])),
+        "neighbour_distance_test": float(np.median(arrays["data_neighbour_distance"])),
+    }
+    searched, available = int(arrays["neighbours_searched"]), len(pipeline.raw("train"))
+    if searched < available:
+        notes["neighbours"] = f"sought among {searched:,} of {available:,} training events, evenly spaced"
+    try:
+        arrays |= learned_maps(flow)
+    except Exception as error:  # third-party code may raise anything, and a trial without its matrices is a result
+        notes["maps"] = f"none: {error_text(error)}"
+    content = io.BytesIO()
+    np.savez_compressed(content, **arrays)
+    return write_arrays(out / "records", trial.id, content.getvalue()), distances, notes

@@ -125,7 +125,7 @@ class DensityProfile(Tuned, Trained, Profile):
     """One size of the suite.
 
     Attributes:
-        seeds: a number, or a list of seeds; of each cell whose data set has no seeds of its own.
+        seeds: a number, or a list of seeds; of each cell whose data set has none.
         remark: below the table of likelihoods.
         flows: changes of baselines in this profile, by label.
         averages: columns of means over other columns, such as a mean over patients.

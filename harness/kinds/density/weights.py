@@ -44,10 +44,11 @@ def save_flow(
         values: of the training data, from which `load_trained` makes the pre-processing; None: only the flow is needed.
     """
     state = {name: value.cpu() for name, value in flow.state_dict().items()}
-    known = None if values is None else asdict(values)
+    ranges = None if values is None else asdict(values)
     path = weights_path(trial, out)
     write_weights(
-        path, {"trial": trial.id, "shape": flow.shape, "changes": dict(changes), "values": known, "state": state}
+        path,
+        {"trial": trial.id, "shape": flow.shape, "changes": dict(changes), "values": ranges, "state": state},
     )
     return path
 
@@ -64,10 +65,6 @@ def write_weights(path: Path, document: Mapping[str, Any]) -> None:
 def load_flow(trial: FlowTrial, path: Path) -> Flow:
     """Return a trial's trained flow, with the evaluated weights, on the trial's device, in eval().
 
-    Args:
-        trial: the settings that the weights belong to.
-        path: file written by `save_flow`.
-
     Raises:
         UserError: the file is missing, damaged, or of another trial.
     """
@@ -75,11 +72,7 @@ def load_flow(trial: FlowTrial, path: Path) -> Flow:
 
 
 def load_trained(trial: FlowTrial, path: Path, device: str) -> tuple[Flow, Pipeline]:
-    """Return the same flow, on another device, with the pre-processing of its data, whose files are not needed.
-
-    Raises:
-        UserError: as for `load_flow`.
-    """
+    """Return the flow of `load_flow`, on another device, with the pre-processing of its data, but not its files."""
     content = _read(trial, path)
     flow = _flow(trial, content, path, device)
     try:

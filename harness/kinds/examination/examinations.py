@@ -171,7 +171,7 @@ def _log_factorial(n: int) -> float:
 
 
 def power(value: float) -> str:
-    """Return a number given by its decimal logarithm."""
+    """Return a number as text from its decimal logarithm."""
     return "1" if value > -1e-9 else f"10^{value:,.0f}" if value <= -3 else f"{10**value:.2g}"
 
 

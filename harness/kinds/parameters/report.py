@@ -1,14 +1,21 @@
-"""The report of a suite that counts parameters."""
+"""The report of a suite that counts parameters: the counts of each data set, and whether published ones are met."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-from harness.kinds.parameters.answer import answer
-from harness.kinds.parameters.tables import tables
-from harness.reporting.page.answer import Answer
+import pandas as pd
+
+from harness.reporting.frame import Results, Row, groups_of, rows_of
+from harness.reporting.page.answer import Answer, Finding, Tone, listed
 from harness.reporting.report import Report
+from harness.reporting.tables.cells import EMPTY, Notes, count_cell, layer_cell
 from harness.reporting.tables.rendering import Table
+
+if TYPE_CHECKING:
+    from harness.planning.plan import Plan
 
 
 class ParametersReport(Report, kind="parameters"):
@@ -16,10 +23,64 @@ class ParametersReport(Report, kind="parameters"):
 
     @cached_property
     def tables(self) -> list[Table]:
-        """The tables, in order."""
-        return tables(self.results)
+        """Counts of the built models at each width, with and without masked entries, and the published ones."""
+        plan = self.results.plan
+        return [_table(plan, column, models) for column, models in groups_of(self.results.frame, "dataset")]
 
     @cached_property
     def answer(self) -> Answer | None:
-        """The answer to the question of the suite."""
-        return answer(self.results)
+        """A finding per data set; None before anything was counted."""
+        findings = tuple(_findings(self.results))
+        return Answer(findings) if findings else None
+
+
+def _table(plan: Plan, column: str, frame: pd.DataFrame) -> Table:
+    notes = Notes()
+    widths = sorted(frame["width"].unique())
+    by_case = {(line.layer, line.width): line for line in rows_of(frame)}
+    published = {line.layer: line for line in rows_of(frame.dropna(subset="published"))}
+    header = ["layer", *(f"width {width}" for width in widths), *(f"width {width}, unmasked" for width in widths)]
+    if plan.published is not None:
+        header += ["published", "at width", "equal"]
+    rows = []
+    for row in plan.rows:
+        cells = [layer_cell(row, frame, notes)]
+        cells += [count_cell(by_case.get((row, width)), "parameters", notes) for width in widths]
+        cells += [count_cell(by_case.get((row, width)), "masked_free", notes) for width in widths]
+        if plan.published is not None:
+            cells += _comparison(published.get(row))
+        rows.append(tuple(cells))
+    remarks = notes.numbered()
+    if plan.published is not None:
+        remarks += (f"published: {plan.published.source}",)
+    caption = (
+        f"Parameters of the {column} models as built, by coupling width; unmasked: entries that a mask hides from "
+        "the map do not count."
+    )
+    return Table(f"{plan.suite}-parameters-{column}", caption, tuple(header), tuple(rows), remarks)
+
+
+def _comparison(line: Row | None) -> list[str]:
+    if line is None:
+        return [EMPTY] * 3
+    equal = EMPTY if pd.isna(line.parameters) else "yes" if line.parameters == line.published else "no"
+    return [f"{line.published:,}", str(line.width), equal]
+
+
+def _findings(results: Results) -> Iterator[Finding]:
+    for column, models in groups_of(results.frame, "dataset"):
+        counted = models[models["parameters"].notna()]
+        if counted.empty:
+            continue
+        text = "; ".join(_fewest(width, group) for width, group in sorted(groups_of(counted, "width")))
+        quoted = counted[counted["published"].notna()]
+        equal = int((quoted["parameters"] == quoted["published"]).sum())
+        tone: Tone = "good" if equal == len(quoted) else "part" if equal else "bad"
+        verdict = "counted" if quoted.empty else f"{equal} of {len(quoted)} as published"
+        yield Finding(column, verdict, tone, f"Fewest parameters: {text}.")
+
+
+def _fewest(width: int, models: pd.DataFrame) -> str:
+    least = models["parameters"].min()
+    rows = list(models.loc[models["parameters"] == least, "layer"])
+    return f"at width {width} {listed(rows)} with {least:,}"

@@ -29,7 +29,7 @@ class ParametersProfile(Profile):
     """One size of the suite, with the coupling widths at which models are counted.
 
     Attributes:
-        widths: coupling widths, of every column that has none of its own.
+        widths: coupling widths, of every column without `widths`.
     """
 
     widths: Widths | None = None

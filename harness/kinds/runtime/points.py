@@ -32,12 +32,12 @@ def merged(frame: pd.DataFrame, threads: int) -> pd.DataFrame:
     the ends of the spread about the median, which is the interquartile range, or the gap if that is wider; `entries`
     of the point's tensor; `unstable`, what exceeds the bounds above. If every process failed, the first failure stands.
     """
-    known = (frame["status"] == "ok") & frame["median_ms"].notna()
-    timed = frame[known].assign(spread=frame["iqr_ms"] / frame["median_ms"], drift=frame["drift"].fillna(0))
+    measured = (frame["status"] == "ok") & frame["median_ms"].notna()
+    timed = frame[measured].assign(spread=frame["iqr_ms"] / frame["median_ms"], drift=frame["drift"].fillna(0))
     planned, cases = frame.groupby(CASE), timed.groupby(CASE)
     medians = cases["median_ms"]
     order = frame.drop_duplicates(CASE).set_index(CASE).index
-    points = pd.concat([timed, frame[~known]]).drop_duplicates(CASE).set_index(CASE).loc[order]
+    points = pd.concat([timed, frame[~measured]]).drop_duplicates(CASE).set_index(CASE).loc[order]
     points = points.assign(
         median_ms=medians.median(),
         copy_ms=planned["copy_ms"].median(),
@@ -66,19 +66,19 @@ def merged(frame: pd.DataFrame, threads: int) -> pd.DataFrame:
 def _complaints(point: Row, threads: int) -> tuple[str, ...]:
     if pd.isna(point.timed):
         return ()
-    found = {
+    faults = {
         f"interquartile range {point.spread:.0%} of the median": point.spread > LARGEST_SPREAD,
         f"{point.drift:+.0%} from the first half of the rounds to the second": abs(point.drift) > LARGEST_DRIFT,
     }
     if pd.notna(point.gap):
-        found[f"processes {point.gap:.0%} apart"] = point.gap > LARGEST_GAP
+        faults[f"processes {point.gap:.0%} apart"] = point.gap > LARGEST_GAP
     if pd.notna(point.cpu_share) and threads == 1 and point.device == "cpu":
-        found[f"had {point.cpu_share:.0%} of its core"] = point.cpu_share < LEAST_CPU_SHARE
+        faults[f"had {point.cpu_share:.0%} of its core"] = point.cpu_share < LEAST_CPU_SHARE
     if pd.notna(point.most_cpu_share) and point.device == "cpu":
         used = f"used {point.most_cpu_share:.1f} cores, in threads or processes beside the {threads} of torch"
-        found[used] = point.most_cpu_share > LARGEST_CPU_SHARE * threads
-    found[f"{point.timed:.0f} of {point.processes} processes"] = point.timed < point.processes
-    return tuple(text for text, exceeded in found.items() if exceeded)
+        faults[used] = point.most_cpu_share > LARGEST_CPU_SHARE * threads
+    faults[f"{point.timed:.0f} of {point.processes} processes"] = point.timed < point.processes
+    return tuple(text for text, exceeded in faults.items() if exceeded)
 
 
 def clearly_faster(one: Row, other: Row) -> bool:
@@ -93,10 +93,7 @@ def largest(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def growth(points: pd.DataFrame) -> tuple[float, float] | None:
-    """Return (p, half width of its 95 % interval) of time ~ entries^p; None with fewer than three points.
-
-    A straight line through the logarithms of the points of one layer and operation, by least squares.
-    """
+    """Return (p, half width of its 95 % interval) of time ~ entries^p, by least squares; None under three points."""
     timed = points[["entries", "median_ms"]].dropna().astype(float)
     entries, times = np.log(timed.to_numpy()).T
     if len(timed) < 3 or np.ptp(entries) == 0:

@@ -1,14 +1,51 @@
-"""The report of a runtime suite: times, their growth, memory and errors by sweep."""
+"""The report of a runtime suite: for each sweep times, their growth, memory and errors, and the fastest layers."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from typing import Any
 
-from harness.kinds.runtime.answer import answer
-from harness.kinds.runtime.tables import tables
-from harness.reporting.page.answer import Answer
+import pandas as pd
+
+from harness.kinds.runtime.points import (
+    APART,
+    LARGEST_CPU_SHARE,
+    LARGEST_DRIFT,
+    LARGEST_GAP,
+    LARGEST_SPREAD,
+    LEAST_CPU_SHARE,
+    clearly_faster,
+    growth,
+    largest,
+    merged,
+)
+from harness.kinds.runtime.trial import RuntimeTrial
+from harness.reporting.frame import Results, Row, groups_of, rows_of
+from harness.reporting.page.answer import Answer, Finding, listed
 from harness.reporting.report import Report
+from harness.reporting.tables.cells import (
+    EMPTY,
+    OPERATIONS,
+    Notes,
+    device_text,
+    failed_cell,
+    fallbacks,
+    kernel_remarks,
+    layer_cell,
+    milliseconds,
+    shape_text,
+    threads_text,
+    time_cell,
+)
 from harness.reporting.tables.rendering import Table
+
+UNSTABLE = " †"
+MOST_COMPLAINTS = 8
+BYTES = {"float32": 4, "float64": 8}
+
+ASKED = (("forward_backward", "forward"), ("inverse",))
+"""Operations that stand for a step of training and for a sample, each with the one taken where it was not timed."""
 
 
 class RuntimeReport(Report, kind="runtime"):
@@ -16,10 +53,242 @@ class RuntimeReport(Report, kind="runtime"):
 
     @cached_property
     def tables(self) -> list[Table]:
-        """The tables, in order."""
-        return tables(self.results)
+        """For each sweep a table of times per operation, of their growth, memory and errors; a row per layer."""
+        made = []
+        for sweep in self.results.frame["sweep"].dropna().unique():
+            table = _Sweep(self.results, sweep)
+            made += [table.times(operation) for operation in table.operations]
+            made += [other for other in (table.growth(), table.memory(), table.errors()) if other is not None]
+        return made
 
     @cached_property
     def answer(self) -> Answer | None:
-        """The answer to the question of the suite."""
-        return answer(self.results)
+        """Two findings per sweep, for training and for samples; None without times of two layers."""
+        findings = tuple(_findings(self.results))
+        if not findings:
+            return None
+        said = (
+            f"Layers differ clearly where the spreads of their times do not meet and, where either is marked as "
+            f"unstable, lie a factor of {APART} apart.",
+        )
+        ran = tuple(f"{text}." for text in kernel_remarks(self.results, self.results.of_kind("runtime")))
+        left = ("Times of another machine, of other sizes, or of a whole flow.",)
+        return Answer(findings, (("Compared", said), ("Rests on", ran), ("Not said", left)))
+
+
+class _Sweep:
+    """The points of one sweep, for all of its tables."""
+
+    def __init__(self, results: Results, sweep: str) -> None:
+        self.results, self.plan, self.sweep = results, results.plan, sweep
+        self.fallbacks = fallbacks(results)
+        trials = [trial for trial in self.plan.trials if isinstance(trial, RuntimeTrial) and trial.sweep == sweep]
+        self.trial = trials[0]
+        self.processes = 1 + max(trial.process for trial in trials)
+        frame = results.frame[results.frame["sweep"] == sweep]
+        self.measured = merged(frame, self.trial.threads)
+        self.points = list(self.measured[["shape", "batch"]].drop_duplicates().itertuples(index=False, name=None))
+        self.operations = list(self.measured["operation"].unique())
+        self.by_case = {(line.operation, line.layer, line.shape, line.batch): line for line in rows_of(self.measured)}
+        shapes, batches = ({point[i] for point in self.points} for i in (0, 1))
+        self.header = [point_label(point, len(shapes) > 1, len(batches) > 1) for point in self.points]
+        self.fixed = f", batch {self.points[0][1]}" if len(batches) == 1 else ""
+        self.fixed += f", shape {shape_text(self.points[0][0])}" if len(shapes) == 1 else ""
+        self.rest = (
+            f"Profile {self.plan.profile}, {device_text(self.plan.device, frame)}, {self.trial.dtype}, "
+            f"{threads_text(self.trial.threads)}."
+        )
+
+    def times(self, operation: str) -> Table:
+        """Return median and interquartile range, and below the layers a copy of the tensor."""
+        notes = Notes()
+        unstable, served = [], []
+        rows = []
+        for row in self.plan.rows:
+            cells = []
+            for point, label in zip(self.points, self.header, strict=True):
+                line = self.by_case.get((operation, row, *point))
+                cells.append(EMPTY if line is None else time_cell(line, notes, self.fallbacks))
+                if line is not None and pd.notna(line.remark):
+                    served.append(f"{row} at {label}: {line.remark}")
+                if line is not None and line.unstable:
+                    cells[-1] += UNSTABLE
+                    unstable.append(f"{row} at {label}: {', '.join(line.unstable)}")
+            rows.append((layer_cell(row, self.measured, notes), *cells))
+        copies = [self._copy(operation, point) for point in self.points]
+        if any(copy is not None for copy in copies):
+            rows.append(("copy", *(EMPTY if copy is None else milliseconds(copy) for copy in copies)))
+        timed = self.measured[self.measured["operation"] == operation]
+        remarks = (*notes.numbered(), *served, *kernel_remarks(self.results, timed))
+        if unstable:
+            cells_in_all = len(self.points) * len(self.plan.rows)
+            remarks += (f"† unstable, {len(unstable)} of {cells_in_all} cells: {BOUNDS}.", *unstable[:MOST_COMPLAINTS])
+        if len(unstable) > MOST_COMPLAINTS:
+            remarks += (f"and {len(unstable) - MOST_COMPLAINTS} more: see results.csv",)
+        return Table(
+            f"{self.plan.suite}-{self.sweep}-{operation}",
+            self._times_caption(operation),
+            ("layer", *self.header),
+            tuple(rows),
+            remarks,
+        )
+
+    def growth(self) -> Table | None:
+        """Return the exponents of the growth of every layer's times, and a copy's, over the largest points."""
+        points, notes = largest(self.measured), Notes()
+        rows = []
+        for row in self.plan.rows:
+            cells = []
+            for operation in self.operations:
+                times = points[(points["layer"] == row) & (points["operation"] == operation)]
+                fit = growth(times)
+                mark = UNSTABLE if any(times["unstable"]) else ""
+                cells.append(EMPTY if fit is None else f"{fit[0]:.2f} ± {fit[1]:.2f}{mark}")
+            rows.append((layer_cell(row, self.measured, notes), *cells))
+        if all(cell == EMPTY for _, *cells in rows for cell in cells):
+            return None
+        copies = points.dropna(subset="copy_ms").drop_duplicates(["operation", "shape", "batch"])
+        copies = copies.assign(median_ms=copies["copy_ms"])
+        fits = [growth(copies[copies["operation"] == operation]) for operation in self.operations]
+        if any(fits):
+            rows.append(("copy", *(EMPTY if fit is None else f"{fit[0]:.2f} ± {fit[1]:.2f}" for fit in fits)))
+        sizes = {"D": points["entries"] // points["batch"], "batch": points["batch"]}
+        span = " and ".join(
+            f"{name} = {size.min():,} to {size.max():,}" for name, size in sizes.items() if size.nunique() > 1
+        )
+        caption = (
+            f"{self.sweep}: growth, p where time goes as entries to the power of p, from {span}{self.fixed}; by least "
+            f"squares through the logarithms of three median times or more, ± 95 % interval. {self.rest}"
+        )
+        header = ("layer", *(OPERATIONS[operation] for operation in self.operations))
+        remarks = ("† a fitted time is unstable",) if any(points["unstable"]) else ()
+        name = f"{self.plan.suite}-{self.sweep}-growth"
+        return Table(name, caption, header, tuple(rows), (*notes.numbered(), *remarks), detail=True)
+
+    def memory(self) -> Table | None:
+        """Return the peak memory of every operation, in sizes of the point's tensor."""
+
+        def cell(line: Row, notes: Notes) -> str:
+            if pd.isna(line.peak_bytes):
+                return failed_cell(line, notes) if line.status != "ok" else EMPTY
+            size = BYTES[self.trial.dtype] * line.entries
+            mark = ""
+            if pd.notna(line.outside_bytes):
+                outside = f"{line.outside_bytes / size:.1f} outside torch's allocator, which are not counted"
+                mark = notes.mark(f"{line.layer}: takes up to {outside}")
+            return f"{line.peak_bytes / size:.1f}{mark}"
+
+        if self.measured["peak_bytes"].isna().all():
+            return None
+        names = " / ".join(OPERATIONS[operation] for operation in self.operations)
+        caption = (
+            f"{self.sweep}: peak memory of {names}, beyond what was held before, as torch's allocator counts it, in "
+            f"sizes of the point's tensor{self.fixed}. {self.rest}"
+        )
+        return self._joined("memory", caption, self.operations, cell)
+
+    def errors(self) -> Table | None:
+        """Return the errors of the inverses: the largest distance of x from inverse(forward(x))."""
+
+        def cell(line: Row, notes: Notes) -> str:
+            if line.status != "ok":
+                return failed_cell(line, notes)
+            return EMPTY if pd.isna(line.inverse_error) else f"{line.inverse_error:.0e}"
+
+        operations = [name for name in self.operations if name.startswith("inverse")]
+        if self.measured["inverse_error"].isna().all():
+            return None
+        names = " / ".join(OPERATIONS[operation] for operation in operations)
+        caption = f"{self.sweep}: largest |x - inverse(forward(x))| / max(1, |x|) of {names}{self.fixed}. {self.rest}"
+        return self._joined("error", caption, operations, cell)
+
+    def _joined(self, name: str, caption: str, operations: Sequence[str], cell: Callable[[Row, Notes], str]) -> Table:
+        """Return a table whose cells hold several operations, a failure of all of them once."""
+        notes = Notes()
+        rows: list[tuple[Any, ...]] = []
+        for row in self.plan.rows:
+            cells = []
+            for point in self.points:
+                lines = [self.by_case.get((operation, row, *point)) for operation in operations]
+                parts = [EMPTY if line is None else cell(line, notes) for line in lines]
+                cells.append(parts[0] if len(set(parts)) == 1 and "[" in parts[0] else " / ".join(parts))
+            rows.append((layer_cell(row, self.measured, notes), *cells))
+        header = ("layer", *self.header)
+        name = f"{self.plan.suite}-{self.sweep}-{name}"
+        return Table(name, caption, header, tuple(rows), notes.numbered(), detail=True)
+
+    def _copy(self, operation: str, point: tuple[str, int]) -> float | None:
+        lines = (self.by_case.get((operation, row, *point)) for row in self.plan.rows)
+        return next((line.copy_ms for line in lines if line is not None and pd.notna(line.copy_ms)), None)
+
+    def _times_caption(self, operation: str) -> str:
+        """Return what was timed and how."""
+        what = {
+            "forward": "forward with log-determinant, in grad mode",
+            "forward_backward": "forward with log-determinant, and backward",
+            "log_det": "log-determinant alone, in grad mode",
+            "inverse": "inverse, without gradient, factorising included",
+            "inverse_warm": "inverse, without gradient, factorised before",
+        }[operation]
+        timing = self.trial.timing
+        times = f" in each of {self.processes} processes" if self.processes > 1 else ""
+        calls = f"{timing.warmup} warm-up call{'s' if timing.warmup > 1 else ''}"
+        least = f" and {timing.warmup_seconds:g} s" if timing.warmup_seconds else ""
+        ended_early = (self.measured["rounds"] < timing.rounds).any()
+        early = f", fewer where they took more than {timing.budget_seconds:g} s" if ended_early else ""
+        return (
+            f"{self.sweep}: {what}. Milliseconds, median (interquartile range) of {timing.rounds} samples"
+            f"{times}{early}, layers alternating, after {calls}{least}{self.fixed}. Copy: of the point's "
+            f"tensor. {self.rest}"
+        )
+
+
+BOUNDS = (
+    f"the interquartile range exceeds {LARGEST_SPREAD:.0%} of the median, the halves of the rounds differ by more "
+    f"than {LARGEST_DRIFT:.0%}, processes by more than {LARGEST_GAP:.0%}, or a thread had less than "
+    f"{LEAST_CPU_SHARE:.0%} of its core, or a layer used more than {LARGEST_CPU_SHARE:g} cores for each thread"
+)
+
+
+def point_label(point: tuple[str, int], shape_varies: bool, batch_varies: bool) -> str:
+    """Return a point of a sweep as text: the part that varies."""
+    parts = [shape_text(point[0])] if shape_varies or not batch_varies else []
+    parts += [f"batch {point[1]}"] if batch_varies else []
+    return ", ".join(parts)
+
+
+def _findings(results: Results) -> Iterator[Finding]:
+    trials = {trial.sweep: trial for trial in results.plan.trials if isinstance(trial, RuntimeTrial)}
+    for sweep, trial in trials.items():
+        frame = results.frame[results.frame["sweep"] == sweep]
+        points = merged(frame, trial.threads).dropna(subset="median_ms")
+        for operations in ASKED:
+            operation = next((name for name in operations if (points["operation"] == name).any()), None)
+            if operation is None:
+                continue
+            times = points[points["operation"] == operation]
+            counts = [(group["entries"].iloc[0], group) for _, group in groups_of(times, ["shape", "batch"])]
+            _, largest = max(counts, key=lambda count: (len(count[1]) > 1, count[0]))
+            if len(largest) > 1:
+                yield _finding(sweep, operation, largest)
+
+
+def _finding(sweep: str, operation: str, point: pd.DataFrame) -> Finding:
+    first, *others = rows_of(point.sort_values("median_ms", kind="stable"))
+    close = [line for line in others if not clearly_faster(first, line)]
+    slower = [line for line in others if clearly_faster(first, line)]
+    text = _time(first)
+    if close:
+        text += f"; no clear difference from {listed([_time(line) for line in close])}"
+    if slower:
+        text += f"; next {_time(slower[0])}"
+    where = f"{sweep}: {OPERATIONS[operation]}, {shape_text(first.shape)}, batch {first.batch}"
+    if close:
+        return Finding(where, "no single fastest", "open", f"{text}.")
+    return Finding(where, "clearly fastest", "good", f"{text}.")
+
+
+def _time(line: Row) -> str:
+    mark = " †" if line.unstable else ""
+    spread = f"{milliseconds(max(line.low, 0))} to {milliseconds(line.high)}"
+    return f"{line.layer} {milliseconds(line.median_ms)} ms ({spread}){mark}"

@@ -18,7 +18,7 @@ from harness.pipeline.models import make_layer
 from harness.timing.operations import Prepared, backend_of, events, inverse_error, perturb, prepare, remembered
 from harness.timing.peak_memory import bytes_outside_torch, is_notable, peak_bytes
 from harness.timing.settings import Operation
-from harness.timing.timing import Measurement, measure
+from harness.timing.timing import measure
 from layers import InvertibleLinear, UnsupportedShape, count_entries
 
 TIMES = ("median_ms", "iqr_ms", "drift", "cpu_share", "page_faults", "calls", "rounds")
@@ -32,23 +32,13 @@ def run(trial: RuntimeTrial, root: Path | None, out: Path, progress: Progress, c
     """Time each operation of each layer; a row per layer and operation.
 
     A copy of the point's tensor is timed among the layers, to say what moving the data alone takes. A layer that
-    cannot serve the shape, or fails in its first call, is a row with its own status; the others are timed all the
+    cannot serve the shape, or fails in its first call, is a row with that status; the others are timed all the
     same. All rows of a layer that changes global settings are errors, and the settings are restored after each of its
     calls. So is the row of an operation that returns a kept result.
     """
-    common = {
-        "sweep": trial.sweep,
-        "shape": "x".join(map(str, trial.shape)),
-        "batch": trial.batch,
-        "process": trial.process,
-        "dtype": trial.dtype,
-        "device": trial.device,
-    }
+    common = trial.fields | {"device": trial.device}
     record = blank_record(trial, "ok", None)
-    rows = {}
-    for ref in trial.layers:
-        for operation in trial.operations:
-            rows[ref.row, operation] = {"layer": ref.row, "operation": operation, "status": "ok", **common}
+    rows = {(case["layer"], case["operation"]): case | {"status": "ok"} | common for case in trial.cases}
     device = torch.device(trial.device)
     x = events(trial.shape, trial.batch, dtype=getattr(torch, trial.dtype), device=device)
     settings, guilty = GlobalSettings(), dict[str, str]()
@@ -58,7 +48,7 @@ def run(trial: RuntimeTrial, root: Path | None, out: Path, progress: Progress, c
         for ref in trial.layers:
             row = rows[ref.row, operation]
             try:
-                cases[ref.row] = _case(ref, operation, x, row)  # a fault of the layer shows here, in its own row
+                cases[ref.row] = _case(ref, operation, x, row)
             except Exception as error:  # third-party code may raise anything: it is the result of its row
                 row.update(_failure(error))
             if changes := settings.restore():
@@ -69,8 +59,8 @@ def run(trial: RuntimeTrial, root: Path | None, out: Path, progress: Progress, c
             results = measure({**cases, None: x.clone}, trial.timing, device)
             copy = results.pop(None)
             for name, result in results.items():
-                row = rows[str(name), operation]
-                row.update(_measures(result), copy_ms=copy.median_ms)
+                times = {measure: getattr(result, measure) for measure in TIMES if measure != "rounds"}
+                rows[str(name), operation].update(times, rounds=len(result.samples), copy_ms=copy.median_ms)
                 if result.changes:
                     guilty.setdefault(str(name), _changed(result.changes))
         for ref in trial.layers:
@@ -146,7 +136,3 @@ def _failed(status: str, reason: str) -> dict[str, Any]:
 
 def _changed(changes: Iterable[str]) -> str:
     return bounded(f"changes global settings, which other layers share: {'; '.join(changes)}")
-
-
-def _measures(result: Measurement) -> dict[str, Any]:
-    return {name: len(result.samples) if name == "rounds" else getattr(result, name) for name in TIMES}

@@ -36,10 +36,7 @@ MEASURES = {
 
 
 class RuntimeTrial(Trial):
-    """Time every row's layer at one sweep point, alternating, in one process that has its device to itself.
-
-    `process` distinguishes the trials of one point: each is a process of its own.
-    """
+    """Time every row's layer at one sweep point, alternating, in a process that has its device to itself."""
 
     columns: ClassVar[Mapping[str, str]] = IDENTITY | OUTCOME | MEASURES | ORIGIN | {"remark": "string"}
     alone: ClassVar[bool] = True

@@ -74,8 +74,7 @@ def compare(first: Path, second: Path, thresholds: Thresholds, other_code: bool 
     """Compare the second run with the first.
 
     Args:
-        first, second: OUT/<suite>, with plan.json and records/.
-        thresholds: the largest changes that count as none.
+        first, second: OUT/<suite>, or archives.
         other_code: compare trials whose source differs as well, and list the differing files.
 
     Raises:
@@ -91,7 +90,7 @@ def compare(first: Path, second: Path, thresholds: Thresholds, other_code: bool 
     for pair in pairs(*runs, other_code):
         groups.setdefault(pair.place, []).append(pair)
     changes = {place: [pair.change for pair in group if pair.change is not None] for place, group in groups.items()}
-    tested = judged({place: own for place, own in changes.items() if own and groups[place][0].measure.tested})
+    tested = judged({place: values for place, values in changes.items() if values and groups[place][0].measure.tested})
     places = {place: _compare(group, tested.get(place), thresholds) for place, group in groups.items()}
     damaged = [
         f"damaged in {name}: {why}" for name, run in zip("AB", runs, strict=True) for why in run.damaged.values()

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.core.trial import Trial, sibling
+from harness.core.discovery import sibling
+from harness.core.trial import Trial
 from harness.reporting.frame import Row
 
 Spread = tuple[float, float, float]
@@ -18,7 +19,7 @@ class Measure:
     """The comparison of results of one kind; a row has None where it has no value.
 
     Attributes:
-        value: the measure of a row. None: there is none to judge, and every column must agree but for rounding.
+        value: the measure of a row; None: every column must agree but for rounding.
         text: the joint value of several rows, as text.
         relative: whether changes are a part of the first value, rather than a difference.
         tested: whether changes over several repetitions are judged by the paired test of `statistics.judged`.

@@ -44,7 +44,6 @@ def merge(folders: Sequence[Path], out: Path) -> list[Merged]:
 
     Args:
         folders: of runs, or archives; where two have a good record of one trial, the first one's is kept.
-        out: a folder for merges.
 
     Raises:
         UserError: plans that do not belong into one table, a record that cannot be read, or a target that is a run.
@@ -53,10 +52,10 @@ def merge(folders: Sequence[Path], out: Path) -> list[Merged]:
     by_suite: dict[str, list[Path]] = {}
     for folder, plan in plans.items():
         by_suite.setdefault(plan.suite, []).append(folder)
-    joined = {suite: join_plans({folder: plans[folder] for folder in own}) for suite, own in by_suite.items()}
+    joined = {suite: join_plans({folder: plans[folder] for folder in origins}) for suite, origins in by_suite.items()}
     for suite in joined:
         _check_target(out / suite, list(plans))
-    return [_merge_suite(joined[suite], own, out / suite) for suite, own in by_suite.items()]
+    return [_merge_suite(joined[suite], origins, out / suite) for suite, origins in by_suite.items()]
 
 
 def join_plans(plans: Mapping[Path, Plan]) -> Plan:
@@ -88,7 +87,7 @@ def join_plans(plans: Mapping[Path, Plan]) -> Plan:
     seeds = tuple(sorted({seed for plan in plans.values() for seed in plan.seeds}))
     trials = sorted((trial for _, trial in cells.values()), key=lambda trial: trial.order(rows, columns))
     published = first.published
-    if published is not None:  # a run with --only has the numbers of its own rows
+    if published is not None:  # a run with --only has the numbers of the selected rows
         tables = [plan.published.values for plan in plans.values() if plan.published is not None]
         quoted = {row: numbers for values in tables for row, numbers in values.items()}
         published = published.model_copy(update={"values": quoted})

@@ -77,17 +77,17 @@ def points(record: Record) -> Iterator[tuple[str, int, float, float]]:
 
 def measures(trial: Trial, record: Record) -> dict[str, float]:
     """Return the numbers in the rows of a record, by tag."""
-    found = {}
+    numbers = {}
     for row in record.rows:
         about = [str(row[name]) for name in trial.cases[0]]
         for name, value in row.items():
             if isinstance(value, int | float):
-                found["/".join(("measures", *about, name))] = float(value)
-    return found
+                numbers["/".join(("measures", *about, name))] = float(value)
+    return numbers
 
 
 def flat(settings: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, bool | int | float | str]]:
-    """Yield path and value of all settings that are given; a list is text, as JSON."""
+    """Yield path and value of all settings that are not None; a list is text, as JSON."""
     for name, value in settings.items():
         if isinstance(value, Mapping):
             yield from flat(value, f"{path}{name}.")

@@ -17,8 +17,8 @@ from importlib import import_module
 from pkgutil import iter_modules
 from types import ModuleType
 
+from harness.core.discovery import sibling
 from harness.core.provenance.machine import usable_cores
-from harness.core.trial import sibling
 from harness.planning.suite_model import SUITES
 from harness.reporting.figures.figure_style import render, style
 from harness.reporting.frame import Results
@@ -44,13 +44,19 @@ def drawn(parts: Sequence[Results], names: tuple[str, ...] = ("",)) -> list[list
     if processes < 2:
         made = [_figures(parts[number], module, names) for number, module in jobs]
     else:
-        fork = multiprocessing.get_context("fork")  # so that results, and what is known of them, need no pickling
+        fork = multiprocessing.get_context("fork")  # so that results and their caches need no pickling
         with ProcessPoolExecutor(processes, fork, _begin, (parts, names)) as pool:
             made = list(pool.map(_begun_figures, [(number, module.__name__) for number, module in jobs]))
     figures: list[list[ReportFigure]] = [[] for _ in parts]
-    for (number, _), own in zip(jobs, made, strict=True):
-        figures[number] += own
+    for (number, _), of_job in zip(jobs, made, strict=True):
+        figures[number] += of_job
     return figures
+
+
+def has_figure(results: Results, name: str) -> bool:
+    """Return whether the file of this name in `figures` has a figure of the results; nothing is drawn."""
+    with style():
+        return any(module.figures(results) for module in _modules(results) if module.__name__.endswith(f".{name}"))
 
 
 def image_files(figures: Sequence[ReportFigure]) -> dict[str, bytes]:

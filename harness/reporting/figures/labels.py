@@ -33,10 +33,7 @@ class Label:
 
 
 def label_points(figure: Figure, panels: Mapping[Axes, Sequence[Label]]) -> None:
-    """Write the names of the points of each panel, clear of bars and dashed lines.
-
-    The figure has all else that takes room.
-    """
+    """Write the names of the points of each panel, clear of bars and dashed lines; call it last."""
     figure.draw_without_rendering()  # for the places of the panels
     scale = figure.dpi / 72
     for axes, labels in panels.items():

@@ -24,7 +24,7 @@ class Finding:
         verdict: the finding in a word or two.
         tone: the colour of the verdict.
         text: the finding in a sentence, with its numbers.
-        section: the heading of the section with its evidence; empty without a section of its own.
+        section: the heading of the section with its evidence; empty without one.
     """
 
     subject: str
@@ -59,16 +59,14 @@ class Answer:
 
     def markdown(self) -> str:
         """Return the answer as a list in Markdown."""
-        lines = [
-            f"- **{escape_markdown(found.subject)}** ({escape_markdown(found.verdict)}): {escape_markdown(found.text)}"
-            for found in self.findings
-        ]
-        lines += [f"- *{escape_markdown(term)}*: {escape_markdown(' '.join(texts))}" for term, texts in self.remarks]
+        texts = [map(escape_markdown, (each.subject, each.verdict, each.text)) for each in self.findings]
+        lines = [f"- **{subject}** ({verdict}): {text}" for subject, verdict, text in texts]
+        lines += [f"- *{escape_markdown(term)}*: {escape_markdown(' '.join(said))}" for term, said in self.remarks]
         return "\n".join(lines)
 
     def plain(self) -> str:
         """Return the same for a terminal."""
-        lines = [f"{found.subject} ({found.verdict}): {found.text}" for found in self.findings]
+        lines = [f"{finding.subject} ({finding.verdict}): {finding.text}" for finding in self.findings]
         lines += [f"{term}: {' '.join(texts)}" for term, texts in self.remarks]
         return "\n".join(map(one_line, lines))
 

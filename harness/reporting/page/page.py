@@ -38,7 +38,7 @@ DOWNLOADS = {
     SUMMARY: "training curves, audits, notes and times",
     ARCHIVE: "plan and records, from which the report can be made again",
 }
-RESERVED = ("answer", "trials", "origin", "numbers", "theme", "menu")  # ids of the page's own
+RESERVED = ("answer", "trials", "origin", "numbers", "theme", "menu")  # ids in the template of the page
 
 _ENVIRONMENT = Environment(
     loader=PackageLoader("harness.reporting"),
@@ -113,11 +113,11 @@ def page(
 ) -> bytes:
     """Return the page as bytes of HTML, a function of its arguments alone.
 
-    It offers the files `raw` for download; one without content lies beside the page. Of the `figures`, the one that the
-    answer names stands with it.
+    It offers the files `raw` for download; one without content is a file beside the page. Of the `figures`, the one
+    that the answer names is shown with it.
 
-    Everything that comes from a suite or a record is escaped. A content security policy lets the page's own script
-    run and no other, and fetch nothing.
+    Everything that comes from a suite or a record is escaped. A content security policy permits one script, that of
+    the template, and no requests.
     """
     plan, records = results.plan, list(results.records.values())
     made = anchors(sections)
@@ -170,7 +170,7 @@ def _without_paths(table: Table) -> Table:
 
 
 def _answer_without_paths(answer: Answer) -> Answer:
-    findings = tuple(replace(found, text=without_paths(found.text)) for found in answer.findings)
+    findings = tuple(replace(finding, text=without_paths(finding.text)) for finding in answer.findings)
     remarks = tuple((term, tuple(map(without_paths, texts))) for term, texts in answer.remarks)
     return replace(answer, findings=findings, remarks=remarks)
 

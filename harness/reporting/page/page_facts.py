@@ -32,7 +32,7 @@ class TrialRow:
     id: str
     cells: tuple[str, ...]  # a text per column of `trial_columns`
     good: bool  # its status is ok, or unsupported in a suite that accepts this
-    reasons: tuple[str, ...]  # of a failure, and the faults that the audit found
+    reasons: tuple[str, ...]  # of a failure, and the faults of the audit
 
 
 def trial_columns(plan: Plan) -> tuple[str, ...]:
@@ -50,12 +50,12 @@ def trial_rows(results: Results) -> list[TrialRow]:
     rows = []
     for trial in plan.trials:
         record, state = results.records.get(trial.id), states[trial.id]
-        found = dict.fromkeys([*reasons.get(trial.id, []), *_audit_reasons(record)])
+        faults = dict.fromkeys([*reasons.get(trial.id, []), *_audit_reasons(record)])
         seconds = EMPTY if record is None or record.seconds is None else f"{record.seconds:.1f}"
         audit = _audit_cells(record) if _audited(plan) else ()
         cells = (trial.kind, trial.place, ", ".join(trial.rows), trial.repeat, state, *audit, seconds)
         good = trial.accepts(state, plan.unsupported)
-        rows.append(TrialRow(trial.id, cells, good, tuple(without_paths(shortened(text)) for text in found)))
+        rows.append(TrialRow(trial.id, cells, good, tuple(without_paths(shortened(text)) for text in faults)))
     return rows
 
 
@@ -75,7 +75,8 @@ def _number(value: float | None) -> str:
 def _reasons(results: Results) -> dict[str, list[str]]:
     """Return the reasons of failed rows by trial; a trial of several layers says whose."""
     failed = results.frame[(results.frame["status"] != "ok") & results.frame["reason"].notna()]
-    whose = (failed["layer"] + ": ").where(failed["kind"] == "runtime", "")
+    of_layers = {trial.id for trial in results.plan.trials if "layer" in trial.cases[0]}
+    whose = (failed["layer"] + ": ").where(failed["id"].isin(of_layers), "")
     return {name: list(texts) for name, texts in (whose + failed["reason"]).groupby(failed["id"])}
 
 

@@ -66,7 +66,7 @@ def count_cell(line: Row | None, measure: str, notes: Notes) -> str:
     return f"{value:,}" if line.status == "ok" and pd.notna(value) else failed_cell(line, notes)
 
 
-def time_cell(line: Row, notes: Notes, lacking: Container[str] = ()) -> str:
+def time_cell(line: Row, notes: Notes, lacking: Container[str]) -> str:
     """Return median and interquartile range in milliseconds, "1.23 (0.05)"; trials `lacking` kernels have a mark."""
     if line.status == "ok" and pd.notna(line.median_ms):
         mark = f" {FALLBACK}" if line.id in lacking else ""
@@ -121,11 +121,3 @@ def kernel_remarks(results: Results, timed: pd.DataFrame) -> tuple[str, ...]:
         remarks.append("every layer ran as plain PyTorch")
     lacking = dict.fromkeys(reasons[name] for name in timed["id"] if name in reasons)
     return (*remarks, *(f"{FALLBACK} plain PyTorch, as there were no compiled kernels: {why}" for why in lacking))
-
-
-def fallback_note(results: Results, kind: str) -> tuple[str, ...]:
-    """Return a remark on seconds of trials of a kind that ran without the compiled kernels; none where all had them."""
-    reasons = fallbacks(results)
-    own = results.frame.loc[results.frame["kind"] == kind, "id"]
-    lacking = dict.fromkeys(reasons[name] for name in own if name in reasons)
-    return tuple(f"seconds of plain PyTorch, as there were no compiled kernels: {why}" for why in lacking)

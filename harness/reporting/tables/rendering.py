@@ -202,7 +202,7 @@ _LATEX = {
 
 
 _SET = frozenset("“”ßÆæØøŒœŁł")  # that pdflatex sets unchanged, beside accented letters
-_OGONEK = "\u0328"  # which its own fonts lack
+_OGONEK = "\u0328"  # which its fonts lack
 
 
 def one_line(text: str) -> str:

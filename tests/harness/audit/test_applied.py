@@ -159,9 +159,9 @@ def test_a_map_of_products_is_that_of_the_matrix():
         ]
     assert torch.allclose(maps[0].pulled, maps[1].pulled, atol=1e-12)
     y[3, 0] += 1e-3
-    for known in maps:
-        errors = known.errors(x, y)
-        size = x[3].norm() + y[3].norm() + known.offset.norm()
+    for exact in maps:
+        errors = exact.errors(x, y)
+        size = x[3].norm() + y[3].norm() + exact.offset.norm()
         assert errors[[0, 1, 2, 4]].max() < 1e-14
         assert 0.3 < errors[3] * size / (1e-3 * 4) < 2, "the norm of the error is 4 entries of 1e-3"
 

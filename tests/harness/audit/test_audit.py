@@ -177,10 +177,10 @@ def test_failing_events_are_counted_and_the_worst_is_named(make_data, make_flow,
     assert result.inverse_failures == result.sample_failures == result.batch_failures == 0
     assert 0 < result.sample_error < 1e-3
     # One event that float32 cannot invert: a gate of exp(-33) at that event alone.
-    found = Events(data, evaluate(flow, data, "test", 1, 150, 0))
-    odd = int((found.events == 77).nonzero())
-    found.inputs[odd] = 1e9
-    errors = found.round_trips(flow)
+    events = Events(data, evaluate(flow, data, "test", 1, 150, 0))
+    odd = int((events.events == 77).nonzero())
+    events.inputs[odd] = 1e9
+    errors = events.round_trips(flow)
     assert errors.worst_event == 77 and errors.beyond(1e-3) >= 1
 
 

@@ -35,13 +35,9 @@ def test_a_wrong_log_det_is_found_at_the_true_shape_of_a_large_layer(
     monkeypatch.setattr(harness.audit.layer_choice, "LARGE_WORK_LIMIT", work)
     monkeypatch.setattr("harness.audit.audit.SAMPLES", 2)
     data = make_data((2, 24, 24), test_events=2)
-
-    def build(layer, shape):
-        return type(layer)(shape)
-
     for cls, verdict in ((Conv1x1, "passed"), (HalvedWhenLarge, "failed")):
         flow = make_flow(data, cls, levels=1)
-        result = audited(flow, data, build)
+        result = audited(flow, data, lambda layer, shape: type(layer)(shape))
         assert result.verdict == verdict, result.reasons
         assert how in result.large_layers["level0/step0/layer"]
         assert (result.smallest_fault is None) == bool(work)
@@ -55,10 +51,10 @@ def test_a_stochastic_log_det_agrees_with_slogdet():
         layer = LAYERS[name]((3, 8, 8), **OPTIONS.get(name, {})).double().eval()
         perturb(layer, 0.3, torch.Generator().manual_seed(0))
         truth = float(torch.linalg.slogdet(push_identity(layer)).logabsdet)
-        found = stochastic_log_det(layer, torch.Generator().manual_seed(0))
-        assert not found.excludes(truth)
-        assert found.excludes(truth + found.allowance * 1.5 + 1e-3), "the allowance is too large"
-        assert found.condition <= log_det_and_condition(push_identity(layer))[1] * (1 + 1e-6)
+        estimate = stochastic_log_det(layer, torch.Generator().manual_seed(0))
+        assert not estimate.excludes(truth)
+        assert estimate.excludes(truth + estimate.allowance * 1.5 + 1e-3), "the allowance is too large"
+        assert estimate.condition <= log_det_and_condition(push_identity(layer))[1] * (1 + 1e-6)
 
 
 class WrongGradient(Conv1x1):

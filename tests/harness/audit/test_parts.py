@@ -66,16 +66,8 @@ def recast(cls):
             output(AffineCoupling, lambda self, x, y, log_det: (y, log_det.index_fill(0, torch.tensor(1), math.nan))),
             "coupling: log-det is nan",
         ),
-        (
-            "coupling",
-            output(AffineCoupling, touch_kept),
-            "coupling: the moved entries do not move one by one",
-        ),
-        (
-            "coupling",
-            output(AffineCoupling, mix_moved),
-            "coupling: the moved entries do not move one by one",
-        ),
+        ("coupling", output(AffineCoupling, touch_kept), "coupling: the moved entries do not move one by one"),
+        ("coupling", output(AffineCoupling, mix_moved), "coupling: the moved entries do not move one by one"),
         ("actnorm", output(ActNorm, lambda self, x, y, log_det: (y, self.log_scale.sum())), "actnorm: log-det is"),
     ],
 )
@@ -120,14 +112,14 @@ def test_a_faulty_flow_fails(cls, reason, make_data, make_flow, audited):
     assert any(text.startswith(reason) for text in result.reasons), result.reasons
 
 
-@pytest.mark.parametrize(("limit", "found"), [(0, 1), (256, 2)], ids=["sum of parts", "whole Jacobian"])
+@pytest.mark.parametrize(("limit", "count"), [(0, 1), (256, 2)], ids=["sum of parts", "whole Jacobian"])
 def test_a_missing_term_is_found_by_the_sum_of_parts_and_by_the_jacobian(
-    limit, found, monkeypatch, make_data, make_flow, audited
+    limit, count, monkeypatch, make_data, make_flow, audited
 ):
     monkeypatch.setattr("harness.audit.audit.WHOLE_LIMIT", limit)
     data = make_data()
     result = audited(recast(ForgetsATerm)(make_flow(data)), data)
-    assert sum(text.startswith("flow: log-det is") for text in result.reasons) == found, result.reasons
+    assert sum(text.startswith("flow: log-det is") for text in result.reasons) == count, result.reasons
 
 
 class NoJacobian(Preprocessing):

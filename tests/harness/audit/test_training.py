@@ -128,10 +128,7 @@ def trained(make_data, make_flow):
             output(lambda self, x, y, log_det: (y, log_det.detach())),
             "the gradient of the log-det is not its derivative: 0 along a random direction",
         ),
-        (
-            variant(applied=detach_after_many_events),
-            "the gradient by 'weight' in a training step of 20 events differs",
-        ),
+        (variant(applied=detach_after_many_events), "the gradient by 'weight' in a training step of 20 events differs"),
         (
             output(lambda self, x, y, log_det: (y * 1.01 if self.training and len(x) > 16 else y, log_det)),
             "y in a training step of 20 events differs",
@@ -205,7 +202,7 @@ def drifting(coupling):
 
 
 def stepping(coupling):
-    """Let a weight take a step of its own."""
+    """Let a weight take a step without the optimiser."""
     next(coupling.parameters()).register_post_accumulate_grad_hook(step)
 
 

@@ -321,11 +321,7 @@ def test_a_remark_does_not_refuse(monkeypatch):
     assert {finding.message for finding in report.remarks} == {"slow"}
     lines = report.lines()
     assert lines[lines.index("  remarks") + 1] == "          dense, shape (2, 3), float64, and 3 more: slow"
-    assert report.document()["remarks"][0] == {
-        "rule": "dense",
-        "place": "shape (2, 3), float64",
-        "message": "slow",
-    }
+    assert report.document()["remarks"][0] == {"rule": "dense", "place": "shape (2, 3), float64", "message": "slow"}
 
 
 def test_a_rule_that_no_case_reached_does_not_pass(monkeypatch):

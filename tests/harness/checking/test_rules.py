@@ -195,7 +195,7 @@ UNSAVED_START = initialised(
     factor=1.0,
     scale=lambda self: Sound.scale(self) * self.factor,
 )
-GENERATOR_OF_ITS_OWN = started(
+SEPARATE_GENERATOR = started(
     lambda self: setattr(
         self.log_scale, "data", torch.randn(2, self.channels, generator=torch.Generator().manual_seed(next(SEEDS)))
     )
@@ -243,7 +243,7 @@ FAULTS = [
         variant(__init__=lambda self, shape: Sound.__init__(self, shape if len(shape) in (2, 3) else (1, 2))),
         "shape (4,) is accepted",
     ),
-    ("seeding", GENERATOR_OF_ITS_OWN, "'log_scale' differs between two layers of one seed"),
+    ("seeding", SEPARATE_GENERATOR, "'log_scale' differs between two layers of one seed"),
     (
         "initialisation",
         initialised(lambda self, x: Standardises.initialise(self, x[torch.randperm(len(x))[:64]])),
@@ -270,10 +270,7 @@ FAULTS = [
     (
         "unchanged-state",
         variant(
-            forward=lambda self, x: (
-                x.mul_(self.scale()).add_(self.offset()),
-                self.positions * self.log_scale[0].sum(),
-            )
+            forward=lambda self, x: (x.mul_(self.scale()).add_(self.offset()), self.positions * self.log_scale[0].sum())
         ),
         "overwrites its input",
     ),
@@ -322,11 +319,7 @@ FAULTS = [
         ),
         "requires a gradient and is not among the module's parameters",
     ),
-    (
-        "wrong-input",
-        variant(check_event=lambda self, x: None),
-        "is accepted: leave check_event to the base class",
-    ),
+    ("wrong-input", variant(check_event=lambda self, x: None), "is accepted: leave check_event to the base class"),
     ("wrong-input", variant(check_event=check_without_names), "names no shape: bad input"),
     (
         "global-settings",
@@ -379,8 +372,8 @@ def test_a_cache_in_eval_is_reported_after_weights_were_loaded():
 def test_a_slow_layer_is_left_out_before_anything_else_is_computed_on_large_events(monkeypatch):
     monkeypatch.setattr("harness.checking.large_checks.SLOWEST_PASS", 0.0)
     monkeypatch.setattr("harness.checking.large_checks._conditioned", None)
-    [found] = run_check("large-events", LayerCase(Sound, (2, 3, 4)))
-    assert isinstance(found, Unanswered) and "a forward pass of 16 events takes" in found
+    [message] = run_check("large-events", LayerCase(Sound, (2, 3, 4)))
+    assert isinstance(message, Unanswered) and "a forward pass of 16 events takes" in message
 
 
 @pytest.mark.parametrize("layer", [Frozen, Reversed, Standardises])

@@ -133,11 +133,7 @@ FAULTS = [
         with_log_det(lambda value: 2 * value.detach() - value, in_float32),
         "that of the log-det has the wrong sign",
     ),
-    (
-        "training-step",
-        variant(forward=detach_large_batches),
-        "step of 320 events is missing: autograd sees no path",
-    ),
+    ("training-step", variant(forward=detach_large_batches), "step of 320 events is missing: autograd sees no path"),
     (
         "training-step",
         started(lambda self: self.weight.register_hook(torch.triu)),
@@ -157,11 +153,7 @@ FAULTS = [
     ),
     ("updates", variant(forward=step_on_the_tenth), "the weights are not what Adam computes"),
     ("updates", BUFFER_LEARNS, "'shift' moves during 100 updates"),
-    (
-        "updates",
-        started(learn_hidden_scale, matrix=lambda self: self.weight * self.scale()),
-        "forward differs by",
-    ),
+    ("updates", started(learn_hidden_scale, matrix=lambda self: self.weight * self.scale()), "forward differs by"),
     ("updates", variant(matrix=keep_under_no_grad), "inverse differs by"),
     ("updates", variant(matrix=forget_after_thirty), "after 100 updates, the gradient by 'weight'"),
 ]

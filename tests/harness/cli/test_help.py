@@ -1,4 +1,4 @@
-"""What every command says of itself, and how much `run` prints."""
+"""The texts that commands print about themselves, and how much `run` prints."""
 
 import importlib.resources
 import shlex

@@ -1,4 +1,4 @@
-"""What a command inherits from where it is called: folders, streams and variables."""
+"""Folders, streams and variables that a command inherits from where it is called."""
 
 import io
 import os

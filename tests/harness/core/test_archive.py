@@ -28,7 +28,7 @@ def archive(parameters_run, tmp_path):
 
 
 def repacked(path, change):
-    """Write the archive with changed members, a mapping from name to content; return its path."""
+    """Write the archive with changed members, a mapping from name to content."""
     with zipfile.ZipFile(path) as file:
         members = change({name: file.read(name) for name in file.namelist()})
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:

@@ -129,7 +129,7 @@ def test_names_of_the_project_have_precedence(packages):
 def test_a_fault_is_one_message_that_names_the_package(packages, name, parts):
     for package in ("others", "their-others"):
         install(packages, package, "[invertbench.layers]\ntwice = their_things.parts:Theirs\n")
-    known = dict(LAYERS)
+    before = dict(LAYERS)
     (packages / "own.yaml").write_text(SUITE.replace("theirs:", f"{name}:"))
     with pytest.raises(SuiteError) as caught:
         load_suite(packages / "own.yaml")
@@ -137,7 +137,7 @@ def test_a_fault_is_one_message_that_names_the_package(packages, name, parts):
     assert "own.yaml:3:10: layer" in message and "\n" not in message
     for part in (*parts, "package " if name != "their" else name):
         assert part in message
-    assert known == LAYERS, "a failed import leaves no registered class"
+    assert before == LAYERS, "a failed import leaves no registered class"
     with pytest.raises(UserError):
         resolve_layer(name)
 

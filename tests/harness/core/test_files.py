@@ -87,10 +87,10 @@ def test_names_of_trials_and_figures_are_names():
 
 def test_different_labels_have_different_slugs_in_any_order():
     labels = ["a b", "a-b", "A B", "a_b", "../../x", "x", "+", "-", "日本", "中国", "y" * 300, "y" * 301, "ＡＢ"]
-    found = distinct_slugs(labels)
-    assert found["a-b"] == "a-b" and found["x"] == "x" and found["日本"] == "日本"
-    assert len(set(found.values())) == len(labels) and list(map(checked_name, found.values()))
-    assert found == distinct_slugs(labels[::-1])
+    slugs = distinct_slugs(labels)
+    assert slugs["a-b"] == "a-b" and slugs["x"] == "x" and slugs["日本"] == "日本"
+    assert len(set(slugs.values())) == len(labels) and list(map(checked_name, slugs.values()))
+    assert slugs == distinct_slugs(labels[::-1])
     assert distinct_slugs(["sweep", "b"], "-b") == {"sweep": "sweep", "b": "b"}
     assert distinct_slugs(["a", "a-b"], "-b")["a-b"] != "a-b"
 

@@ -62,11 +62,6 @@ def refusal(spec: str, folder: Path | None = None) -> str:
     return str(caught.value)
 
 
-def test_registered_names():
-    for name, cls in LAYERS.items():
-        assert resolve_layer(name) is cls
-
-
 def test_a_file_is_found_beside_the_suite_then_in_the_working_directory(sound, tmp_path, monkeypatch):
     cls = resolve_layer("sound.py:Negation", folder=tmp_path)
     assert cls.__name__ == "Negation"
@@ -80,7 +75,7 @@ def test_a_file_is_found_beside_the_suite_then_in_the_working_directory(sound, t
 def test_a_registered_layer_named_by_its_file_is_the_same_class():
     for name, cls in LAYERS.items():
         file = Path(__file__).parents[3] / f"{cls.__module__.replace('.', '/')}.py"
-        assert resolve_layer(f"{file}:{cls.__name__}") is cls, name
+        assert resolve_layer(f"{file}:{cls.__name__}") is resolve_layer(name) is cls, name
 
 
 def test_a_module_on_the_path(sound, tmp_path, monkeypatch):
@@ -231,6 +226,13 @@ def test_an_option_without_default_must_be_given():
 
     assert option_errors(Needy, {}) == [("rank", "'rank' has no default: give it a value")]
     assert option_errors(Needy, {"rank": 2}) == []
+
+
+@pytest.mark.parametrize(("text", "fault"), [("randn(D, D", "is not an expression"), ("randn(D, E)", "'E' is unknown")])
+def test_an_expression_for_a_layer_of_another_library_is_checked(text, fault):
+    cls = resolve_layer("zuko.transforms:RotationTransform")
+    [(name, message)] = option_errors(cls, {"A": text})
+    assert name == "A" and fault in message and option_errors(cls, {"A": "randn(D, D)"}) == []
 
 
 def test_options_of_every_registered_layer_can_be_checked():

@@ -37,9 +37,11 @@ def archive(**members):
 def test_arrays_are_unpacked_as_numpy_does():
     arrays = {"data": np.arange(6, dtype="u1").reshape(2, 3), "map a 1: b": np.eye(2, dtype="f2"), "n": np.array(3)}
     arrays["fortran"] = np.asfortranarray(np.arange(6.0).reshape(2, 3))
-    found = unpacked_arrays(packed(**arrays), PATH)
-    assert found.keys() == arrays.keys()
-    assert all((found[name] == array).all() and found[name].dtype == array.dtype for name, array in arrays.items())
+    unpacked = unpacked_arrays(packed(**arrays), PATH)
+    assert unpacked.keys() == arrays.keys()
+    assert all(
+        (unpacked[name] == array).all() and unpacked[name].dtype == array.dtype for name, array in arrays.items()
+    )
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,7 @@ from harness.kinds.parameters.trial import ParametersTrial
 from harness.reporting.frame import csv_bytes, load
 
 TRIAL = ParametersTrial(
-    suite="s",
-    profile="quick",
-    label="d",
-    shape=(2, 4),
-    layer=LayerRef(row="one", layer="conv1x1"),
-    flow=FlowSettings(),
+    suite="s", profile="quick", label="d", shape=(2, 4), layer=LayerRef(row="one", layer="conv1x1"), flow=FlowSettings()
 )
 HOSTILE = "\x1b[31mred\x1b]0;title\x07 \r\x00 \u202e a\ud800b"
 SHOWN = "\\x1b[31mred\\x1b]0;title\\x07 \\r\\x00 \\u202e a\\ud800b"
@@ -76,15 +71,15 @@ def test_every_text_of_a_record_is_bounded_when_it_is_written_and_when_it_is_rea
     record.notes = {"remark": "x" * 1_000_000, HOSTILE: ""}
     path = write_record(tmp_path, record)
     assert b"\x1b" not in path.read_bytes()
-    found = read_record(path)
-    assert found.reason == found.rows[0]["reason"] == SHOWN and SHOWN in found.notes
-    assert LONGEST_NOTE < len(found.notes["remark"]) < LONGEST_NOTE + 50
+    record = read_record(path)
+    assert record.reason == record.rows[0]["reason"] == SHOWN and SHOWN in record.notes
+    assert LONGEST_NOTE < len(record.notes["remark"]) < LONGEST_NOTE + 50
     for text, shown in (("\x1b[31m", "\\x1b[31m"), ("a\rb", "a\\rb"), ("±", "±")):
         for ascii_only in (True, False):
             changes = {"reason": text, "notes": {"remark": text}}
             path.write_text(json.dumps(json.loads(path.read_text()) | changes, ensure_ascii=ascii_only))
-            found = read_record(path)
-            assert found.reason == found.notes["remark"] == shown
+            record = read_record(path)
+            assert record.reason == record.notes["remark"] == shown
 
 
 def test_a_process_that_exits_without_a_result_has_a_reason(tmp_path):

@@ -10,19 +10,13 @@ import numpy as np
 import pytest
 
 from harness.core.errors import DataError
-from harness.datasets import Splits, Store, find_dataset
+from harness.datasets import Splits, find_dataset
 
 CSV = find_dataset("csv")
 RNG = np.random.default_rng(0)
 VALUES = RNG.normal(size=(100, 2))
 COUNTS = RNG.integers(-400, 400, (100, 2))
 OPTIONS = {"file": "mine.csv", "columns": ["b", "a"]}
-
-
-@pytest.fixture
-def store(tmp_path):
-    (tmp_path / "root").mkdir()
-    return Store(tmp_path / "root", tmp_path / "cache", offline=True)
 
 
 def text(values, header="time,a,b"):

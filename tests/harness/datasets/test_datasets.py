@@ -12,11 +12,7 @@ from harness.datasets import DATASETS, Splits, Store, find_dataset
 from harness.datasets.patches import HEIGHT, WIDTH, PatchOptions, cut_patches
 
 STORE = Store(root=None, cache=Path("no-cache"), offline=True)  # nothing installed needs either
-INSTALLED = {
-    "digits": {},
-    "patches": {"train": 300},
-    "waveforms": {"windows": 40, "patients": 2, "length": 64},
-}
+INSTALLED = {"digits": {}, "patches": {"train": 300}, "waveforms": {"windows": 40, "patients": 2, "length": 64}}
 PUBLISHED = {
     "mnist": (1, 28, 28),
     "cifar10": (3, 32, 32),
@@ -24,7 +20,7 @@ PUBLISHED = {
     "galaxy": (3, 64, 64),
     "mimic": (2, 1024),
 }
-OWN = ("npz", "images", "wfdb", "csv")  # which the options name
+NAMED_BY_OPTIONS = ("npz", "images", "wfdb", "csv")
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +35,7 @@ def test_importing_the_package_imports_neither_torch_nor_sklearn():
 
 
 def test_every_registered_name_is_found():
-    assert set(DATASETS) == {*INSTALLED, *PUBLISHED, *OWN, "torchvision"}
+    assert set(DATASETS) == {*INSTALLED, *PUBLISHED, *NAMED_BY_OPTIONS, "torchvision"}
     for name, dataset in DATASETS.items():
         assert type(find_dataset(name)) is dataset
         assert dataset.name == name
@@ -100,10 +96,10 @@ def test_the_stated_leak_of_writers_between_splits_of_digits_is_the_measured_one
 
     place = {image.astype(np.uint8).tobytes(): index for index, image in enumerate(load_digits().images)}
     train, test = (loaded["digits"].parts()[name] for name in ("train", "test"))
-    order, own = (np.array([place[image.tobytes()] for image in images]) for images in (train, test))
-    known, asked = (images.reshape(len(images), -1).astype(float) for images in (train, test))
-    nearest = (np.square(known).sum(1) - 2 * asked @ known.T).argmin(1)
-    close = np.abs(own[:, None] - order[None]) <= 130
+    order, places = (np.array([place[image.tobytes()] for image in images]) for images in (train, test))
+    seen, asked = (images.reshape(len(images), -1).astype(float) for images in (train, test))
+    nearest = (np.square(seen).sum(1) - 2 * asked @ seen.T).argmin(1)
+    close = np.abs(places[:, None] - order[None]) <= 130
     shares = close[np.arange(len(test)), nearest].mean(), close.mean()
     stated = "{:.0%} of test images have their nearest training image within 130 places of file order, chance {:.0%}"
     assert stated.format(*shares).replace("%", " %") in loaded["digits"].description
@@ -159,7 +155,7 @@ def test_published_datasets_have_a_shape_and_instructions(name, root, tmp_path):
         assert caught.value.exit_code == 3
 
 
-@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize("name", NAMED_BY_OPTIONS)
 def test_user_datasets_name_their_required_options(name):
     needed = [option for option, field in find_dataset(name).options_model.model_fields.items() if field.is_required()]
     faults = dict(find_dataset(name).option_errors({}))
@@ -178,12 +174,7 @@ def test_user_datasets_name_their_required_options(name):
             r"waveforms: length = 0 should be greater than or equal to 16; it is .*125 Hz",
         ),
         ("waveforms", {"length": "256"}, "length", r"length = '256' should be a valid integer"),
-        (
-            "waveforms",
-            {"lenght": 256},
-            "lenght",
-            r"no option 'lenght'; did you mean length\?",
-        ),
+        ("waveforms", {"lenght": 256}, "lenght", r"no option 'lenght'; did you mean length\?"),
         ("waveforms", {"seed": True}, "seed", r"seed = True should be a valid integer"),
         ("patches", {"test": 105}, "test", r"test = 105 should be less than or equal to 104; it is .*tile"),
         ("digits", {"size": 8}, "size", r"digits: no option 'size'; there are none"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from harness.core.errors import DataError, DataMissing
-from harness.datasets import Store, find_dataset
+from harness.datasets import find_dataset
 
 GALAXY = find_dataset("galaxy")
 COUNTS = {"training": 12, "validation": 5, "test": 6}
@@ -29,12 +29,6 @@ def write(store, place: str = PLACE, inside: str = "", side: int = 128) -> None:
             light = np.clip(400 * np.exp(-80 * far), 0, 255)
             pixels = np.dstack([light, light * 0.8, light * (0.3 + number / 40)]).clip(0, 255).astype(np.uint8)
             Image.fromarray(pixels).save(target / f"{number:05}.jpeg", quality=95)
-
-
-@pytest.fixture
-def store(tmp_path):
-    (tmp_path / "root").mkdir()
-    return Store(tmp_path / "root", tmp_path / "cache", offline=True)
 
 
 def reference(path: Path) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from harness.core.errors import DataError, DataMissing, UserError
-from harness.datasets import Store, find_dataset
+from harness.datasets import find_dataset
 from harness.datasets._images.image_files import find_images, read_image, stamp
 
 FOLDER = find_dataset("images")
@@ -29,11 +29,11 @@ def save(path: Path, pixels: np.ndarray, mode: str | None = None, **options) -> 
 
 
 @pytest.fixture
-def store(tmp_path):
+def store(store):
     """Return a store whose data root has 30 images of 8 x 6 in the folder `mine`."""
     for number, pixels in enumerate(PIXELS):
-        save(tmp_path / "root" / "mine" / f"{number:03}.png", pixels)
-    return Store(tmp_path / "root", tmp_path / "cache", offline=True)
+        save(store.root / "mine" / f"{number:03}.png", pixels)
+    return store
 
 
 def prepared(store) -> list[Path]:
@@ -139,8 +139,8 @@ def test_colours_are_converted_as_stated(tmp_path):
 )
 def test_other_formats_decode_by_their_content(suffix, options, tmp_path):
     smooth = np.linspace(0, 250, 6 * 8 * 3).reshape(6, 8, 3).astype(np.uint8)
-    found = read_image("x", save(tmp_path / f"image{suffix}", smooth, **options), COLOUR)
-    assert found.shape == COLOUR and np.abs(found.astype(int) - first_channels(smooth)).mean() < 12
+    image = read_image("x", save(tmp_path / f"image{suffix}", smooth, **options), COLOUR)
+    assert image.shape == COLOUR and np.abs(image.astype(int) - first_channels(smooth)).mean() < 12
     assert [image.relative for image in find_images("x", tmp_path)] == [f"image{suffix}"]
 
 
@@ -161,9 +161,9 @@ def test_larger_images_are_cropped_to_proportion_and_scaled_down_with_antialiasi
     checks = np.indices((64, 96)).sum(0) % 2 * 255  # one-pixel checks: without antialiasing, black or white
     wide = save(tmp_path / "wide.png", np.dstack([checks] * 3).astype(np.uint8))
     for kind in ("lanczos", "bilinear"):
-        found = read_image("x", wide, (3, 8, 8), kind)
-        assert found.shape == (3, 8, 8)
-        assert found.min() >= 120 and found.max() <= 135
+        image = read_image("x", wide, (3, 8, 8), kind)
+        assert image.shape == (3, 8, 8)
+        assert image.min() >= 120 and image.max() <= 135
     halves = np.zeros((64, 96), np.uint8)
     halves[:, 88:] = 255  # outside the centred 64 x 64, and beyond the filter's reach
     assert read_image("x", save(tmp_path / "halves.png", halves), (1, 8, 8), "bilinear").max() == 0
@@ -294,8 +294,8 @@ def test_linked_folders_are_entered_once(store):
     (store.root / "linked" / "all").symlink_to(store.root / "mine")
     (store.root / "linked" / "same").symlink_to(store.root / "mine")
     (store.root / "mine" / "loop").symlink_to(store.root / "linked")
-    found = find_images("x", store.root / "linked")
-    assert [image.relative for image in found] == [f"all/{number:03}.png" for number in range(30)]
+    images = find_images("x", store.root / "linked")
+    assert [image.relative for image in images] == [f"all/{number:03}.png" for number in range(30)]
 
 
 def test_a_warm_cache_needs_neither_pillow_nor_torch(store):

@@ -31,14 +31,8 @@ profiles: {smoke: {datasets: {fashion: {data: "torchvision:FashionMNIST"}}}}
 
 
 @pytest.fixture
-def root(tmp_path):
-    (tmp_path / "root").mkdir()
-    return tmp_path / "root"
-
-
-@pytest.fixture
-def store(root, tmp_path):
-    return Store(root, tmp_path / "cache", offline=True)
+def root(store):
+    return store.root
 
 
 def digest(content):

@@ -18,9 +18,9 @@ SIZES = (9, 8, 7, 6, 5, 4, 3, 2, 1, 30)  # of the ten batches
 
 
 @pytest.fixture
-def store(tmp_path):
-    (tmp_path / "root" / "imagenet32").mkdir(parents=True)
-    return Store(tmp_path / "root", tmp_path / "cache", offline=True)
+def store(store):
+    (store.root / "imagenet32").mkdir()
+    return store
 
 
 def place(store) -> Path:

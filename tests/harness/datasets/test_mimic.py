@@ -9,7 +9,7 @@ import pytest
 
 from harness.core.errors import DataMissing
 from harness.datasets import Store, find_dataset
-from harness.datasets.mimic import Mimic
+from harness.datasets.recordings import Mimic
 from harness.planning.settle import load_suite, settle
 
 MIMIC = find_dataset("mimic")
@@ -65,21 +65,17 @@ def address(server):
     return f"http://127.0.0.1:{server.server_address[1]}/mimic3wdb/1.0/"
 
 
-def windows_of(splits):
-    return {name: part.swapaxes(0, 1).reshape(2, -1) for name, part in splits.parts().items()}
-
-
 def check_windows(splits, values):
     """Segment 2 lies at 300..999 of the recording, segment 3, of 300 valid samples, at 1500..1799.
 
     Test: the last 200. Validation: 200 samples, up to 50 before test. Train: up to 50 before validation.
     """
-    found = windows_of(splits)
-    np.testing.assert_array_equal(found["test"], values[:, 800 : 800 + 12 * 16])
+    windows = {name: part.swapaxes(0, 1).reshape(2, -1) for name, part in splits.parts().items()}
+    np.testing.assert_array_equal(windows["test"], values[:, 800 : 800 + 12 * 16])
     # 50 of the 100 samples of segment 3 before test, of which 48 make 3 windows; the other 150 of segment 2: 9.
-    np.testing.assert_array_equal(found["validation"][:, : 9 * 16], values[:, 550 : 550 + 9 * 16])
-    np.testing.assert_array_equal(found["validation"][:, 9 * 16 :], values[:, 700 : 700 + 48])
-    np.testing.assert_array_equal(found["train"], values[:, : 31 * 16])
+    np.testing.assert_array_equal(windows["validation"][:, : 9 * 16], values[:, 550 : 550 + 9 * 16])
+    np.testing.assert_array_equal(windows["validation"][:, 9 * 16 :], values[:, 700 : 700 + 48])
+    np.testing.assert_array_equal(windows["train"], values[:, : 31 * 16])
     assert splits.steps == ((1 / 200, "NU"), (0.8, "mmHg"))
     assert [lattice.step for lattice in splits.lattices] == [1 / 200, 0.8]
     assert splits.description.startswith("MIMIC-III waveforms, record 3000393: PLETH and ABP at 125 Hz, 8.0 s")

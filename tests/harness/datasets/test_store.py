@@ -100,13 +100,8 @@ def test_a_changed_source_is_prepared_again_and_replaces_the_old(store, source, 
     assert not before.folder.exists() and kept.folder.exists()
 
 
-def damage_array(folder):
-    with (folder / "whole.npy").open("r+b") as file:
-        file.truncate(100)
-
-
 DAMAGES = {
-    "truncated array": damage_array,
+    "truncated array": lambda folder: os.truncate(folder / "whole.npy", 100),
     "missing array": lambda folder: (folder / "piecewise.npy").unlink(),
     "missing meta": lambda folder: (folder / META).unlink(),
     "garbage meta": lambda folder: (folder / META).write_bytes(b"\xff{"),
@@ -230,16 +225,11 @@ def raising(error):
     return build
 
 
-def remove_own_folder(writer):
-    shutil.rmtree(writer.folder)
-    writer.save("whole", VALUES)
-
-
 @pytest.mark.parametrize(
     "build",
     [
         raising(OSError(errno.ENOSPC, "No space left on device")),
-        remove_own_folder,
+        lambda writer: shutil.rmtree(writer.folder) or writer.save("whole", VALUES),
         lambda writer: writer.create("whole", (1 << 62,), np.uint8),  # larger than any disk
     ],
     ids=["full", "gone", "too large"],
@@ -249,14 +239,10 @@ def test_errors_of_the_cache_name_the_cache(store, source, build):
         prepare(store, "numbers", {}, [source], build)
 
 
-def open_absent(writer):
-    Path("absent").read_bytes()
-
-
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (open_absent, r"numbers: absent: cannot be read \(No such file or directory\)"),
+        (lambda writer: Path("absent").read_bytes(), r"numbers: absent: cannot be read \(No such file or directory\)"),
         (raising(gzip.BadGzipFile("Not a gzipped file")), r"numbers: cannot be read \(Not a gzipped file\)"),
         (raising(OSError(errno.EIO, "Input/output error")), r"numbers: cannot be read \(Input/output error\)"),
     ],

@@ -51,8 +51,8 @@ def test_shares_match_the_definition(seed, at_least):
     values = np.cumsum(steps, axis=1).astype(np.int16)
     begins = np.array([0, 1, 100, 333, 536])
     for share, expected in ((flat_line_shares, line_share), (flat_peak_shares, peak_share)):
-        found = share(values, begins, 64, at_least)
-        np.testing.assert_allclose(found, [expected(values, begin, 64, at_least) for begin in begins])
+        shares = share(values, begins, 64, at_least)
+        np.testing.assert_allclose(shares, [expected(values, begin, 64, at_least) for begin in begins])
 
 
 def test_a_flat_line_of_either_channel_counts():

@@ -151,15 +151,7 @@ def test_several_samples_per_frame_are_a_higher_rate(tmp_path, write_segment):
         read(tmp_path, channels=("PLETH", "II"))
 
 
-RATES = {
-    "1.25e2": 125,
-    "125.": 125,
-    ".5": 0.5,
-    "+125": 125,
-    "12.5E+1": 125,
-    "360/500(100)": 360,
-    "125/5e2(-3.5)": 125,
-}
+RATES = {"1.25e2": 125, "125.": 125, ".5": 0.5, "+125": 125, "12.5E+1": 125, "360/500(100)": 360, "125/5e2(-3.5)": 125}
 
 
 @pytest.mark.parametrize("rate", RATES)

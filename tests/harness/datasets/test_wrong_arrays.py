@@ -18,12 +18,6 @@ TEST_IMAGES = RNG.integers(0, 256, (20, 3, 8, 8), dtype=np.uint8)
 OPTIONS = {"file": "mine.npz", "shape": [3, 8, 8]}
 
 
-@pytest.fixture
-def store(tmp_path):
-    (tmp_path / "root").mkdir()
-    return Store(tmp_path / "root", tmp_path / "cache", offline=True)
-
-
 def load(store, options=OPTIONS, **arrays) -> Splits:
     """Write these arrays to a file and return the splits that the data set reads from it."""
     np.savez(store.root / "mine.npz", **({"x_train": IMAGES, "x_test": TEST_IMAGES} | arrays))

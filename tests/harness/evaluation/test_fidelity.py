@@ -138,11 +138,11 @@ def test_precision_measures_samples_and_recall_measures_data(extractor):
 def test_samples_and_data_are_converted_in_the_same_way(channels, settings, extractor):
     """The distance is zero for a flow that returns the test images, under every pre-processing."""
     pipe = pipeline(splits(levels=17, channels=channels), **settings)
-    found = measure(pipe, Recital(pipe))
-    assert abs(found.row["fid"]) < 1e-6 and found.row["precision"] == found.row["recall"] == 1
-    assert (found.row["samples"], found.row["extractor"]) == (64, NAME)
+    result = measure(pipe, Recital(pipe))
+    assert abs(result.row["fid"]) < 1e-6 and result.row["precision"] == result.row["recall"] == 1
+    assert (result.row["samples"], result.row["extractor"]) == (64, NAME)
     by = f"features of {NAME}, torch-fidelity {version('torch-fidelity')}"
-    assert found.notes == {"fidelity": f"samples and 64 of 64 test images; {by}"}
+    assert result.notes == {"fidelity": f"samples and 64 of 64 test images; {by}"}
 
 
 def test_swapped_colours_change_the_measures(extractor):
@@ -166,9 +166,9 @@ def test_samples_that_are_not_finite_are_counted(extractor):
         x[[1, 30, 60], 0, 0, 0] = torch.tensor([math.nan, math.inf, -math.inf])
         return x
 
-    found = measure(pipe, Recital(pipe, break_three))
-    assert found.row["fid"] > 0
-    assert found.notes["fidelity_lost"] == "3 of 64 samples are not finite, and are compared as decoded"
+    result = measure(pipe, Recital(pipe, break_three))
+    assert result.row["fid"] > 0
+    assert result.notes["fidelity_lost"] == "3 of 64 samples are not finite, and are compared as decoded"
 
 
 @pytest.mark.parametrize(
@@ -182,8 +182,8 @@ def test_samples_that_are_not_finite_are_counted(extractor):
 def test_training_images_are_used_if_there_are_too_few_others(sizes, text, extractor):
     pipe = pipeline(splits(**sizes))
     flow = Recital(pipeline(splits(test=50)))
-    found = measure(pipe, flow, count=50)
-    assert text in found.notes["fidelity"] and found.row["samples"] == int(text.split()[0])
+    result = measure(pipe, flow, count=50)
+    assert text in result.notes["fidelity"] and result.row["samples"] == int(text.split()[0])
 
 
 def test_without_inception_weights_there_is_a_note_and_no_measure(offline, tmp_path, monkeypatch):
@@ -191,10 +191,10 @@ def test_without_inception_weights_there_is_a_note_and_no_measure(offline, tmp_p
     pipe = pipeline(splits())
     for name in [name for name in sys.modules if name.split(".")[0] == "torch_fidelity"]:
         monkeypatch.delitem(sys.modules, name)
-    found = measure(pipe, None, name=INCEPTION, root=tmp_path)
+    result = measure(pipe, None, name=INCEPTION, root=tmp_path)
     assert "torch_fidelity" not in sys.modules
-    assert found.row == dict.fromkeys((*MEASURES, "samples")) | {"extractor": INCEPTION}
-    line = found.notes["fidelity"]
+    assert result.row == dict.fromkeys((*MEASURES, "samples")) | {"extractor": INCEPTION}
+    line = result.notes["fidelity"]
     assert "Inception's weights are missing" in line and WEIGHTS in line and "\n" not in line
     assert str(tmp_path) not in line, "records name no places of a machine"
 
@@ -220,8 +220,8 @@ def test_inception_weights_are_found_in_both_places_and_verified(offline, tmp_pa
 
 @pytest.mark.parametrize("name", ["vgg16", "clip-rn50", "dinov2-vit-s-14", "no-such-network"])
 def test_a_network_that_needs_a_download_is_not_used(name, offline):
-    found = measure(pipeline(splits()), None, name=name)
-    assert found.row["fid"] is None and f"'{name}'" in found.notes["fidelity"]
+    result = measure(pipeline(splits()), None, name=name)
+    assert result.row["fid"] is None and f"'{name}'" in result.notes["fidelity"]
 
 
 def test_a_flow_without_samples_still_has_a_record(extractor):
@@ -230,15 +230,15 @@ def test_a_flow_without_samples_still_has_a_record(extractor):
             raise RuntimeError("singular")
 
     pipe = pipeline(splits())
-    found = measure(pipe, Broken(pipe))
-    assert found.row["fid"] is None and found.notes["fidelity"].endswith("RuntimeError: singular")
+    result = measure(pipe, Broken(pipe))
+    assert result.row["fid"] is None and result.notes["fidelity"].endswith("RuntimeError: singular")
 
 
 @pytest.mark.parametrize("channels", [2, 3])
 def test_sequences_are_not_compared(channels, extractor):
     data = splits(channels=channels) if channels == 2 else Splits(*[images(20).astype(float)] * 3, None, "", False)
-    found = measure(pipeline(data), None, count=10)
-    assert found.row["fid"] is None and "not grey or RGB images on levels" in found.notes["fidelity"]
+    result = measure(pipeline(data), None, count=10)
+    assert result.row["fid"] is None and "not grey or RGB images on levels" in result.notes["fidelity"]
 
 
 def trial(layer="conv1x1", baseline=False, **training):

@@ -74,7 +74,7 @@ def test_states_of_trials_and_the_options_that_run_them(run):
 
 
 def test_checkpoints_of_settled_trials_are_removed(run):
-    """A trial killed after writing its record leaves a checkpoint; a trial that will run again keeps its own."""
+    """A trial killed after writing its record leaves a checkpoint; one of a trial that will run again stays."""
     plan, folder = run
     done, failed, stale, fresh = plan.trials[:4]
     leave(folder, done)

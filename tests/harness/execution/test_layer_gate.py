@@ -13,7 +13,7 @@ from harness.cli.parser import main
 from harness.core.records import read_record
 from harness.core.run_options import NOT_FULLY_CHECKED, RunOptions
 from harness.core.settings import LayerRef
-from harness.execution.gate import REFUSED, WAY_OUT, Gate
+from harness.execution.gate import HINT, REFUSED, Gate
 from harness.execution.slurm.submissions import Submission
 from harness.planning.plan import Plan
 from harness.reporting.frame import Results
@@ -113,7 +113,7 @@ def test_trials_of_a_refused_layer_do_not_run_and_the_others_do(output):
         "wrong": "error",
         "exits": "error",
     }
-    assert by_row["wrong"].reason.startswith(f"{REFUSED} log-det, shape") and by_row["wrong"].reason.endswith(WAY_OUT)
+    assert by_row["wrong"].reason.startswith(f"{REFUSED} log-det, shape") and by_row["wrong"].reason.endswith(HINT)
     assert "(forward, shape (4, 4, 4), float64): the process ended with exit code 0" in by_row["exits"].reason
     assert by_row["wrong"].environment["sources"] and str(Path.cwd()) not in by_row["wrong"].reason
     frame = pd.read_csv("reports/counted/results.csv").set_index("layer")

@@ -93,5 +93,5 @@ def test_the_peak_of_this_process_outlives_the_memory():
             "print(most_held() - held(os.getpid()))",
         )
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert SIZE * 0.9 < int(found.stdout) < SIZE * 1.5
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert SIZE * 0.9 < int(ended.stdout) < SIZE * 1.5

@@ -68,9 +68,9 @@ def parents():
 
 def trials_of(supervisor):
     """Return the processes of running trials: grandchildren of the supervisor that lead a session."""
-    known = parents()
-    children = {pid for pid, (parent, _) in known.items() if parent == supervisor}
-    return [pid for pid, (parent, session) in known.items() if parent in children and session == pid]
+    processes = parents()
+    children = {pid for pid, (parent, _) in processes.items() if parent == supervisor}
+    return [pid for pid, (parent, session) in processes.items() if parent in children and session == pid]
 
 
 def kill(pid):
@@ -172,8 +172,8 @@ def tracebacks(output):
     If the supervisor is killed between its request for a process and the sending of what that process shall do, the new
     process prints EOFError from `_serve_one` of the standard library before any line of ours runs.
     """
-    found = re.findall(r"^Traceback .*?^\w[\w.]*(?:: .*?)?$", output, flags=re.MULTILINE | re.DOTALL)
-    return [text for text in found if not ("in _serve_one" in text and text.endswith("EOFError: Ran out of input"))]
+    texts = re.findall(r"^Traceback .*?^\w[\w.]*(?:: .*?)?$", output, flags=re.MULTILINE | re.DOTALL)
+    return [text for text in texts if not ("in _serve_one" in text and text.endswith("EOFError: Ran out of input"))]
 
 
 def wait_until_gone(processes, seconds=3.0):

@@ -1,4 +1,4 @@
-"""Layers that fail in every way during training: each failure affects only its own trial."""
+"""Layers that fail in every way during training: a failure affects one trial alone."""
 
 import re
 import sys

@@ -81,12 +81,12 @@ def test_trials_with_an_estimate_or_a_result_are_not_probed(suite, probes, capsy
     assert "?" in plan(capsys) and probes == []
     from harness.planning.settle import load_suite, settle
 
-    known = [
+    recorded = [
         trial
         for trial in settle(load_suite("tiny.yaml"), "quick", "cpu").plan()[0].trials
         if trial.data.label == "digits"
     ]
-    for trial in known:
+    for trial in recorded:
         record = blank_record(trial, "ok", None)
         record.seconds = 5.0
         record.rows = [{"unit": "bits_per_dim", "parameters": 3, "masked_free": 3, "audit": "passed"}]

@@ -13,7 +13,6 @@ from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSetti
 from harness.execution.data import check_prepared
 from harness.execution.executor import attached_trials, executor_class
 from harness.execution.outcome import SIGNAL, digest
-from harness.execution.slurm.private import check_in_shell, check_private, make_private
 from harness.execution.slurm.slurm_job import Heartbeat, wait_for_silence
 from harness.execution.slurm.squeue import Job, parse
 from harness.execution.slurm.submissions import (
@@ -22,10 +21,13 @@ from harness.execution.slurm.submissions import (
     Submission,
     Submissions,
     beat_path,
+    check_in_shell,
+    check_private,
     counted,
     fault_path,
     judge,
     lines,
+    make_private,
     read_beat,
 )
 from harness.kinds.density.trial import DensityTrial
@@ -46,7 +48,7 @@ def beat(job="7_0", submission=NAME, **changes):
     return Beat(submission=submission, job=job, text="step 5/40", **{"seconds": 10.0} | changes)
 
 
-def known(jobs):
+def queue(jobs):
     """Return a queue that reports these jobs for every name."""
     return lambda names: None if jobs is None else dict.fromkeys(names, jobs)
 
@@ -94,13 +96,13 @@ def test_a_trial_is_done_when_its_record_has_changed(tmp_path):
     submitted = trial("one")
     write_record(tmp_path / "records", blank_record(submitted, "error", "of an earlier run"))
     submission(tmp_path, (submitted,))
-    assert Submissions(tmp_path, known({0: RUNNING})).look()[submitted.id].state == "waiting"
+    assert Submissions(tmp_path, queue({0: RUNNING})).look()[submitted.id].state == "waiting"
     ended = blank_record(submitted, "killed", "ended by SIGTERM")
     ended.notes[SIGNAL] = "SIGTERM"
     write_record(tmp_path / "records", ended)
-    assert Submissions(tmp_path, known({0: ENDED})).look()[submitted.id].state == "lost", "it runs again"
+    assert Submissions(tmp_path, queue({0: ENDED})).look()[submitted.id].state == "lost", "it runs again"
     write_record(tmp_path / "records", blank_record(submitted, "error", "of this run"))
-    looked = Submissions(tmp_path, known({0: RUNNING})).look()[submitted.id]
+    looked = Submissions(tmp_path, queue({0: RUNNING})).look()[submitted.id]
     assert looked.state == "done" and looked.record.reason == "of this run" and not looked.active
 
 
@@ -109,10 +111,10 @@ def test_only_the_last_submission_and_its_heartbeat_count(tmp_path):
     cancelled(submission(tmp_path, (first,), (second,)))
     submission(tmp_path, (first,), name=f"{NAME}1")
     with Heartbeat(tmp_path, first, beat()):
-        looked = Submissions(tmp_path, known({0: RUNNING})).look()
+        looked = Submissions(tmp_path, queue({0: RUNNING})).look()
     assert {name: state.state for name, state in looked.items()} == {first.id: "waiting", second.id: "cancelled"}
     assert counted(looked.values()) == "on the cluster: 1 waiting, 1 cancelled"
-    assert Submissions(tmp_path, known(None)).look({second.id}).keys() == {second.id}
+    assert Submissions(tmp_path, queue(None)).look({second.id}).keys() == {second.id}
 
 
 def test_status_shows_the_fault_of_a_job(tmp_path):
@@ -120,7 +122,7 @@ def test_status_shows_the_fault_of_a_job(tmp_path):
     fault = fault_path(submission(tmp_path, (submitted,)), submitted.id)
     fault.parent.mkdir()
     fault.write_text("digits: not prepared\n")
-    assert "lost: digits: not prepared" in lines(Submissions(tmp_path, known({0: ENDED})).look())[1]
+    assert "lost: digits: not prepared" in lines(Submissions(tmp_path, queue({0: ENDED})).look())[1]
 
 
 @pytest.fixture
@@ -207,7 +209,7 @@ def test_a_job_waits_for_another_that_runs_its_trial(tmp_path):
     running = trial("one")
     wait_for_silence(tmp_path, running, "8_0")
     with Heartbeat(tmp_path, running, beat(seconds=0.1)):
-        wait_for_silence(tmp_path, running, "7_0")  # its own heartbeat, from before it was requeued
+        wait_for_silence(tmp_path, running, "7_0")  # of this job, from before it was requeued
         with pytest.raises(UserError, match="job 7_0 already runs"):
             wait_for_silence(tmp_path, running, "8_0")
     path = beat_path(tmp_path, running.id)

@@ -232,18 +232,12 @@ if __name__ == "__main__":
     from pathlib import Path
     import faulty_trials
     from harness.core.run_options import RunOptions
-    from harness.execution.local.process import progress_sender
     from harness.execution.local.slots import Slots
     from harness.execution.local.supervisor import run_trials
     from harness.execution.progress import make_reporter
-    from harness.core.settings import FlowSettings, LayerRef
     from harness.kinds.parameters.trial import ParametersTrial
 
-    trials = [
-        ParametersTrial(suite="s", profile="smoke", label=label, shape=(2, 4), flow=FlowSettings(),
-                        layer=LayerRef(row="one", layer="conv1x1"))
-        for label in ("sleep_long", "hang")
-    ]
+    trials = list(map(ParametersTrial.model_validate_json, {trials!r}))
     with make_reporter(2) as reporter:
         run_trials(trials, RunOptions(Path({out!r})), Slots(2, cores=2), reporter, work=faulty_trials.work)
 """
@@ -253,7 +247,8 @@ if __name__ == "__main__":
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_no_process_survives_a_killed_supervisor(tmp_path):
     script = tmp_path / "supervisor.py"
-    script.write_text(SUPERVISOR.format(here=str(HERE), out=str(tmp_path)))
+    trials = [trial(label).model_dump_json() for label in ("sleep_long", "hang")]
+    script.write_text(SUPERVISOR.format(here=str(HERE), out=str(tmp_path), trials=trials))
     root = str(HERE.parents[1])
     environment = os.environ | {"PYTHONPATH": root}
     with subprocess.Popen([sys.executable, script], env=environment, start_new_session=True) as supervisor:
@@ -261,7 +256,7 @@ def test_no_process_survives_a_killed_supervisor(tmp_path):
         wait_for(lambda: len(list(notes.glob("*.pid"))) == 2, 60)
         pids = wait_for(lambda: [int(text) for path in notes.glob("*.pid") if (text := path.read_text())])
         children = wait_for(lambda: descendants(pids, children_now()))
-        [daemon] = wait_for(lambda: [found for pid in pids for found in daemons(pid)])
+        [daemon] = wait_for(lambda: [daemon for pid in pids for daemon in daemons(pid)])
         os.killpg(supervisor.pid, signal.SIGKILL)
     wait_for(lambda: not any(map(alive, [*pids, *children, daemon])), 3)
 
@@ -476,8 +471,8 @@ def test_each_gpu_is_leased_to_one_trial(work, tmp_path):
             return super().lease(trial.model_copy(update={"device": "cuda"}))
 
     run_trials(trials, RunOptions(tmp_path), Pretend(cores=4, gpus=("5", "GPU-7")), Listener(), work=work)
-    given = [read_record(tmp_path / "records" / f"{trial.id}.json").notes["gpus"] for trial in trials]
-    assert set(given) == {"5", "GPU-7"}
+    gpus = [read_record(tmp_path / "records" / f"{trial.id}.json").notes["gpus"] for trial in trials]
+    assert set(gpus) == {"5", "GPU-7"}
 
 
 def test_plain_lines_report_the_outcome_of_each_trial(faulty, capsys):

@@ -11,8 +11,7 @@ from harness.core.errors import SuiteError, UserError
 from harness.core.settings import DataRef, augmentation_margin
 from harness.datasets.base import Splits
 from harness.evaluation.evaluation import evaluate
-from harness.pipeline.augmentation import augment
-from harness.pipeline.pipeline import Pipeline, permutation
+from harness.pipeline.pipeline import Pipeline, augment, permutation
 from harness.planning.settle import load_suite, settle
 from harness.training.training import TrainingBatches
 
@@ -27,15 +26,15 @@ def outcomes(image, kind):
     """Return every outcome of one channel, repeated by its number of equally likely transformations."""
     margin = {"crop_flip": 4, "dihedral_shift": 1}[kind]
     padded = np.pad(image, margin, mode="reflect")
-    found = Counter()
+    counts = Counter()
     for top, left in itertools.product(range(2 * margin + 1), repeat=2):
         crop = padded[top : top + len(image), left : left + image.shape[1]]
         mirrored = [crop, np.fliplr(crop)]
         if kind == "dihedral_shift":
             mirrored += [np.flipud(view) for view in mirrored]
             mirrored += [view.T for view in mirrored]
-        found.update(view.tobytes() for view in mirrored)
-    return found
+        counts.update(view.tobytes() for view in mirrored)
+    return counts
 
 
 @pytest.mark.parametrize(("kind", "shape"), [("crop_flip", (5, 6)), ("dihedral_shift", (3, 3))])
@@ -44,10 +43,10 @@ def test_outcomes_and_their_frequencies_are_as_stated(kind, shape):
     expected = outcomes(image, kind)
     count = 100 * expected.total()
     moved = augment(torch.from_numpy(image).expand(count, 1, *shape), kind, generator())
-    found = Counter(outcome.tobytes() for outcome in moved.numpy())
-    assert set(found) == set(expected)
+    counts = Counter(outcome.tobytes() for outcome in moved.numpy())
+    assert set(counts) == set(expected)
     for outcome, weight in expected.items():
-        assert found[outcome] == pytest.approx(100 * weight, abs=5 * 10 * weight**0.5)  # five standard deviations
+        assert counts[outcome] == pytest.approx(100 * weight, abs=5 * 10 * weight**0.5)  # five standard deviations
 
 
 @pytest.mark.parametrize("kind", KINDS)

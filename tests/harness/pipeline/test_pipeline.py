@@ -14,11 +14,7 @@ from harness.datasets import Splits, Store, find_dataset
 from harness.pipeline.pipeline import Pipeline, permutation
 
 STORE = Store(root=None, cache=Path("no-cache"), offline=True)  # nothing installed needs either
-SMALL = {
-    "digits": {},
-    "patches": {"train": 50},
-    "waveforms": {"windows": 20, "patients": 2, "length": 64},
-}
+SMALL = {"digits": {}, "patches": {"train": 50}, "waveforms": {"windows": 20, "patients": 2, "length": 64}}
 CASES = [("digits", "scale"), ("digits", "logit"), ("patches", "scale"), ("patches", "logit"), ("waveforms", "scale")]
 
 

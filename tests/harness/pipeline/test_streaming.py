@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from harness.pipeline.split_values import SplitValues
+from harness.pipeline.pipeline import SplitValues
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -26,13 +26,7 @@ def mapped(tmp_path):
 
 @pytest.mark.parametrize(
     "view",
-    [
-        lambda a: a,
-        lambda a: a[10:40],
-        lambda a: a[::-2],
-        lambda a: a.transpose(0, 2, 3, 1),
-        lambda a: a.astype(">i2"),
-    ],
+    [lambda a: a, lambda a: a[10:40], lambda a: a[::-2], lambda a: a.transpose(0, 2, 3, 1), lambda a: a.astype(">i2")],
 )
 def test_batches_follow_the_requested_order(mapped, view):
     values, file = view(mapped[0]), view(mapped[1])
@@ -112,12 +106,12 @@ def test_200_mb_are_trained_on_and_evaluated_in_a_fraction_of_the_memory(tmp_pat
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert not done.stderr, "not even a warning"
-    found = json.loads(done.stdout)
-    assert found["seen"] >= count and found["points"] == count
-    assert found["mapped"] > 150, "the file was read where it lies"
-    assert found["built"] < 20, "nothing is read before the first batch"
+    facts = json.loads(done.stdout)
+    assert facts["seen"] >= count and facts["points"] == count
+    assert facts["mapped"] > 150, "the file was read where it lies"
+    assert facts["built"] < 20, "nothing is read before the first batch"
     # Some minibatches in float64, and fragmentation; a copy of the data would take 200 more.
-    assert found["private"] < 130
+    assert facts["private"] < 130
 
 
 @pytest.mark.cuda

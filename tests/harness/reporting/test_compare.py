@@ -196,8 +196,8 @@ def test_every_row_of_a_trial_without_a_measure_must_agree(runs):
     other.rows[0]["inverse_error"] = 1e-5
     about = {"suite": "c", "title": "C", "question": "", "profile": "quick", "device": "cpu", "rows": ("x",)}
     plan = Plan(kind="conformance", columns=(trial.column,), trials=(trial,), **about)
-    found = compare(*runs((plan, [record]), (plan, [other])), Thresholds())
-    assert [place.verdict for place in found.places.values()] == ["worse", "same"]
+    comparison = compare(*runs((plan, [record]), (plan, [other])), Thresholds())
+    assert [place.verdict for place in comparison.places.values()] == ["worse", "same"]
 
 
 def test_parameter_counts_are_compared(parameters_run, runs):

@@ -15,10 +15,9 @@ from harness.kinds.density.figures import likelihood, maps, ranking, samples
 from harness.kinds.density.figures.samples import mosaic
 from harness.kinds.density.figures.training import average, limits
 from harness.kinds.runtime.figures.sweeps import sweep_figures, varying
-from harness.reporting.figures.figure_style import COLOURS, MARKERS, looks, panels, side_legend, style
+from harness.reporting.figures.figure_style import COLOURS, MARKERS, inner_range, looks, panels, side_legend, style
 from harness.reporting.figures.figures import drawn, image_files
 from harness.reporting.figures.labels import Label, label_points
-from harness.reporting.figures.outliers import inner_range
 from harness.reporting.frame import Results
 
 
@@ -52,7 +51,7 @@ def test_without_records_there_are_no_figures(density_run, tmp_path):
 
 
 def test_a_runtime_suite_has_two_figures_per_sweep(runtime_run, tmp_path):
-    """The 1x1 convolution has its own figure."""
+    """The 1x1 convolution has a separate figure."""
     plan, records = runtime_run
     names = {f"runtime-{sweep}{suffix}" for sweep in ("spatial", "batch") for suffix in ("", "-conv1x1")}
     assert set(image_files(drawn([Results.of(plan, records, tmp_path)])[0])) == {
@@ -135,10 +134,10 @@ def test_a_layer_has_a_colour_and_its_rows_differ_in_their_markers(density_run):
         trial.model_copy(update={"layer": trial.layer.model_copy(update={"row": row, "layer": layer})})
         for row, layer in layers
     ]
-    found = looks(plan.model_copy(update={"rows": tuple(row for row, _ in layers), "trials": tuple(trials)}))
-    assert found["butterfly"].colour == found["butterfly-twos"].colour
-    assert found["butterfly"].marker != found["butterfly-twos"].marker
-    assert len({look.colour for look in found.values()}) == 18, "no other two share a colour"
+    chosen = looks(plan.model_copy(update={"rows": tuple(row for row, _ in layers), "trials": tuple(trials)}))
+    assert chosen["butterfly"].colour == chosen["butterfly-twos"].colour
+    assert chosen["butterfly"].marker != chosen["butterfly-twos"].marker
+    assert len({look.colour for look in chosen.values()}) == 18, "no other two share a colour"
     assert len(set(COLOURS)) == len(COLOURS) and len(set(MARKERS)) == len(MARKERS)
 
 

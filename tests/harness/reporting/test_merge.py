@@ -94,9 +94,9 @@ def test_processes_of_one_point_are_kept(runtime_run, tmp_path):
     folders = []
     for process in (0, 1):
         folder = tmp_path / f"process{process}" / plan.suite
-        own = tuple(trial for trial in seconds if trial.process == process)
-        plan.model_copy(update={"trials": own}).save(folder)
-        for trial, record in zip(own, records, strict=True):
+        of_process = tuple(trial for trial in seconds if trial.process == process)
+        plan.model_copy(update={"trials": of_process}).save(folder)
+        for trial, record in zip(of_process, records, strict=True):
             of_this = replace(record, id=trial.id, trial=trial.model_dump(mode="json"), environment=dict(HERE))
             write_record(folder / "records", of_this)
         folders.append(folder)

@@ -70,7 +70,7 @@ def index(plan, records, folder):
 
 @functools.cache
 def small_figures():
-    """Return a drawing and a picture; the figures of the kinds have their own tests."""
+    """Return a drawing and a picture; the figures of the kinds are tested elsewhere."""
     drawing, picture = Figure(figsize=(2, 1)), Figure(figsize=(2, 1))
     drawing.subplots().plot([1, 2])
     picture.subplots().imshow([[0, 1]])
@@ -190,8 +190,8 @@ def test_differing_environments_are_listed_with_counts_of_trials(runtime_run):
 
 
 def test_the_command_is_shown_without_folders_of_the_machine(tmp_path):
-    given = ["training.steps=10", "layers.a b.options.levels=[2, 1]"]
-    changes = {"only": ["claim=a"], "settings": given, "layers": ["/home/me/a.py:A", "./b.py:B"], "seeds": 2}
+    options = ["training.steps=10", "layers.a b.options.levels=[2, 1]"]
+    changes = {"only": ["claim=a"], "settings": options, "layers": ["/home/me/a.py:A", "./b.py:B"], "seeds": 2}
     assert run_command("/home/me/x.yaml", "quick", "cpu", **changes, data=tmp_path) == (
         "python -m harness run x.yaml --profile quick --device cpu --only claim=a --seeds 2 --data ROOT "
         "--set training.steps=10 --set 'layers.a b.options.levels=[2, 1]' --layer a.py:A --layer ./b.py:B"

@@ -184,13 +184,13 @@ def test_what_is_cut_says_so_and_nothing_else_does(browser, density_page):
     for width in (390, 1280):
         with Visit(browser, density_page, width) as visit:
             visit.page.wait_for_function("document.querySelectorAll('.cut').length > 0 || innerWidth > 400")
-            found = visit.page.evaluate(
+            states = visit.page.evaluate(
                 """Array.from(document.querySelectorAll(".scroll, .wide"), one => [
                     one.scrollWidth > one.clientWidth + 1, one.classList.contains("cut"),
                     getComputedStyle(one, "::before").content.includes("scroll sideways")])"""
             )
-            assert all(cut == marked == told for cut, marked, told in found)
-            assert any(cut for cut, _, _ in found) or width > 390
+            assert all(cut == marked == told for cut, marked, told in states)
+            assert any(cut for cut, _, _ in states) or width > 390
 
 
 def luminance(colour):

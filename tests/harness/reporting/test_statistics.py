@@ -1,7 +1,9 @@
-"""Statistics over seeds, compared with scipy and with direct computation; and cases without a test."""
+"""Statistics over seeds and over the candidates of a search."""
 
 import math
 import statistics
+from itertools import product
+from statistics import fmean
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from harness.reporting.statistics.statistics import (
     Estimate,
     _holm,
     estimate,
+    expected_best,
     judged,
     paired_differences,
     slope,
@@ -21,7 +24,7 @@ VALUES = [2.31, 2.35, 2.29, 2.40, 2.33, 2.30, 2.36, 2.32, 2.31]
 
 
 def rows(seeds, **shifts):
-    """Return rows that share the noise of a seed, each shifted and with a little noise of its own."""
+    """Return rows that share the noise of a seed, each shifted and with a little further noise."""
     noise = np.random.default_rng(1)
     common = noise.normal(0, 1, seeds)
     return {
@@ -113,7 +116,7 @@ def test_one_interval_decides_and_is_shown():
     """The bootstrap's from eight seeds on, where the test decides; Student's from three, where it excludes zero."""
     eight = judged({"apart": [0.1, 0.12, 0.09, 0.11, 0.1, 0.13, 0.08, 0.1], "alike": [0.1, -0.1] * 4})
     few = judged({"apart": [0.1, 0.11, 0.09], "alike": [0.1, 0.5, 2.4], "two": [0.1, 0.1]})
-    assert [found.separated for found in (*eight.values(), *few.values())] == [True, False, True, False, False]
+    assert [each.separated for each in (*eight.values(), *few.values())] == [True, False, True, False, False]
     assert eight["apart"].interval == (eight["apart"].estimate.low, eight["apart"].estimate.high)
     assert few["apart"].interval == few["apart"].student and few["two"].interval is None
     assert few["apart"].short() == "+0.100 [+0.075, +0.125]" and few["two"].short() == "+0.100"
@@ -125,3 +128,32 @@ def test_a_slope_has_students_interval():
     fitted, half = slope(x, y)
     (best, _), covariance = np.polyfit(x, y, 1, cov=True)
     assert fitted == pytest.approx(best) and half == pytest.approx(math.sqrt(covariance[0, 0]) * 4.302653, rel=1e-5)
+
+
+def enumerated(values, number):
+    """Return the mean of the lowest value over all n-tuples of candidates."""
+    return fmean(min(drawn) for drawn in product(values, repeat=number))
+
+
+@pytest.mark.parametrize("values", [[3.0, 1.0, 2.5, 7.0, -1.0], [2.0, 1.0, 1.0, 5.0], [4.0, 4.0, 4.0], [1.5]])
+def test_the_expected_lowest_value_is_the_mean_over_all_tuples(values):
+    best = expected_best(values)
+    expected = [enumerated(values, number) for number in range(1, len(values) + 1)]
+    assert best.mean == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_band_is_that_of_resampled_candidates():
+    values = [3.0, 1.0, 2.5, 7.0, -1.0, 2.0]
+    best = expected_best(values)
+    assert (best.low <= best.mean).all() and (best.mean <= best.high).all() and (best.low >= -1.0).all()
+    assert (np.diff(best.high) < 0).all() and best.high[0] - best.low[0] > 2
+    again = expected_best(values[::-1])
+    assert (again.low == best.low).all() and (again.high == best.high).all(), "the order of candidates is no matter"
+    draws = np.random.default_rng(1)
+    by_hand = [enumerated(draws.choice(values, len(values)), 2) for _ in range(3000)]
+    assert np.quantile(by_hand, (0.025, 0.975)) == pytest.approx((best.low[1], best.high[1]), abs=0.15)
+
+
+def test_a_single_candidate_has_no_band():
+    best = expected_best([2.0])
+    assert best.mean.tolist() == [2.0] and np.isnan([*best.low, *best.high]).all()

@@ -87,7 +87,7 @@ def assert_equal(first, second):
     assert weights.keys() == second_weights.keys()
     assert all(torch.equal(weights[name], second_weights[name]) for name in weights)
     curves, second_curves = (
-        {name: curve for name, curve in found.curves.items() if name != "seconds"} for found in (result, second_result)
+        {name: curve for name, curve in fit.curves.items() if name != "seconds"} for fit in (result, second_result)
     )
     assert curves == second_curves
     assert len(result.curves["seconds"]) == len(result.curves["step"])
@@ -160,7 +160,7 @@ def test_resumed_training_keeps_the_state_of_a_callback(digits, tmp_path):
 
 
 def test_resumed_training_restores_the_global_generator(digits, tmp_path):
-    """Layers that draw in forward use torch's own generator."""
+    """Layers that draw in forward use it."""
     trial = make_trial()
 
     def drawn(at):
@@ -211,10 +211,7 @@ def resealed(path, state):
 
 DAMAGE = {
     "a flipped bit": (flip, SPOILT),
-    "a torn end": (
-        lambda path: os.truncate(path, path.stat().st_size // 2),
-        SPOILT,
-    ),
+    "a torn end": (lambda path: os.truncate(path, path.stat().st_size // 2), SPOILT),
     "nothing": (lambda path: os.truncate(path, 0), "it has no header"),
     "rubbish": (lambda path: path.write_bytes(b"\x80\x04\x95" * 100), "it has no header"),
     "another format": (
@@ -296,7 +293,7 @@ def test_checkpoints_of_changed_source_are_used_or_skipped_as_requested(digits, 
     cut_at(trial, digits, tmp_path / "keep", 3)
     kept = train(trial, digits, tmp_path / "keep", sources=changed)
     assert "until then by other source: flows/glow.py changed" in kept[2].notes["resumed"]
-    assert kept[2].sources == SOURCES, "the record says which source the result rests on, and stays stale"
+    assert kept[2].sources == SOURCES, "the record says which source made the result, and stays stale"
     cut_at(trial, digits, tmp_path / "rerun", 3)
     anew = train(trial, digits, tmp_path / "rerun", sources=changed, stale="rerun")
     assert "made by other source: flows/glow.py changed" in anew[2].notes["checkpoints"]

@@ -36,8 +36,8 @@ def in_pickle(before, after):
 
 
 def test_tensors_numbers_and_texts_are_read():
-    found = read_tensors(saved(CONTENT))
-    assert torch.equal(found["state"]["a"], CONTENT["state"]["a"]) and found["n"] == CONTENT["n"]
+    content = read_tensors(saved(CONTENT))
+    assert torch.equal(content["state"]["a"], CONTENT["state"]["a"]) and content["n"] == CONTENT["n"]
     model = torch.nn.Linear(3, 2)
     optimiser = torch.optim.AdamW(model.parameters())
     model(torch.ones(3)).sum().backward()

@@ -170,13 +170,11 @@ def test_validation_noise_is_the_same_each_time():
     assert not torch.equal(held_out[0], data.raw("validation"))
 
 
-def over_fitting():
-    """Return so few training examples that all but the first steps make validation worse."""
-    return pipeline(count=6)
+OVER_FITTING = 6  # so few examples that all but the first steps make validation worse
 
 
 def test_the_best_validation_weights_are_kept():
-    data, flow = over_fitting(), Toy()
+    data, flow = pipeline(OVER_FITTING), Toy()
     settings = TrainingSettings(steps=300, batch_size=16, learning_rate=2e-2, evaluate_every=10)
     result = fit(flow, data, settings, 0, quiet)
     validation = result.curves["validation"]
@@ -188,7 +186,7 @@ def test_the_best_validation_weights_are_kept():
 
 def test_patience_stops_after_the_given_number_of_evaluations_without_improvement():
     settings = TrainingSettings(steps=300, batch_size=16, learning_rate=2e-2, evaluate_every=10, patience=3)
-    result = fit(Toy(), over_fitting(), settings, 0, quiet)
+    result = fit(Toy(), pipeline(OVER_FITTING), settings, 0, quiet)
     validation = result.curves["validation"]
     best = validation.index(min(validation))
     assert result.stopped_early and len(validation) == best + 1 + 3
@@ -332,8 +330,8 @@ def test_one_pass_step_by_step(mode):
             adam.step([gradient], rate)
         averages = [0.8 * a + 0.2 * w.detach() for a, w in zip(averages, weights, strict=True)]
     expected = averages if mode == "all" else weights
-    for found, truth in zip((flow.mean, flow.layer.weight, flow.log_scale), expected, strict=True):
-        torch.testing.assert_close(found.detach(), truth.detach(), rtol=1e-4, atol=1e-6)
+    for value, truth in zip((flow.mean, flow.layer.weight, flow.log_scale), expected, strict=True):
+        torch.testing.assert_close(value.detach(), truth.detach(), rtol=1e-4, atol=1e-6)
     assert result.passes == SETTINGS.steps
 
 
@@ -385,9 +383,9 @@ def test_the_layers_under_test_of_a_glow(layer):
     """Every step's layer and no mixer, even if the layer is a 1x1; the groups contain all weights."""
     flow = glow(layer)
     assert isinstance(flow, Glow)
-    found = layers_under_test(flow)
-    assert [path for path, _ in found] == [f"level{level}/step{step}/layer" for level in (0, 1) for step in (0, 1)]
-    assert {module.registered_name for _, module in found} == {layer}
+    layers = layers_under_test(flow)
+    assert [path for path, _ in layers] == [f"level{level}/step{step}/layer" for level in (0, 1) for step in (0, 1)]
+    assert {module.registered_name for _, module in layers} == {layer}
 
 
 def test_separate_shares_the_backbone_of_a_glow():
@@ -411,13 +409,13 @@ def test_layer_rate():
     settings = TrainingSettings(learning_rate=1.0, warmup=2, decay=0.5, batch_size=30)
     assert layer_learning_rate(settings, 5, 100) == learning_rate(settings, 5) == 0.125
     assert learning_rate(settings.model_copy(update={"warmup": 0}), 1) == 0.5
-    own = settings.model_copy(update={"layer_decay": 0.9})
-    assert layer_learning_rate(own, 1, 100) == pytest.approx(0.5)
+    decaying = settings.model_copy(update={"layer_decay": 0.9})
+    assert layer_learning_rate(decaying, 1, 100) == pytest.approx(0.5)
     # Steps 1 to 4 begin within the first 100 points, step 5 begins with point 120.
-    found = [layer_learning_rate(own, step, 100) for step in (2, 4, 5, 7, 8)]
-    assert found == pytest.approx([1, 1, 0.9, 0.9, 0.81])
+    rates = [layer_learning_rate(decaying, step, 100) for step in (2, 4, 5, 7, 8)]
+    assert rates == pytest.approx([1, 1, 0.9, 0.9, 0.81])
     # With a batch size above the number of examples, every step is an epoch.
-    assert layer_learning_rate(own, 4, 10) == pytest.approx(0.9**3)
+    assert layer_learning_rate(decaying, 4, 10) == pytest.approx(0.9**3)
 
 
 def test_a_singular_average_is_divergence_that_names_the_layer():

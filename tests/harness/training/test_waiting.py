@@ -61,7 +61,7 @@ class Watch(TorchDispatchMode):
             self.crossings.append(self.operators[-1])
         return out
 
-    def found(self):
+    def waits(self):
         return [name for name in self.operators if name in self.FORBIDDEN]
 
 
@@ -78,7 +78,7 @@ def test_a_training_step_does_not_synchronise(layer, name):
     with Watch() as watch:
         updates.step(on_first_batch, 3)
     adams = sum(name.startswith("_fused_adam") for name in watch.operators)
-    assert adams > 0 and watch.found() == []
+    assert adams > 0 and watch.waits() == []
 
 
 @pytest.mark.parametrize("layer", LAYERS)
@@ -92,7 +92,7 @@ def test_the_passes_of_a_step_copy_nothing_from_the_host(layer, monkeypatch):
         watch.crossings.clear()
         values = measure(flow, torch.empty(8, *SHAPE, device="cuda"), torch.empty(8, device="cuda"))
         assert values["nats_per_dim"].device.type == "cuda"
-        assert watch.crossings == [] and watch.found() == []
+        assert watch.crossings == [] and watch.waits() == []
         torch.ones(3).to("cuda")
     assert watch.crossings == ["_to_copy"]
 
@@ -111,7 +111,7 @@ def test_a_synchronisation_is_detected():
     with Watch() as watch:
         bool((torch.ones(3) > 0).all())
         torch.ones(3)[torch.tensor([True, False, True])]
-    assert {"_local_scalar_dense", "nonzero"} & set(watch.found())
+    assert {"_local_scalar_dense", "nonzero"} & set(watch.waits())
 
 
 TRIAL = """

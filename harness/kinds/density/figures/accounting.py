@@ -7,8 +7,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from harness.kinds.density.curves import average, curve, trained
-from harness.kinds.density.likelihoods import UNITS
+from harness.kinds.density.likelihoods import UNITS, average, curve, trained
 from harness.reporting.figures.figure_style import COLOURS, INK, panels, plain
 from harness.reporting.frame import Results
 
@@ -22,11 +21,7 @@ FLOOR: dict[str, Any] = {"color": INK, "linestyle": "--", "linewidth": 1.2, "lab
 
 
 def figures(results: Results) -> dict[str, Figure]:
-    """Return a panel per layer, validation over training, mean over seeds; none if every training was on the truth.
-
-    Curves are what the released accounting claims, what is true of the same weights, and the training on the true
-    log-determinant; a line is the resolution floor that no density can pass.
-    """
+    """Return a panel per layer, validation over training, mean over seeds; none if every training was on the truth."""
     plan, frame = results.plan, trained(results, "validation")
     released = trained(results, "true_validation")
     rows = [row for row in plan.rows if (released["layer"] == row).any()]
@@ -34,17 +29,17 @@ def figures(results: Results) -> dict[str, Figure]:
         return {}
     figure, grid = panels(len(rows), 3.1, 3.6, share_y=True, columns=3)
     for axes, row in zip(grid, rows, strict=True):
-        own = frame[frame["layer"] == row]
-        claiming = own["id"].isin(released["id"])
+        of_row = frame[frame["layer"] == row]
+        claiming = of_row["id"].isin(released["id"])
         for trials, name, look in (
-            (own.loc[claiming, "id"], "validation", CLAIMED),
-            (own.loc[claiming, "id"], "true_validation", TRUE),
-            (own.loc[~claiming, "id"], "validation", FAIR),
+            (of_row.loc[claiming, "id"], "validation", CLAIMED),
+            (of_row.loc[claiming, "id"], "true_validation", TRUE),
+            (of_row.loc[~claiming, "id"], "validation", FAIR),
         ):
             if len(trials):
                 seeds = [curve(results.records[trial], name) for trial in trials]
                 axes.plot(*zip(*average(seeds), strict=True), **look)
-        for floor in sorted(own["floor"].dropna().unique()):
+        for floor in sorted(of_row["floor"].dropna().unique()):
             axes.axhline(floor, **FLOOR)
         axes.set_title(plain(row))
         axes.set_xlabel("training step")

@@ -45,29 +45,25 @@ class Panel:
 
 
 def figures(results: Results) -> dict[str, Figure]:
-    """Return a panel per data set and kind of capacity: a line per layer, its lead over the control with two 1x1.
-
-    A layer without likelihoods to compare at some capacity has no point there. None without such a control, and without
-    columns that differ in capacity alone.
-    """
+    """Return a panel per data set and kind of capacity: a line per layer, its lead over the control with two 1x1."""
     plan = results.plan
     control, shown = control_of(plan), list(_panels(plan))
     if control is None or not shown:
         return {}
-    found = {column: leads(results, column, control) for column in plan.columns}
-    if not any(found.values()):
+    by_column = {column: leads(results, column, control) for column in plan.columns}
+    if not any(by_column.values()):
         return {}
-    chosen = {row: look for row, look in looks(plan).items() if any(row in own for own in found.values())}
+    chosen = {row: look for row, look in looks(plan).items() if any(row in cells for cells in by_column.values())}
     figure, grid = panels(len(shown), 3.6, 3.0, columns=2)
     for axes, panel in zip(grid, shown, strict=True):
-        _draw(axes, panel, chosen, found)
+        _draw(axes, panel, chosen, by_column)
         first = next(iter(panel.columns.values()))
         axes.set_ylabel(f"lead, {UNITS[units(results)[first]]} (higher is better)")
     side_legend(
         figure, [*row_handles(chosen, markersize=5), Line2D([], [], color=INK, linewidth=1, label=plain(control))]
     )
     notes = [f"lead: negative log-likelihood of {control} minus that of the layer, by paired seeds"]
-    notes += interval_texts(difference for own in found.values() for difference in own.values())
+    notes += interval_texts(difference for cells in by_column.values() for difference in cells.values())
     if density(results)["improving"].any():
         notes.append(f"some trainings still improved when they reached their bound ({IMPROVING} in the table)")
     footnotes(figure, [*notes, tuning_text(results)])
@@ -90,9 +86,9 @@ def _panels(plan: Plan) -> Iterator[Panel]:
         if len(flows) == 1:
             groups.setdefault((data[column], frozenset(settings[column])), {})[column] = next(iter(flows))
     for group in groups.values():
-        known = data[next(iter(group))]
+        reference = data[next(iter(group))]
         for setting in SERIES:
-            yield from _series(plain(known.name) + ", permuted" * (known.permute is not None), group, setting)
+            yield from _series(plain(reference.name) + ", permuted" * (reference.permute is not None), group, setting)
 
 
 def _series(title: str, flows: Mapping[str, FlowSettings], setting: str) -> Iterator[Panel]:
@@ -114,7 +110,7 @@ def _without(flow: FlowSettings, setting: str) -> FlowSettings:
     return flow.model_copy(update={setting: FlowSettings.model_fields[setting].default})
 
 
-def _draw(axes: Axes, panel: Panel, rows: Mapping[str, Look], found: Mapping[str, Leads]) -> None:
+def _draw(axes: Axes, panel: Panel, rows: Mapping[str, Look], by_column: Mapping[str, Leads]) -> None:
     """Draw the leads: lines over the columns, and points for other coupling networks right of a dotted line."""
     columns = [*panel.columns.values(), *panel.others.values()]
     last = len(panel.columns)
@@ -123,14 +119,14 @@ def _draw(axes: Axes, panel: Panel, rows: Mapping[str, Look], found: Mapping[str
         axes.axvline(last - 0.5, color=INK, linewidth=0.8, linestyle=":")
     for number, (row, look) in enumerate(rows.items()):
         shift = SPREAD * (number - (len(rows) - 1) / 2)  # so that intervals do not cover one another
-        points = [(x, found[column][row]) for x, column in enumerate(columns) if row in found[column]]
+        points = [(x, by_column[column][row]) for x, column in enumerate(columns) if row in by_column[column]]
         for joined in (True, False):
-            own = [(x + shift, lead) for x, lead in points if (x < last) == joined]
-            if own:
-                means = [lead.estimate.mean for _, lead in own]
-                ends = [lead.interval or (mean, mean) for mean, (_, lead) in zip(means, own, strict=True)]
+            group = [(x + shift, lead) for x, lead in points if (x < last) == joined]
+            if group:
+                means = [lead.estimate.mean for _, lead in group]
+                ends = [lead.interval or (mean, mean) for mean, (_, lead) in zip(means, group, strict=True)]
                 axes.errorbar(
-                    [x for x, _ in own],
+                    [x for x, _ in group],
                     means,
                     yerr=[
                         [mean - low for mean, (low, _) in zip(means, ends, strict=True)],

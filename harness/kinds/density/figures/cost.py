@@ -27,12 +27,12 @@ def figures(results: Results) -> dict[str, Figure]:
         logarithmic(axes.xaxis)
         layer_axis(axes, plan.rows)
         for number, operation in enumerate(operations):
-            own = point[point["operation"] == operation].set_index("layer")
-            own = own.reindex([row for row in plan.rows if row in own.index])
+            times = point[point["operation"] == operation].set_index("layer")
+            times = times.reindex([row for row in plan.rows if row in times.index])
             axes.errorbar(
-                list(own["median_ms"]),
-                [plan.rows.index(row) + 0.22 * (number - (len(operations) - 1) / 2) for row in own.index],
-                xerr=list(own["iqr_ms"] / 2),
+                list(times["median_ms"]),
+                [plan.rows.index(row) + 0.22 * (number - (len(operations) - 1) / 2) for row in times.index],
+                xerr=list(times["iqr_ms"] / 2),
                 linestyle="none",
                 elinewidth=1.2,
                 marker=MARKERS[number],

@@ -10,8 +10,18 @@ from matplotlib.ticker import MaxNLocator
 
 from harness.kinds.density.likelihoods import IMPROVING, UNITS, bars_texts, density, of_column, standard_error, units
 from harness.kinds.density.tuning.searches import tuning_text
-from harness.reporting.figures.figure_style import ROW_HEIGHT, footnotes, layer_axis, looks, panels, plain, value_above
-from harness.reporting.figures.outliers import arrow, inner_range, padded
+from harness.reporting.figures.figure_style import (
+    ROW_HEIGHT,
+    arrow,
+    footnotes,
+    inner_range,
+    layer_axis,
+    looks,
+    padded,
+    panels,
+    plain,
+    value_above,
+)
 from harness.reporting.frame import Results
 from harness.reporting.statistics.statistics import Estimate, estimate
 
@@ -34,8 +44,8 @@ def figures(results: Results) -> dict[str, Figure]:
         axes.set_xlabel(f"{UNITS[units(results)[column]]} (lower is better)")
         layer_axis(axes, plan.rows)
         axes.xaxis.set_major_locator(MaxNLocator(4))
-        known = frame.loc[(frame["dataset"] == column) & frame["value"].notna()]
-        low, high = limits(known)
+        measured = frame.loc[(frame["dataset"] == column) & frame["value"].notna()]
+        low, high = limits(measured)
         axes.set_xlim(low, high)
         for position, planned in enumerate(of_column(frame, plan, column).values()):
             good = planned[planned["value"].notna()]
@@ -62,20 +72,20 @@ def figures(results: Results) -> dict[str, Figure]:
             axes.errorbar(mean, position, xerr=[[below], [above]], markersize=7, capsize=3, **look)
             value_above(axes, mean, position, text)
     notes = bars_texts(shown)
-    notes += ["small dots: single seeds"] if any(found.seeds > 1 for found in shown) else []
+    notes += ["small dots: single seeds"] if any(mean_of.seeds > 1 for mean_of in shown) else []
     notes += [f"{IMPROVING} still improving when training reached its bound"] if improving else []
     notes += ["hollow: not to be compared (audit failed, below the resolution floor, or not tuned)"] if hollow else []
     footnotes(figure, [*notes, tuning_text(results)])
     return {"likelihood": figure}
 
 
-def limits(known: pd.DataFrame) -> tuple[float, float]:
+def limits(trials: pd.DataFrame) -> tuple[float, float]:
     """Return a range that shows the seeds of all rows, but of those far from the others."""
-    if known.empty:
+    if trials.empty:
         return 0.0, 1.0
-    means = known.groupby("layer")["value"].mean()
+    means = trials.groupby("layer")["value"].mean()
     low, high = inner_range(list(means))
-    near = known["layer"].map(means).between(low, high)
-    errors = known["standard_error"].where(known.groupby("layer")["value"].transform("size") == 1, 0.0).fillna(0.0)
-    low, high = ((known["value"] + sign * errors)[near].agg(end) for sign, end in ((-1, "min"), (1, "max")))
+    near = trials["layer"].map(means).between(low, high)
+    errors = trials["standard_error"].where(trials.groupby("layer")["value"].transform("size") == 1, 0.0).fillna(0.0)
+    low, high = ((trials["value"] + sign * errors)[near].agg(end) for sign, end in ((-1, "min"), (1, "max")))
     return padded(float(low), float(high), 0.12)

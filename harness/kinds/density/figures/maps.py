@@ -25,7 +25,7 @@ def figures(results: Results) -> dict[str, Figure]:
 
     Row i, column j is the weight of input entry j in output entry i: blue if positive, orange if negative, by the
     square root of its magnitude, up to the largest of the panel. A cell of a reduced matrix shows its entry of the
-    largest magnitude (see `harness.evaluation.learned_maps`).
+    largest magnitude (see `harness.evaluation.stored_arrays`).
     """
     figures, slugs = {}, distinct_slugs(results.plan.columns)
     for column in results.plan.columns:

@@ -26,11 +26,11 @@ def figures(results: Results) -> dict[str, Figure]:
     """Return a figure per data set: held-out events, then samples of each layer, from the first seed that has any."""
     figures, names = {}, distinct_slugs(results.plan.columns)
     for column in results.plan.columns:
-        found = {row: pairs for row, arrays in arrays_of(results, column).items() if (pairs := pairs_of(arrays))}
-        if not found:
+        by_row = {row: pairs for row, arrays in arrays_of(results, column).items() if (pairs := pairs_of(arrays))}
+        if not by_row:
             continue
-        first = next(iter(found.values()))
-        blocks = [("held-out data", first[0]), *((row, pairs[1]) for row, pairs in found.items())]
+        first = next(iter(by_row.values()))
+        blocks = [("held-out data", first[0]), *((row, pairs[1]) for row, pairs in by_row.items())]
         images = blocks[0][1][0].ndim == 4
         figure = (image_figure if images else wave_figure)(blocks)
         where = "below each" if images else "behind each, in grey,"

@@ -11,14 +11,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from harness.kinds.density.likelihoods import UNITS, bars_texts
+from harness.kinds.density.likelihoods import UNITS, bars_texts, fallback_note
 from harness.kinds.density.models import Field, Model, fields
 from harness.kinds.density.tuning.searches import tuning_text
-from harness.reporting.figures.figure_style import INK, Look, footnotes, looks, panels, plain
+from harness.reporting.figures.figure_style import INK, Look, arrow, footnotes, inner_range, looks, panels, plain
 from harness.reporting.figures.labels import Label, label_points
-from harness.reporting.figures.outliers import arrow, inner_range
 from harness.reporting.frame import Results
-from harness.reporting.tables.cells import fallback_note
 
 HEADING = "Likelihood against cost"
 ORDER = 2
@@ -35,10 +33,7 @@ TITLE_CHARACTERS = 32  # of a line of a panel's title
 
 
 def figures(results: Results) -> dict[str, Figure]:
-    """Return a figure of two panels per data set: widths of a row are joined, and dominated points are grey.
-
-    Models that are not to be compared are hollow, and only tuned ones make a front.
-    """
+    """Return a figure of two panels per data set: widths of a row are joined, and dominated points are grey."""
     plan = results.plan
     shown = [(field, cost) for field in fields(results) for cost in COSTS if _drawable(field, cost)]
     if not shown:
@@ -51,42 +46,42 @@ def figures(results: Results) -> dict[str, Figure]:
         notes.append("dashed: Pareto front of the means; grey: not on it")
     if any(model.doubtful or model.exempt for model in models):
         notes.append("hollow: not a likelihood to compare, told the permutation, or not tuned")
-    footnotes(figure, [*notes, *fallback_note(results, "density"), tuning_text(results)])
+    footnotes(figure, [*notes, *fallback_note(results), tuning_text(results)])
     label_points(figure, names)
     return {"pareto": figure}
 
 
 def front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """Return the points (cost, value) that no other one dominates, by rising cost."""
-    found: list[tuple[float, float]] = []
+    best: list[tuple[float, float]] = []
     for cost, value in sorted(points):
-        if not found or value < found[-1][1]:
-            found.append((cost, value))
-    return found
+        if not best or value < best[-1][1]:
+            best.append((cost, value))
+    return best
 
 
 def _drawable(field: Field, cost: str) -> bool:
     """Return whether two rows or more have costs that may be compared; times only of one kind of machine."""
-    known = [model for model in field.models if COSTS[cost](model) is not None]
-    one_machine = len({model.machine for model in known}) == 1
-    return len({model.row for model in known}) > 1 and (one_machine or cost == "parameters")
+    models = [model for model in field.models if COSTS[cost](model) is not None]
+    one_machine = len({model.machine for model in models}) == 1
+    return len({model.row for model in models}) > 1 and (one_machine or cost == "parameters")
 
 
 def _panel(axes: Axes, chosen: Mapping[str, Look], field: Field, cost: str) -> list[Label]:
     """Draw the models of a data set, and return the names of the points inside the panel."""
-    known = [(found, model) for model in field.models if (found := COSTS[cost](model)) is not None]
-    best = front([(x, model.mean) for x, model in known if model.competes])
-    low, high = inner_range([model.mean for _, model in known])
+    points = [(x, model) for model in field.models if (x := COSTS[cost](model)) is not None]
+    best = front([(x, model.mean) for x, model in points if model.competes])
+    low, high = inner_range([model.mean for _, model in points])
     names = []
     for row, look in chosen.items():
-        own = sorted(((x, model) for x, model in known if model.row == row), key=lambda point: point[0])
-        inside = [(x, model) for x, model in own if low <= model.mean <= high]
+        of_row = sorted(((x, model) for x, model in points if model.row == row), key=lambda point: point[0])
+        inside = [(x, model) for x, model in of_row if low <= model.mean <= high]
         if len(inside) > 1:
             axes.plot([x for x, _ in inside], [model.mean for _, model in inside], color=DOMINATED, linewidth=0.8)
-        for x, model in own:
+        for x, model in of_row:
             colour = DOMINATED if best and (x, model.mean) not in best else look.colour
             if not low <= model.mean <= high:
-                text, side = f"{plain(row)} {model.mean:.3g}", _side(x, [place for place, _ in known])
+                text, side = f"{plain(row)} {model.mean:.3g}", _side(x, [place for place, _ in points])
                 arrow(axes, x, text, FAINT, "y", upward=model.mean > high, align=side)
                 axes.update_datalim([(x, high)])
                 continue
@@ -112,7 +107,7 @@ def _panel(axes: Axes, chosen: Mapping[str, Look], field: Field, cost: str) -> l
     axes.set_title(textwrap.fill(plain(field.name), TITLE_CHARACTERS))
     axes.set_xlabel(cost)
     axes.set_ylabel(f"{UNITS[field.unit]} (lower is better)")
-    costs = [x for x, _ in known]
+    costs = [x for x, _ in points]
     if max(costs) >= DECADE * min(costs) > 0:  # a log scale of less has no round numbers to show
         axes.set_xscale("log")
         decades = math.log10(max(costs) / min(costs))

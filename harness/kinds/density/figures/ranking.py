@@ -13,14 +13,15 @@ from harness.reporting.figures.figure_style import (
     PALE,
     ROW_HEIGHT,
     Look,
+    arrow,
     footnotes,
+    inner_range,
     layer_axis,
     looks,
     panels,
     plain,
     value_above,
 )
-from harness.reporting.figures.outliers import arrow, inner_range
 from harness.reporting.frame import Results
 
 HEADING = "Ranking"
@@ -32,32 +33,32 @@ PAD = 0.12  # of the range, left and right of the points
 def figures(results: Results) -> dict[str, Figure]:
     """Return a panel per data set or average whose leads have intervals; none without such a data set."""
     plan = results.plan
-    found = {label: ranking(results, label) for label in (*plan.columns, *plan.means)}
-    shown = {label: own for label, own in found.items() if own.leaders}
+    rankings = {label: ranking(results, label) for label in (*plan.columns, *plan.means)}
+    shown = {label: rank for label, rank in rankings.items() if rank.leaders}
     if not shown:
         return {}
-    rows = max(len(own.rows) for own in shown.values())
+    rows = max(len(rank.rows) for rank in shown.values())
     figure, grid = panels(len(shown), 3.6, ROW_HEIGHT * rows + 1.0, columns=3)
     chosen = looks(plan)
-    for axes, (label, own) in zip(grid, shown.items(), strict=True):
+    for axes, (label, rank) in zip(grid, shown.items(), strict=True):
         unit = UNITS[units(results)[members_of(plan, label)[0]]]
         axes.set_title(plain(label))
         axes.set_xlabel(f"behind the lowest mean, {unit}")
-        _draw(axes, own, chosen, unit)
+        _draw(axes, rank, chosen, unit)
     notes = [
-        *interval_texts(difference for own in shown.values() for difference in own.differences.values()),
+        *interval_texts(difference for rank in shown.values() for difference in rank.differences.values()),
         "shaded: not shown to be behind the lowest mean",
-        *(f"not ranked: {label}" for label in found if label not in shown),
+        *(f"not ranked: {label}" for label in rankings if label not in shown),
     ]
     footnotes(figure, [*notes, tuning_text(results)])
     return {"ranking": figure}
 
 
-def _draw(axes: Axes, found: Ranking, chosen: dict[str, Look], unit: str) -> None:
-    order = found.order
-    behind = {row: difference for row in order if (difference := found.behind(row)) is not None}
-    ends = {row: own.interval or (own.estimate.mean,) * 2 for row, own in behind.items()}
-    _, high = inner_range([0.0, *(own.estimate.mean for own in behind.values())])
+def _draw(axes: Axes, competition: Ranking, chosen: dict[str, Look], unit: str) -> None:
+    order = competition.order
+    behind = {row: difference for row in order if (difference := competition.behind(row)) is not None}
+    ends = {row: difference.interval or (difference.estimate.mean,) * 2 for row, difference in behind.items()}
+    _, high = inner_range([0.0, *(difference.estimate.mean for difference in behind.values())])
     near = [row for row in behind if behind[row].estimate.mean <= high]
     low = min([0.0, *(ends[row][0] for row in near)])  # the best one is shown however far ahead
     high = max([high, *(ends[row][1] for row in near)])
@@ -65,14 +66,14 @@ def _draw(axes: Axes, found: Ranking, chosen: dict[str, Look], unit: str) -> Non
     axes.set_xlim(low - pad, high + 2 * pad)
     layer_axis(axes, order)
     axes.xaxis.set_major_locator(MaxNLocator(4))
-    for row in found.leaders:
+    for row in competition.leaders:
         axes.axhspan(order.index(row) - 0.5, order.index(row) + 0.5, color=PALE, alpha=0.45, linewidth=0)
     axes.axvline(0, color=INK, linewidth=1)
     for place, row in enumerate(order):
         look, mean = chosen[row], 0.0 if row not in behind else behind[row].estimate.mean
         if row not in behind:
             axes.plot(0, place, color=look.colour, marker=look.marker, markersize=7)
-            text = f"{found.means[row]:.3f} {unit}"
+            text = f"{competition.means[row]:.3f} {unit}"
             axes.annotate(text, (0, place), xytext=(8, 0), textcoords="offset points", va="center", fontsize=7)
         elif row in near:
             bars = [[mean - ends[row][0]], [ends[row][1] - mean]]

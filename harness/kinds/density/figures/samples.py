@@ -60,18 +60,14 @@ def stored(results: Results, column: str) -> Iterator[tuple[Row, dict[str, np.nd
     frame = density(results)
     frame = frame[frame["dataset"] == column]
     for row in results.plan.rows:
-        found = ((line, _stored_arrays(results, line.id)) for line in rows_of(frame[frame["layer"] == row]))
-        first = next(((line, arrays) for line, arrays in found if arrays is not None), None)
+        trials = ((line, _stored_arrays(results, line.id)) for line in rows_of(frame[frame["layer"] == row]))
+        first = next(((line, arrays) for line, arrays in trials if arrays is not None), None)
         if first is not None:
             yield first
 
 
 def _stored_arrays(results: Results, trial: str) -> dict[str, np.ndarray] | None:
-    """Return the arrays that a trial stored.
-
-    Raises:
-        UserError: they are not those of `harness.kinds.density.samples.save_samples`, in shape and values.
-    """
+    """Return the arrays of a trial; raise UserError if they are not those of a density trial."""
     arrays = results.arrays(trial)
     if arrays is None or _fit(arrays):
         return arrays
@@ -110,7 +106,7 @@ def sample_blocks(results: Results, column: str) -> list[Block]:
 
 
 def channels(results: Results, column: str) -> list[str]:
-    """Return the names of the channels of a data set of the project; none where they are not known."""
+    """Return the names of the channels of a data set of the project; empty where unknown."""
     data = next(
         trial.data for trial in results.plan.trials if isinstance(trial, DensityTrial) and trial.data.label == column
     )
@@ -179,8 +175,8 @@ def wave_figure(blocks: Sequence[Block], names: Sequence[str] = ()) -> Figure:
         wave_axes(axes)
     for axes in grid[::3]:
         axes.set_ylabel("scaled to the data's range")
-    known = list(names) or [f"channel {number}" for number in range(1, data.shape[1] + 1)]
-    figure.legend(grid[0].get_lines()[: len(known)], known, loc="outside right center")
+    labels = list(names) or [f"channel {number}" for number in range(1, data.shape[1] + 1)]
+    figure.legend(grid[0].get_lines()[: len(labels)], labels, loc="outside right center")
     return figure
 
 

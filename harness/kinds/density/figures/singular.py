@@ -5,7 +5,7 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from harness.kinds.density.curves import curve, trained
+from harness.kinds.density.likelihoods import curve, trained
 from harness.reporting.figures.figure_style import INK, looks, panels, plain, row_handles
 from harness.reporting.frame import Results, rows_of
 

@@ -8,10 +8,18 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from harness.kinds.density.curves import Curve, average, curve, trained
-from harness.kinds.density.likelihoods import UNITS, units
-from harness.reporting.figures.figure_style import INK, footnotes, looks, panels, plain, row_handles, side_legend
-from harness.reporting.figures.outliers import inner_range, padded
+from harness.kinds.density.likelihoods import UNITS, Curve, average, curve, trained, units
+from harness.reporting.figures.figure_style import (
+    INK,
+    footnotes,
+    inner_range,
+    looks,
+    padded,
+    panels,
+    plain,
+    row_handles,
+    side_legend,
+)
 from harness.reporting.frame import Results
 
 HEADING = "Training curves"

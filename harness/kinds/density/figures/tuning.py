@@ -10,10 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from harness.kinds.density.likelihoods import UNITS, units
-from harness.reporting.figures.figure_style import footnotes, looks, panels, plain, row_handles, side_legend
-from harness.reporting.figures.outliers import padded
+from harness.reporting.figures.figure_style import footnotes, looks, padded, panels, plain, row_handles, side_legend
 from harness.reporting.frame import MISSING, Results, groups_of
-from harness.reporting.statistics.expected_best import ExpectedBest, expected_best
+from harness.reporting.statistics.statistics import ExpectedBest, expected_best
 
 HEADING = "Tuning"
 ORDER = 3
@@ -26,8 +25,8 @@ def figures(results: Results) -> dict[str, Figure]:
     plan = results.plan
     curves: dict[str, dict[str, list[float]]] = {}
     failed = False
-    for (column, row), own in groups_of(results.of_kind("tuning"), ["dataset", "layer"]):
-        values, failures = outcomes(own)
+    for (column, row), candidates in groups_of(results.of_kind("tuning"), ["dataset", "layer"]):
+        values, failures = outcomes(candidates)
         if values:
             curves.setdefault(column, {})[row] = values
             failed |= failures > 0
@@ -38,10 +37,10 @@ def figures(results: Results) -> dict[str, Figure]:
     figure, grid = panels(len(columns), 3.4, 3.2, columns=3)
     for axes, column in zip(grid, columns, strict=True):
         expected = {row: expected_best(values) for row, values in curves[column].items()}
-        for row, found in expected.items():
-            look, number = shown[row], np.arange(1, len(found.mean) + 1)
-            axes.plot(number, found.mean, color=look.colour, marker=look.marker, markersize=4)
-            axes.fill_between(number, found.low, found.high, color=look.colour, alpha=0.12, linewidth=0)
+        for row, best in expected.items():
+            look, number = shown[row], np.arange(1, len(best.mean) + 1)
+            axes.plot(number, best.mean, color=look.colour, marker=look.marker, markersize=4)
+            axes.fill_between(number, best.low, best.high, color=look.colour, alpha=0.12, linewidth=0)
         axes.set_ylim(*limits(list(expected.values())))
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         axes.set_title(plain(column))
@@ -57,13 +56,10 @@ def figures(results: Results) -> dict[str, Figure]:
 
 
 def limits(shown: Sequence[ExpectedBest]) -> tuple[float, float]:
-    """Return a range that shows the lines and the lower ends of their bands.
-
-    The upper ends of bands may leave it, and the beginning of a line that falls steeply.
-    """
-    low = min(float(np.nanmin([*found.low, found.mean[-1]])) for found in shown)
-    first = max(found.mean[0] for found in shown)
-    middle = max(found.mean[len(found.mean) // 2] for found in shown)
+    """Return a range that shows the lines, but for a steep beginning, and the lower ends of their bands."""
+    low = min(float(np.nanmin([*best.low, best.mean[-1]])) for best in shown)
+    first = max(best.mean[0] for best in shown)
+    middle = max(best.mean[len(best.mean) // 2] for best in shown)
     high = min(first, low + STEEP * (middle - low))
     return padded(low, high, 0.06)
 
@@ -75,6 +71,6 @@ def outcomes(candidates: pd.DataFrame) -> tuple[list[float], int]:
     """
     run = candidates[candidates["status"] != MISSING]
     valid = (run["status"] == "ok") & (run["audit"] != "failed").fillna(True) & run["validation"].notna()
-    known = [float(value) for value in run.loc[valid, "validation"]]
-    failures = len(run) - len(known)
-    return (known + [max(known)] * failures if known else []), failures
+    values = [float(value) for value in run.loc[valid, "validation"]]
+    failures = len(run) - len(values)
+    return (values + [max(values)] * failures if values else []), failures

@@ -19,15 +19,15 @@ AT_EDGE = f"{EDGE} the lowest or the highest value that was tried, so that a low
 
 def choices_table(results: Results) -> Table | None:
     """Return a row per layer and a column per data set; None where nothing was tuned."""
-    plan, found = results.plan, searches(results)
-    if not any(found.values()):
+    plan, tuned = results.plan, searches(results)
+    if not any(tuned.values()):
         return None
     chosen, states = _chosen(results), results.statuses
     rows = []
     for row in plan.rows:
         cells = [row]
         for column in plan.columns:
-            search = found[column].get(row)
+            search = tuned[column].get(row)
             if search is None:
                 cells.append(NOT_TUNED)
             else:
@@ -36,7 +36,7 @@ def choices_table(results: Results) -> Table | None:
     edges = any(EDGE in cell for row in rows for cell in row[1:])
     return Table(
         f"{plan.suite}-choices",
-        f"Settings that validation chose, by data set. {_protocol(found)}.",
+        f"Settings that validation chose, by data set. {_protocol(tuned)}.",
         ("layer", *plan.columns),
         tuple(rows),
         (AT_EDGE,) * edges,
@@ -50,8 +50,8 @@ def at_edges(results: Results) -> int:
     chosen = _chosen(results)
     return sum(
         any(search.at_edge(path, value) for path, value in (chosen[row, column] or {}).items())
-        for column, own in searches(results).items()
-        for row, search in own.items()
+        for column, of_layers in searches(results).items()
+        for row, search in of_layers.items()
     )
 
 
@@ -62,29 +62,25 @@ def chosen_rates(results: Results) -> list[str]:
         if changes is not None and RATE in changes:
             rates.setdefault(column, {}).setdefault(value_text(changes[RATE]), []).append(row)
     parts = []
-    for column, own in rates.items():
-        listed = [f"{rate} ({', '.join(rows)})" for rate, rows in sorted(own.items(), key=_rate)]
+    for column, of_column in rates.items():
+        listed = [f"{rate} ({', '.join(of_column[rate])})" for rate in sorted(of_column, key=float)]
         parts.append(f"{column}: {', '.join(listed)}")
     return [f"chosen learning rates: {'; '.join(parts)}"] if parts else []
 
 
-def _rate(item: tuple[str, list[str]]) -> float:
-    return float(item[0])
-
-
 def _chosen(results: Results) -> dict[tuple[str, str], Mapping[str, Any] | None]:
     """Return (layer, data set) -> the chosen settings of what was tuned; None where no candidate was chosen."""
-    known = results.of_kind("density").dropna(subset="chosen").drop_duplicates(["layer", "dataset"])
-    keys = zip(known["layer"], known["dataset"], strict=True)
-    recorded = dict(zip(keys, map(json.loads, known["chosen"]), strict=True))
-    found: dict[tuple[str, str], Mapping[str, Any] | None] = {}
-    for column, own in searches(results).items():
-        for row, search in own.items():
+    trials = results.of_kind("density").dropna(subset="chosen").drop_duplicates(["layer", "dataset"])
+    keys = zip(trials["layer"], trials["dataset"], strict=True)
+    recorded = dict(zip(keys, map(json.loads, trials["chosen"]), strict=True))
+    chosen: dict[tuple[str, str], Mapping[str, Any] | None] = {}
+    for column, of_layers in searches(results).items():
+        for row, search in of_layers.items():
             number = None if (row, column) in recorded else search.trial.choice(results.records)
-            found[row, column] = recorded.get(
+            chosen[row, column] = recorded.get(
                 (row, column), None if number is None else dict(search.tuning.candidates[number])
             )
-    return found
+    return chosen
 
 
 def _settings(search: Search, changes: Mapping[str, Any] | None) -> str:
@@ -112,20 +108,20 @@ def _outcomes(search: Search, states: Mapping[str, str]) -> str:
     return f" ({', '.join(parts)})" if parts else ""
 
 
-def _protocol(found: Mapping[str, Mapping[str, Search]]) -> str:
+def _protocol(tuned: Mapping[str, Mapping[str, Search]]) -> str:
     """Return the candidates and their training; for each data set where they differ."""
-    texts = {column: _search_text(own) for column, own in found.items() if own}
+    texts = {column: _search_text(of_layers) for column, of_layers in tuned.items() if of_layers}
     if len(set(texts.values())) == 1:
         return next(iter(texts.values()))
     return "; ".join(f"{column}: {text}" for column, text in texts.items())
 
 
-def _search_text(own: Mapping[str, Search]) -> str:
+def _search_text(of_layers: Mapping[str, Search]) -> str:
     """Return the number of candidates, their seed and steps, and the values of the settings that all layers share."""
-    seeds = " and ".join(str(seed) for seed in sorted({search.tuning.seed for search in own.values()}))
-    steps = " or ".join(dict.fromkeys(map(_steps_text, own.values())))
-    text = f"{candidates_text(own)} of each layer, seed {seeds}, {steps}"
-    longest = max(own.values(), key=lambda search: len(search.run))
+    seeds = " and ".join(str(seed) for seed in sorted({search.tuning.seed for search in of_layers.values()}))
+    steps = " or ".join(dict.fromkeys(map(_steps_text, of_layers.values())))
+    text = f"{candidates_text(of_layers)} of each layer, seed {seeds}, {steps}"
+    longest = max(of_layers.values(), key=lambda search: len(search.run))
     shared = [
         f"{setting_name(path)} {_values_text(values)}"
         for path, values in sorted(longest.tried.items(), key=lambda item: _place(item[0]))
@@ -143,5 +139,5 @@ def _steps_text(search: Search) -> str:
 
 
 def _values_text(values: Collection[Any]) -> str:
-    known = list(values)
-    return f"{value_text(known[0])} to {value_text(known[-1])}" if spans(known) else " or ".join(map(value_text, known))
+    shown = list(values)
+    return f"{value_text(shown[0])} to {value_text(shown[-1])}" if spans(shown) else " or ".join(map(value_text, shown))

@@ -41,9 +41,9 @@ def _parameter_columns(results: Results) -> list[tuple[str, dict[str, str]]]:
     counted = results.of_kind("density").dropna(subset="parameters")
     groups: list[tuple[list[str], dict[str, str]]] = []
     for column in results.plan.columns:
-        own = counted[counted["dataset"] == column]
-        cells = {line.layer: _count(line) for line in rows_of(own)}
-        same = next((labels for labels, known in groups if known == cells), None)
+        flows = counted[counted["dataset"] == column]
+        cells = {line.layer: _count(line) for line in rows_of(flows)}
+        same = next((labels for labels, others in groups if others == cells), None)
         if same is not None:
             same.append(column)
         elif cells:
@@ -60,11 +60,8 @@ def _count(line: Row) -> str:
 
 
 def _time_columns(results: Results, notes: Notes) -> list[tuple[str, dict[str, str]]]:
-    """Return columns of median times by heading, one per operation and event shape, each a cell by layer.
-
-    Data sets that share a shape and their layers' options were timed on equal terms: the first stands for all.
-    """
-    timed: dict[tuple[Any, ...], list[RuntimeTrial]] = {}
+    """Return columns of median times by heading, one per operation and event shape, each a cell by layer."""
+    timed: dict[tuple[Any, ...], list[RuntimeTrial]] = {}  # data sets that were timed on equal terms
     for trial in _timings(results):
         timed.setdefault((trial.shape, trial.batch, trial.layers), []).append(trial)
     columns, lacking = [], fallbacks(results)
@@ -72,8 +69,8 @@ def _time_columns(results: Results, notes: Notes) -> list[tuple[str, dict[str, s
         for same in timed.values():
             if operation in same[0].operations:
                 where = "" if len(timed) == 1 else f", {' and '.join(trial.sweep for trial in same)}"
-                own = results.frame[(results.frame["id"] == same[0].id) & (results.frame["operation"] == operation)]
-                cells = {line.layer: time_cell(line, notes, lacking) for line in rows_of(own)}
+                times = results.frame[(results.frame["id"] == same[0].id) & (results.frame["operation"] == operation)]
+                cells = {line.layer: time_cell(line, notes, lacking) for line in rows_of(times)}
                 columns.append((f"{name}, ms{where}", cells))
     return columns
 

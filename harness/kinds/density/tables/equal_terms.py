@@ -13,15 +13,17 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from harness.core.run_options import shown_seconds
-from harness.kinds.density.curves import Curve, curve
 from harness.kinds.density.likelihoods import (
     ESTIMATE,
     EXEMPT,
     IMPROVING,
     SUSPECT,
     UNITS,
+    Curve,
+    curve,
     density,
     explained,
+    fallback_note,
     improving_mark,
     improving_remark,
     marked,
@@ -32,7 +34,7 @@ from harness.kinds.density.models import Field, Model, fields
 from harness.kinds.density.tuning.searches import tuning_text
 from harness.reporting.frame import Results, groups_of
 from harness.reporting.statistics.statistics import spread_text
-from harness.reporting.tables.cells import EMPTY, Notes, fallback_note, grid
+from harness.reporting.tables.cells import EMPTY, Notes, grid
 from harness.reporting.tables.rendering import Table
 
 DOUBT = f"{SUSPECT}; or it is an oracle"
@@ -65,15 +67,15 @@ def _along_training(results: Results, axis: str) -> Table:
         limit = min(curves[name][-1][0] for name in good["id"])
         shown = f"step {limit:g}" if axis == "step" else shown_seconds(limit)
         header.append(f"{heading}, at {shown}{_stopped(good, curves, limit, column, notes)}")
-        for row, own in groups_of(good, "layer"):
-            values = [best_until(curves[name], limit) for name in own["id"]]
-            known = [value for value in values if value is not None]
-            if len(known) < len(values):
+        for row, trials in groups_of(good, "layer"):
+            values = [best_until(curves[name], limit) for name in trials["id"]]
+            reached = [value for value in values if value is not None]
+            if len(reached) < len(values):
                 cells[row] = EMPTY + notes.mark(f"{column}: no validation as early as {shown}")
             else:
-                text = marked(mean_and_interval(known) + improving_mark(own), own)
+                text = marked(mean_and_interval(reached) + improving_mark(trials), trials)
                 cells[row] = text + (f" ({cells[row]})" if row in cells else "")
-                seeds.append(len(known))
+                seeds.append(len(reached))
         columns.append(cells)
     what = "training steps" if axis == "step" else "seconds of training"
     caption = (
@@ -116,16 +118,16 @@ def _unusable(good: pd.DataFrame, curves: Mapping[str, Curve], axis: str) -> str
 # Among models
 
 
-def _of_models(results: Results, found: Sequence[Field], terms: str) -> Table:
+def _of_models(results: Results, by_data: Sequence[Field], terms: str) -> Table:
     plan, notes = results.plan, Notes()
     header, columns = ["layer"], []
-    for field in found:
+    for field in by_data:
         heading = f"{field.name}, {UNITS[field.unit]} ↓"
         if terms == "width":
             for width in sorted({model.width for model in field.models}):
-                own = [model for model in field.models if model.width == width]
+                of_width = [model for model in field.models if model.width == width]
                 header.append(f"{heading}, width {width}")
-                columns.append({model.row: f"{_value(model)}, {model.parameters:,} parameters" for model in own})
+                columns.append({model.row: f"{_value(model)}, {model.parameters:,} parameters" for model in of_width})
         elif field.models:
             target, chosen = nearest_counts(field.models)
             counts = [model.parameters for model in chosen]
@@ -140,8 +142,8 @@ def _of_models(results: Results, found: Sequence[Field], terms: str) -> Table:
     what = "coupling width" if terms == "width" else "parameters, as nearly as the widths that were trained allow"
     caption = (
         f"At equal {what}: negative log-likelihood on the test split, "
-        f"{_sample([len(model.values) for field in found for model in field.models])}; lower is better. Profile "
-        f"{plan.profile}, {plan.device}. {tuning_text(results)}"
+        f"{_sample([len(model.values) for field in by_data for model in field.models])}; lower is better. "
+        f"Profile {plan.profile}, {plan.device}. {tuning_text(results)}"
     )
     return _table(results, terms, caption, header, columns, notes)
 
@@ -154,8 +156,8 @@ def nearest_counts(models: Sequence[Model]) -> tuple[int, list[Model]]:
     rows = dict.fromkeys(model.row for model in models)
 
     def chosen(target: int) -> list[Model]:
-        own = ([model for model in models if model.row == row] for row in rows)
-        return [min(some, key=lambda model: distance(model, target)) for some in own]
+        by_row = ([model for model in models if model.row == row] for row in rows)
+        return [min(some, key=lambda model: distance(model, target)) for some in by_row]
 
     def distance(model: Model, target: int) -> float:
         return abs(math.log(model.parameters / target))
@@ -182,5 +184,5 @@ def _table(
     if any(IMPROVING in cell for row in rows for cell in row):
         remarks += improving_remark(density(results))
     if terms == "seconds":
-        remarks += fallback_note(results, "density")
+        remarks += fallback_note(results)
     return Table(f"{plan.suite}-at-{terms}", caption, tuple(header), rows, remarks)

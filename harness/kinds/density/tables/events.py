@@ -21,11 +21,14 @@ def events_table(results: Results) -> Table | None:
         unit = units(results)[label]
         heading = f"{label}, {UNITS[unit]} ↓"
         groups.append((heading, 3))
-        own = frame[frame["dataset"] == label]
+        trials = frame[frame["dataset"] == label]
         for name, measure in {"mean": unit, "median": "median", "worst": "worst"}.items():
             header.append(f"{heading}, {name}")
             columns.append(
-                {row: _cell(own[own["layer"] == row], measure, f"{row} on {label}, {name}", notes) for row in plan.rows}
+                {
+                    row: _cell(trials[trials["layer"] == row], measure, f"{row} on {label}, {name}", notes)
+                    for row in plan.rows
+                }
             )
     rows = grid(plan.rows, columns)
     counts = sorted(frame.groupby("dataset")["seed"].nunique().unique())
@@ -44,17 +47,17 @@ def worst_events(results: Results) -> list[str]:
     frame = density(results).dropna(subset=["worst", "value"])
     parts = []
     for label in results.plan.columns:
-        own = frame[frame["dataset"] == label]
-        if len(own):
-            line = next(rows_of(own.sort_values("worst", ascending=False, kind="stable")))
+        of_column = frame[frame["dataset"] == label]
+        if len(of_column):
+            line = next(rows_of(of_column.sort_values("worst", ascending=False, kind="stable")))
             unit = UNITS[units(results)[label]]
             parts.append(f"{label} {line.worst:.3f} {unit} ({line.layer}, whose mean is {line.value:.3f})")
     return [f"worst test event: {'; '.join(parts)}"] if parts else []
 
 
 def _cell(planned: pd.DataFrame, measure: str, where: str, notes: Notes) -> str:
-    known = (planned["status"] == "ok") & planned[measure].notna()
-    good, lacking = planned[known], planned[~known]
+    measured = (planned["status"] == "ok") & planned[measure].notna()
+    good, lacking = planned[measured], planned[~measured]
     statuses = "/".join(sorted(set(lacking["failure"])))
     reasons = dict.fromkeys(remarks.get(measure) for remarks in lacking.loc[lacking["status"] == "ok", "notes"])
     marks = "".join(notes.mark(f"{where}: {reason}") for reason in reasons if reason is not None)

@@ -23,8 +23,7 @@ Asked = Mapping[tuple[str, SampleSettings], Sequence[str]]
 def fidelity_table(results: Results) -> Table | None:
     """Return a row per model, and four measures for each data set and settings of samples; None without a number.
 
-    Numbers of another extractor or of another count of images do not compare: they have columns of their own, which
-    say so.
+    Numbers of other extractors or counts of images do not compare: they are in separate columns.
     """
     if not _measured(results.frame).any():
         return None
@@ -33,13 +32,13 @@ def fidelity_table(results: Results) -> Table | None:
     for label in plan.columns:
         variants = [settings for column, settings in asked if column == label]
         for settings in variants:
-            own = results.frame[results.frame["id"].isin(asked[label, settings])]
+            lines = results.frame[results.frame["id"].isin(asked[label, settings])]
             heading = label if len(variants) == 1 else f"{label} ({settings.count:,} in {settings.extractor})"
             groups.append((heading, len(FORMATS)))
             for measure, name in HEADINGS.items():
                 header.append(f"{heading}, {name}")
                 cells = {
-                    row: _cell(own[own["layer"] == row], measure, f"{row} on {heading}", notes) for row in plan.rows
+                    row: _cell(lines[lines["layer"] == row], measure, f"{row} on {heading}", notes) for row in plan.rows
                 }
                 columns.append(cells)
     rows = grid(plan.rows, columns)
@@ -88,18 +87,18 @@ def _caption(results: Results, asked: Asked) -> str:
 
 def _compared(asked: Asked, frame: pd.DataFrame) -> list[str]:
     """Return the images that were compared for each data set, from the notes of its records."""
-    known = frame[frame["fid"].notna()]
-    found = [
+    compared = frame[frame["fid"].notna()]
+    texts = [
         f"{label}: {notes.get('fidelity')}"
         for (label, _), ids in asked.items()
-        for notes in known.loc[known["id"].isin(ids), "notes"]
+        for notes in compared.loc[compared["id"].isin(ids), "notes"]
     ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(texts))
 
 
 def _cell(planned: pd.DataFrame, measure: str, where: str, notes: Notes) -> str:
-    known = (planned["status"] == "ok") & planned[measure].notna()
-    good, failed = planned[known], planned[~known]
+    measured = (planned["status"] == "ok") & planned[measure].notna()
+    good, failed = planned[measured], planned[~measured]
     text = _text(good, measure)
     if len(failed) and good.empty:
         text = "/".join(sorted(set(failed["status"].replace("ok", EMPTY))))
@@ -124,9 +123,9 @@ def _text(good: pd.DataFrame, measure: str) -> str:
     if good.empty:
         return EMPTY
     form = FORMATS[measure]
-    found = estimate(list(good[measure]))
-    text = format(found.mean, form)
-    if found.low is not None:
-        text += f" [{found.low:{form}}, {found.high:{form}}]"
+    over_seeds = estimate(list(good[measure]))
+    text = format(over_seeds.mean, form)
+    if over_seeds.low is not None:
+        text += f" [{over_seeds.low:{form}}, {over_seeds.high:{form}}]"
     spread = good["kid_sd"].dropna()
     return f"{text} ({spread.mean():{form}})" if measure == "kid" and len(spread) else text

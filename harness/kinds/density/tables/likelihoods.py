@@ -54,15 +54,17 @@ def likelihoods_table(results: Results, rankings: Mapping[str, Ranking], beside:
         unit = UNITS[units(results)[members_of(plan, label)[0]]]
         heading = f"{label}, {unit} ↓"
         if label in plan.averages:
-            found = {row: _average(own, f"{row}, {label}", notes) for row, own in of_column(frame, plan, label).items()}
+            cells = {
+                row: _average(group, f"{row}, {label}", notes) for row, group in of_column(frame, plan, label).items()
+            }
         else:
-            found = {
-                row: _likelihood(own, f"{row} on {label}", unit, notes)
-                for row, own in of_column(frame, plan, label).items()
+            cells = {
+                row: _likelihood(group, f"{row} on {label}", unit, notes)
+                for row, group in of_column(frame, plan, label).items()
             }
         bold |= {(plan.rows.index(row), len(header)) for row in competition.bold}
         header.append(heading)
-        columns.append(found)
+        columns.append(cells)
         published = beside is not None and any(label in values for values in beside.values.values())
         if beside is not None and published:
             header[-1:] = [f"{heading}, {MEASURED}", f"{heading}, {PUBLISHED}"]
@@ -92,14 +94,14 @@ def likelihoods_table(results: Results, rankings: Mapping[str, Ranking], beside:
     )
 
 
-def density_caption(results: Results, bold: bool = False) -> str:
+def density_caption(results: Results, bold: bool) -> str:
     """Return the measure, the protocol and the machine."""
     plan = results.plan
     trials = [trial for trial in plan.trials if isinstance(trial, DensityTrial)]
     seeds: dict[str, set[int]] = {}
     for trial in trials:
         seeds.setdefault(trial.data.label, set()).add(trial.seed)
-    sample = _joined({column: seeds_text(len(own)) for column, own in seeds.items()})
+    sample = _joined({column: seeds_text(len(chosen)) for column, chosen in seeds.items()})
     budget = _per_column(trials, _budget)
     size = _per_column([trial for trial in trials if not trial.layer.baseline], _size)
     device = device_text(plan.device, results.frame)
@@ -160,7 +162,7 @@ def _per_column(trials: Sequence[DensityTrial], describe: Callable[[DensityTrial
 
 
 def _joined(texts: Mapping[str, str]) -> str:
-    """Return the text that all columns share, or each column with its own."""
+    """Return the text that all columns share, or one for each."""
     if len(set(texts.values())) == 1:
         return next(iter(texts.values()))
     return "; ".join(f"{column} {text}" for column, text in texts.items())
@@ -183,9 +185,9 @@ def _likelihood(planned: pd.DataFrame, where: str, unit: str, notes: Notes) -> s
     if len(failed):
         statuses = "/".join(sorted(failed["failure"].unique()))
         text = f"{text} ({len(good)} of {len(planned)} seeds, {statuses})" if len(good) else statuses
-        known = failed[failed["status"] != MISSING]
-        if len(known):
-            text += notes.mark(f"{where}: {'; '.join(sorted((known['failure'] + ': ' + known['cause']).unique()))}")
+        ended = failed[failed["status"] != MISSING]
+        if len(ended):
+            text += notes.mark(f"{where}: {'; '.join(sorted((ended['failure'] + ': ' + ended['cause']).unique()))}")
     if 1 < len(good) < LEAST_SEEDS <= len(planned):
         text += notes.mark(f"{where}: [{spread_text([len(good)])}] of {len(good)} seeds, too few for an interval")
     return text
@@ -200,11 +202,7 @@ def _estimate_text(good: pd.DataFrame, unit: str) -> str:
 
 
 def _average(planned: pd.DataFrame, where: str, notes: Notes) -> str:
-    """Return the mean over some columns, each its seeds' mean; none if one of their trials has no value.
-
-    All columns then have the same seeds, and the interval is that of the mean over columns from seed to seed; the
-    standard error of one seed is that of independent columns.
-    """
+    """Return the mean over columns with its interval from seed to seed; none if one of their trials has no value."""
     if planned.empty:
         return EMPTY
     without = planned[planned["value"].isna()]
@@ -252,13 +250,13 @@ def data_remarks(results: Results, frame: pd.DataFrame) -> list[str]:
     trials = [trial for trial in results.plan.trials if isinstance(trial, DensityTrial)]
     columns: dict[str, list[str]] = {}
     for column in results.plan.columns:
-        own = frame[frame["dataset"] == column]
-        found = [_data_text(notes) for notes in own["notes"]]
-        found += [text for trial in trials if trial.data.label == column for text in _treatment(trial)]
-        for text in filter(None, dict.fromkeys(found)):
+        lines = frame[frame["dataset"] == column]
+        texts = [_data_text(notes) for notes in lines["notes"]]
+        texts += [text for trial in trials if trial.data.label == column for text in _treatment(trial)]
+        for text in filter(None, dict.fromkeys(texts)):
             columns.setdefault(text, []).append(column)
         of_layers = {
-            row: notes["layer"] for row, notes in zip(own["layer"], own["notes"], strict=True) if "layer" in notes
+            row: notes["layer"] for row, notes in zip(lines["layer"], lines["notes"], strict=True) if "layer" in notes
         }
         for row, text in of_layers.items():
             columns.setdefault(text, []).append(f"{column}, {row}")

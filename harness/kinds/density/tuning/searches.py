@@ -31,12 +31,12 @@ class Search:
     @property
     def tried(self) -> dict[str, list[Any]]:
         """Setting -> its distinct values, numbers in ascending order."""
-        found: dict[str, list[Any]] = {}
+        values_of: dict[str, list[Any]] = {}
         for changes in self.tuning.candidates[: len(self.run)]:
             for path, value in changes:
-                values = found.setdefault(path, [])
+                values = values_of.setdefault(path, [])
                 values += [value] if value not in values else []
-        return {path: sorted(values) if _numeric(values) else values for path, values in found.items()}
+        return {path: sorted(values) if _numeric(values) else values for path, values in values_of.items()}
 
     def at_edge(self, path: str, value: Any) -> bool:
         """Return whether a value is the lowest or highest of several numbers that were tried."""
@@ -55,27 +55,29 @@ def _numeric(values: Sequence[Any]) -> bool:
 
 def searches(results: Results) -> dict[str, dict[str, Search]]:
     """Return data set -> layer -> its tuning, in plan order, without the layers that were not tuned."""
-    found: dict[str, dict[str, Search]] = {column: {} for column in results.plan.columns}
+    by_column: dict[str, dict[str, Search]] = {column: {} for column in results.plan.columns}
     for trial in results.plan.trials:
         if isinstance(trial, DensityTrial) and trial.tuning is not None:
-            own = found[trial.data.label]
-            if trial.layer.row not in own:
-                own[trial.layer.row] = Search(trial, trial.tuning, trial.prerequisites(results.records))
-    return found
+            by_layer = by_column[trial.data.label]
+            if trial.layer.row not in by_layer:
+                by_layer[trial.layer.row] = Search(trial, trial.tuning, trial.prerequisites(results.records))
+    return by_column
 
 
 def tuning_text(results: Results) -> str:
     """Return sentences for a caption: among how many candidates settings were chosen, and where nothing was tuned."""
     columns: dict[str, list[str]] = {}
     untuned = []
-    for column, own in searches(results).items():
-        if own:
-            columns.setdefault(candidates_text(own), []).append(column)
+    for column, by_layer in searches(results).items():
+        if by_layer:
+            columns.setdefault(candidates_text(by_layer), []).append(column)
         else:
             untuned.append(column)
     if not columns:
         return "Nothing was tuned: every layer has the settings of the suite, so no order is given."
-    names = {text: f" on {', '.join(own)}" if untuned or len(columns) > 1 else "" for text, own in columns.items()}
+    names = {
+        text: f" on {', '.join(labels)}" if untuned or len(columns) > 1 else "" for text, labels in columns.items()
+    }
     chosen = ", ".join(f"among {text}{names[text]}" for text in columns)
     text = f"Validation chose each layer's settings {chosen}."
     if untuned:
@@ -86,12 +88,12 @@ def tuning_text(results: Results) -> str:
     return text
 
 
-def candidates_text(own: Mapping[str, Search]) -> str:
+def candidates_text(by_layer: Mapping[str, Search]) -> str:
     """Return the number of candidates of the layers on one data set: "8 candidates"."""
-    counts = sorted({len(search.run) for search in own.values()})
+    counts = sorted({len(search.run) for search in by_layer.values()})
     number = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else str(counts[0])
     text = f"{number} candidate{'s' * (counts[-1] != 1)}"
-    budget = next(iter(own.values())).tuning.budget  # layers differ in options alone
+    budget = next(iter(by_layer.values())).tuning.budget  # layers differ in options alone
     return text if budget is None else f"{text} (as many as ran in {shown_seconds(budget)})"
 
 

@@ -27,7 +27,7 @@ ORDER = 0
 CLOSE = 0.1  # of the length of the axis, between two ticks
 
 MIXER = "conv1x1"
-"""The layer beside every other one: its parameterisations have a figure of their own."""
+"""The layer beside every other one, whose parameterisations have a separate figure."""
 
 
 def figures(results: Results) -> dict[str, Figure]:
@@ -48,9 +48,9 @@ def sweep_figures(results: Results, sweep: str) -> dict[str, Figure]:
     mixers = {ref.row for trial in trials for ref in trial.layers if ref.layer == MIXER}
     made = {}
     for suffix, rows in (("", set(plan.rows) - mixers), (f"-{MIXER}", mixers)):
-        own = points[points["layer"].isin(rows)]
-        if len(own):
-            made[suffix] = _figure(plan, sweep, own, ", 1×1 convolutions" if suffix else "")
+        selected = points[points["layer"].isin(rows)]
+        if len(selected):
+            made[suffix] = _figure(plan, sweep, selected, ", 1×1 convolutions" if suffix else "")
     return made
 
 
@@ -64,9 +64,9 @@ def _figure(plan: Plan, sweep: str, points: pd.DataFrame, which: str) -> Figure:
     for axes, operation in zip(grid, operations, strict=True):
         timed = points[points["operation"] == operation]
         for row, look in shown.items():
-            own = timed[timed["layer"] == row]
-            if len(own):
-                _curve(axes, own, look, row)
+            curve = timed[timed["layer"] == row]
+            if len(curve):
+                _curve(axes, curve, look, row)
         copies = timed.dropna(subset="copy_ms").drop_duplicates("place", keep="last")
         if len(copies):
             axes.plot(list(copies["place"]), list(copies["copy_ms"]), color="#777777", linestyle="--", label="copy")
@@ -87,10 +87,7 @@ def _figure(plan: Plan, sweep: str, points: pd.DataFrame, which: str) -> Figure:
 
 
 def _curve(axes: Axes, points: pd.DataFrame, look: Look, row: str) -> None:
-    """Draw medians with a band: the interquartile range, or the gap between the processes if that is wider.
-
-    A point that is not stable is hollow.
-    """
+    """Draw medians, hollow where unstable, with a band: the interquartile range, or the gap between processes."""
     line: dict[str, Any] = {"color": look.colour, "marker": look.marker, "markersize": 4.5}
     places, middle = list(points["place"]), list(points["median_ms"])
     axes.plot(places, middle, label=plain(row), **line)

@@ -17,12 +17,12 @@ def git(folder, *arguments):
 
 
 def test_provenance_is_json_without_user_names_and_paths():
-    found = environment("cpu")
-    text = json.dumps(found, allow_nan=False)
-    assert found["versions"]["torch"] == str(torch.__version__)
-    assert found["threads"] == torch.get_num_threads()
-    assert found["cores"] == usable_cores() >= 1
-    assert "cuda" not in found
+    facts = environment("cpu")
+    text = json.dumps(facts, allow_nan=False)
+    assert facts["versions"]["torch"] == str(torch.__version__)
+    assert facts["threads"] == torch.get_num_threads()
+    assert facts["cores"] == usable_cores() >= 1
+    assert "cuda" not in facts
     words = text.replace('"', " ").split()
     assert platform.node() not in words and getpass.getuser() not in words
     assert str(Path(__file__).parents[4]) not in text
@@ -64,10 +64,10 @@ def test_the_diff_to_the_commit_is_recorded(tmp_path):
 def test_a_run_knows_its_commit():
     """The commit is recorded in a checkout; the host only on request."""
     run = RunProvenance()
-    known, diff = run.common, run.diff
+    common, diff = run.common, run.diff
     if (Path(__file__).parents[4] / ".git").exists():
-        assert len(known["git"]["commit"]) == 40 and ("diff" in known["git"]) == bool(diff)
-    assert "host" not in known and RunProvenance(host=True).common["host"] == platform.node()
+        assert len(common["git"]["commit"]) == 40 and ("diff" in common["git"]) == bool(diff)
+    assert "host" not in common and RunProvenance(host=True).common["host"] == platform.node()
 
 
 def test_git_may_be_absent(monkeypatch, tmp_path):

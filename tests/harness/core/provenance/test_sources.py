@@ -109,13 +109,13 @@ def test_a_trial_depends_on_the_kernels_that_its_files_call(tmp_path, monkeypatc
     for name in ("fast", "slow"):
         (tmp_path / "csrc" / f"{name}.cpp").write_text(f'm.def("{name}() -> ()");')
     (tmp_path / "layers" / "fast.py").write_text("import torch\ntorch.ops.invertbench.fast()\n")
-    own = tmp_path / "layers" / "own.py"
-    own.write_text("import layers.fast\n")
+    layer = tmp_path / "layers" / "own.py"
+    layer.write_text("import layers.fast\n")
     monkeypatch.setattr("harness.core.provenance.sources.PROJECT", tmp_path)
-    assert set(Sources()._closure([own], "cpu")) == {"layers/own.py", "layers/fast.py", "csrc/fast.cpp"}
-    assert set(Sources()._closure([own], None)) == {"layers/own.py", "layers/fast.py"}, "no operator is run"
-    own.write_text("import torch\ngetattr(torch.ops.invertbench, chosen)()\n")
-    assert set(Sources()._closure([own], "cpu")) == {"layers/own.py", "csrc/fast.cpp", "csrc/slow.cpp"}
+    assert set(Sources()._closure([layer], "cpu")) == {"layers/own.py", "layers/fast.py", "csrc/fast.cpp"}
+    assert set(Sources()._closure([layer], None)) == {"layers/own.py", "layers/fast.py"}, "no operator is run"
+    layer.write_text("import torch\ngetattr(torch.ops.invertbench, chosen)()\n")
+    assert set(Sources()._closure([layer], "cpu")) == {"layers/own.py", "csrc/fast.cpp", "csrc/slow.cpp"}
 
 
 LAYERS, DATA, DEVICES = ("butterfly", "conv1x1", "emerging"), ("digits", "waveforms"), ("cpu", "cuda")
@@ -144,9 +144,12 @@ def test_a_changed_kernel_makes_dependent_trials_stale(tmp_path, monkeypatch):
         shutil.copytree(PROJECT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     starts = {case: _starts(density(case[0], case[1])) for case in cases()}
     monkeypatch.setattr("harness.core.provenance.sources.PROJECT", tmp_path)
-    monkeypatch.setattr(
-        "harness.core.provenance.sources._starts", lambda trial: copied(starts[case_of(trial)], tmp_path)
-    )
+
+    def copied_starts(trial):
+        files = starts[trial.layer.layer, trial.data.name, trial.device]
+        return [tmp_path / file.relative_to(PROJECT) for file in files]
+
+    monkeypatch.setattr("harness.core.provenance.sources._starts", copied_starts)
 
     def digests():
         sources = Sources()
@@ -159,14 +162,6 @@ def test_a_changed_kernel_makes_dependent_trials_stale(tmp_path, monkeypatch):
         now = digests()
         assert {case for case in cases() if changes(before[case], now[case])} == stale, path
         (tmp_path / path).write_text(text)
-
-
-def copied(files, folder):
-    return [folder / file.relative_to(PROJECT) for file in files]
-
-
-def case_of(trial):
-    return trial.layer.layer, trial.data.name, trial.device
 
 
 def test_every_kernel_source_belongs_to_an_operator():

@@ -3,6 +3,7 @@
 import re
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -199,8 +200,8 @@ def test_runs_of_single_claims_are_merged(done, tmp_path):
     assert (tmp_path / "merged" / "two" / "table.md").read_text() == whole
     plan = Plan.load(parts[0])
     for part, name in zip(parts, ("blocks", "mixes"), strict=True):  # as --only leaves them
-        own = next(section.head.suite for section in plan.sections if section.name == name)
-        limited = plan.limited([trial for trial in plan.trials if trial.suite == own])
+        suite = next(section.head.suite for section in plan.sections if section.name == name)
+        limited = plan.limited([trial for trial in plan.trials if trial.suite == suite])
         assert [section.name for section in limited.sections] == [name]
         limited.save(part)
     assert main(["report", *map(str, parts[::-1]), "--out", str(tmp_path / "limited")]) == 0
@@ -254,6 +255,9 @@ def test_figures_of_accounting_and_singular_values(done, density_run):
     assert set(floor.get_ydata()) == {-5.4}
     marks = singular.figures(Results.of(plan, waves[:1]))["singular"].axes[0].lines[1]
     assert list(marks.get_xdata()) == [20, 40] and list(marks.get_ydata()) == [0.4, 0.2]
+    report = ClaimsReport(Results.of(plan, waves[:3]))
+    report.examined = [SimpleNamespace(section=SimpleNamespace(name="gap"), results=report.results, finding=None)]
+    assert report.answer.figure == "gap-accounting" and "figures" not in vars(report), "its name alone draws nothing"
 
 
 def test_each_section_of_the_page_has_the_figures_of_its_claim(done):

@@ -277,8 +277,8 @@ def ranked(values, seeds, wobble=0.0, tuning=TUNING):
         for number, (row, mean) in enumerate(rows.items()):
             for seed in range(seeds):
                 trials.append(density(row, column, seed, tuning=tuning))
-                own = wobble * ((seed * (number + 1)) % 3 - 1)
-                records.append(trained(trials[-1], mean + 0.3 * seed + own))
+                noise = wobble * ((seed * (number + 1)) % 3 - 1)
+                records.append(trained(trials[-1], mean + 0.3 * seed + noise))
     return made("density", trials, values), records
 
 
@@ -383,10 +383,10 @@ def test_the_test_decides_from_eight_seeds_on_and_students_interval_from_three()
     apart = Estimate(1.0, 0.5, 1.5, 8)
     assert outcome_of(Difference(apart, p=0.2, values=(1.0,) * 8)) == "open"
     assert outcome_of(Difference(apart, p=0.01)) == "for"
-    found = judged({"for": [1.0, 1.1, 0.9], "against": [-1.0, -1.1, -0.9], "range": [0.1, 0.5, 2.4], "two": [1.0, 1.0]})
-    outcomes = {name: outcome_of(difference) for name, difference in found.items()}
+    seen = judged({"for": [1.0, 1.1, 0.9], "against": [-1.0, -1.1, -0.9], "range": [0.1, 0.5, 2.4], "two": [1.0, 1.0]})
+    outcomes = {name: outcome_of(difference) for name, difference in seen.items()}
     assert outcomes == {"for": "for", "against": "against", "range": "open", "two": "open"}
-    assert found["range"].estimate.low > 0, "all seeds agree, which of three decides nothing"
+    assert seen["range"].estimate.low > 0, "all seeds agree, which of three decides nothing"
     assert outcome_of(None) == outcome_of(judged({"one": [1.0]})["one"]) == "open"
-    assert found["for"].evidence() == "+1.000 (Student's 95 % interval of 3 seeds: [+0.752, +1.248])"
-    assert found["two"].evidence() == "+1.000 (2 seeds, too few for an interval)"
+    assert seen["for"].evidence() == "+1.000 (Student's 95 % interval of 3 seeds: [+0.752, +1.248])"
+    assert seen["two"].evidence() == "+1.000 (2 seeds, too few for an interval)"

@@ -4,8 +4,8 @@ import pytest
 
 from harness.cli.parser import main
 from harness.core.settings import LayerRef
+from harness.kinds.conformance.report import command
 from harness.kinds.conformance.run import run
-from harness.kinds.conformance.tables import command
 from harness.kinds.conformance.trial import ConformanceTrial
 
 LAYERS = """
@@ -56,10 +56,10 @@ def rows(layer, **options):
 
 @pytest.mark.parametrize("layer", ["conv1x1", "butterfly", "Diagonal"])
 def test_a_sound_layer_conforms(layer, layers):
-    found = rows(f"{layers}:Diagonal" if layer == "Diagonal" else layer)
-    assert [row["conforms"] for row in found.values()] == [True, True], found
-    assert max(row["log_det_error"] for row in found.values()) < 1e-4
-    assert abs(found["trained"]["log_det"]) > 0.1, "training moved the weights"
+    by_weights = rows(f"{layers}:Diagonal" if layer == "Diagonal" else layer)
+    assert [row["conforms"] for row in by_weights.values()] == [True, True], by_weights
+    assert max(row["log_det_error"] for row in by_weights.values()) < 1e-4
+    assert abs(by_weights["trained"]["log_det"]) > 0.1, "training moved the weights"
 
 
 def test_each_fault_is_seen_where_it_shows(layers):

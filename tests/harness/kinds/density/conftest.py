@@ -1,8 +1,21 @@
 """Records of tuned trainings with made-up likelihoods."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from harness.core.records import blank_record
+
+
+@pytest.fixture
+def use_data(monkeypatch):
+    """Return a function that puts arrays in the place of every data set."""
+
+    def use(splits):
+        stand_in = SimpleNamespace(loaded=lambda root, options: splits)
+        monkeypatch.setattr("harness.kinds.density.run.find_dataset", lambda name: stand_in)
+
+    return use
 
 
 @pytest.fixture

@@ -2,21 +2,21 @@
 
 import pytest
 
-from harness.kinds.density.answer import answer
 from harness.reporting.frame import Results
+from harness.reporting.report import report_of
 
 
 def findings(run):
-    found = answer(Results.of(*run))
-    return {each.subject: each for each in found.findings}, dict(found.remarks)
+    result = report_of(Results.of(*run)).answer
+    return {each.subject: each for each in result.findings}, dict(result.remarks)
 
 
 def test_a_lead_has_its_interval_and_its_test(many_seeds):
-    found, remarks = findings(many_seeds(8))
-    assert found["digits"].verdict == "significant lead"
-    assert found["digits"].text == "conv1x1 2.035 bits/dim; next my_layer & co +1.000 [+0.990, +1.010], p < 0.001."
-    assert found["waveforms"].verdict == "no single leader"
-    first, close, after = found["waveforms"].text.split("; ")
+    by_subject, remarks = findings(many_seeds(8))
+    assert by_subject["digits"].verdict == "significant lead"
+    assert by_subject["digits"].text == "conv1x1 2.035 bits/dim; next my_layer & co +1.000 [+0.990, +1.010], p < 0.001."
+    assert by_subject["waveforms"].verdict == "no single leader"
+    first, close, after = by_subject["waveforms"].text.split("; ")
     assert first.startswith("my_layer & co -2.") and after.startswith("next conv1x1 +")
     assert close == "not shown to be behind: <script> +0.002 [-0.007, +0.012], p 0.685"
     assert remarks["Tuned"] == (
@@ -28,18 +28,18 @@ def test_a_lead_has_its_interval_and_its_test(many_seeds):
 
 @pytest.mark.parametrize(("seeds", "verdict"), [(1, "not ranked"), (2, "not ranked"), (3, "lead, no test")])
 def test_few_seeds_give_no_test_and_fewer_no_order(many_seeds, seeds, verdict):
-    found, remarks = findings(many_seeds(seeds))
-    assert found["digits"].verdict == verdict
+    by_subject, remarks = findings(many_seeds(seeds))
+    assert by_subject["digits"].verdict == verdict
     assert any("no test below 8 seeds" in text for text in remarks["Not said"]) == (seeds == 3)
 
 
 def test_what_was_not_tuned_is_in_no_order(many_seeds, replanned):
     run = many_seeds(8)
-    found, remarks = findings(replanned(run, lambda trial: {"tuning": None}))
-    assert {each.verdict for each in found.values()} == {"not ranked"}
-    assert all(each.text == "Nothing was tuned, so no order is given." for each in found.values())
+    by_subject, remarks = findings(replanned(run, lambda trial: {"tuning": None}))
+    assert {each.verdict for each in by_subject.values()} == {"not ranked"}
+    assert all(each.text == "Nothing was tuned, so no order is given." for each in by_subject.values())
     assert remarks["Tuned"][0].startswith("Nothing was tuned")
     exempt = replanned(run, lambda trial: {"tuning": None} if trial.layer.row == "conv1x1" else {})
-    found, remarks = findings(exempt)
-    assert found["digits"].text.startswith("my_layer & co 3.0")
+    by_subject, remarks = findings(exempt)
+    assert by_subject["digits"].text.startswith("my_layer & co 3.0")
     assert "Not ranked: conv1x1 on digits and waveforms (not tuned)." in remarks["Not said"]

@@ -40,14 +40,14 @@ def records_of(trials, recorded):
 
 def drawn_leads(axes):
     """Return layer number -> its (capacity number, mean, low, high)."""
-    found = {}
+    leads = {}
     for container in axes.containers:
         line, _, (bars,) = container
         heights = [segment[:, 1] for segment in bars.get_segments()]
         points = zip(line.get_xdata(), line.get_ydata(), heights, strict=True)
-        own = [(round(x), mean, *height) for x, mean, height in points]
-        found.setdefault(line.get_color(), []).extend(own)
-    return list(found.values())
+        drawn = [(round(x), mean, *height) for x, mean, height in points]
+        leads.setdefault(line.get_color(), []).extend(drawn)
+    return list(leads.values())
 
 
 def test_the_figure_shows_paired_differences_from_the_control(run):
@@ -66,7 +66,7 @@ def test_the_figure_shows_paired_differences_from_the_control(run):
                 assert drawn == pytest.approx([mean, mean - half, mean + half]), (column, row)
         assert list(axes.lines[0].get_ydata()) == [0, 0]
         joined = [container[0].get_linestyle() for container in axes.containers]
-        assert joined == ["-", "None"] * len(layers), "attention is a point of its own"
+        assert joined == ["-", "None"] * len(layers), "attention is a separate point"
     assert [text.get_text() for text in figure.legends[0].get_texts()] == [*layers, CONTROL]
     assert "bars: Student's 95 % interval of the difference, over paired seeds" in figure.get_supxlabel()
 
@@ -77,7 +77,7 @@ def test_a_layer_that_does_not_compete_has_no_lead(run):
         if record.trial["layer"]["row"] == "periodic" and record.trial["data"]["label"] == "digits attention":
             record.rows[0]["audit"] = "failed"
     points = [drawn_leads(axes) for axes in figures(Results.of(plan, records))["capacity"].axes]
-    assert [[len(own) for own in panel] for panel in points] == [[3, 2, 3, 3, 3]] * 2
+    assert [[len(leads) for leads in panel] for panel in points] == [[3, 2, 3, 3, 3]] * 2
 
 
 def test_without_several_capacities_or_a_control_there_is_no_figure(recorded):

@@ -35,16 +35,10 @@ def toy(kind="image"):
 
 
 @pytest.fixture
-def data(monkeypatch):
-    """Put arrays in the place of every data set; returns the setter."""
-
-    def use(splits):
-        monkeypatch.setattr(
-            harness.kinds.density.run, "find_dataset", lambda name: SimpleNamespace(loaded=lambda root, options: splits)
-        )
-
-    use(toy())
-    return use
+def data(use_data):
+    """Put the toy in the place of every data set; return the function that puts others there."""
+    use_data(toy())
+    return use_data
 
 
 def trial(layer="conv1x1", options=(), training=(), flow=(), **settings):
@@ -144,8 +138,8 @@ def test_a_record_describes_its_data(data, tmp_path):
     record = run(trial(), tmp_path)
     assert record.notes["data"] == "binomial toy" and record.notes["splits"] == "40 train, 12 validation, 12 test"
     assert not {"floor", "steps", "checksum"} & set(record.notes) and record.rows[0]["floor"] == 0
-    known = {"no_floor": "a band-pass filter moves it", "checksum": "12ab", "steps": ((0.0005, "NU"), (0.05, "mmHg"))}
-    data(replace(toy("sequence"), **known))
+    facts = {"no_floor": "a band-pass filter moves it", "checksum": "12ab", "steps": ((0.0005, "NU"), (0.05, "mmHg"))}
+    data(replace(toy("sequence"), **facts))
     record = run(trial(), tmp_path)
     notes = {"floor": "a band-pass filter moves it", "checksum": "12ab", "steps": "0.0005 NU, 0.05 mmHg"}
     assert notes.items() <= record.notes.items()

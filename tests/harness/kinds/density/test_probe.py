@@ -1,16 +1,16 @@
 """The probe of a trial that trains a flow: what it measures, and how the parts of a trial add up."""
 
 from dataclasses import asdict
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import harness.kinds.density.run
 from harness.audit.events import SMALL_BATCH
+from harness.core.discovery import sibling
 from harness.core.records import blank_record, read_record, write_record
 from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
-from harness.core.trial import TRIALS, sibling
+from harness.core.trial import TRIALS
 from harness.datasets.base import Splits
 from harness.kinds.density.probe import TrainingCost, run
 from harness.kinds.density.trial import DensityTrial, Tuning
@@ -20,11 +20,10 @@ TUNING = Tuning(seed=100, steps=100, candidates=((("training.learning_rate", 0.0
 
 
 @pytest.fixture
-def data(monkeypatch):
+def data(use_data):
     draw = np.random.default_rng(0)
     parts = [draw.binomial(4, 0.3, (n, 1, 4, 4)).astype(np.uint8) for n in SIZES.values()]
-    splits = SimpleNamespace(loaded=lambda root, options: Splits(*parts, levels=5, description="toy"))
-    monkeypatch.setattr(harness.kinds.density.run, "find_dataset", lambda name: splits)
+    use_data(Splits(*parts, levels=5, description="toy"))
 
 
 def trial(**changes):
@@ -91,7 +90,7 @@ def test_the_parts_add_up():
     # setup, steps, four validations and two draws of the test split, and the audit, each comparison of it limited
     expected = 1 + 1000 * 0.1 + (4 * 90 + 2 * 70) * 0.01 + 70 * 0.2 + 70 * 0.5
     for kind, of in ((planned.kind, planned), (candidate.kind, candidate)):
-        found = sibling(TRIALS[kind], "probe").seconds(of, record)
-        assert found == pytest.approx(expected if of is planned else 1 + 10 + (90 + 90) * 0.01 + 90 * 0.2 + 90 * 0.5)
+        estimate = sibling(TRIALS[kind], "probe").seconds(of, record)
+        assert estimate == pytest.approx(expected if of is planned else 1 + 10 + (90 + 90) * 0.01 + 90 * 0.2 + 90 * 0.5)
     slow = TrainingCost(1.0, 0.1, 0.01, batches=2.0, round_trip=5.0, validation=90, test=70)
     assert slow.seconds(planned) == pytest.approx(1 + 100 + 5 + 60 + 60)

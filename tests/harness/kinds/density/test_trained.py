@@ -78,17 +78,17 @@ def trained(tmp_path, monkeypatch):
 @pytest.mark.parametrize("kind", ["image", "sequence", "real numbers"])
 def test_scores_and_samples_are_those_of_the_trial(trained, tmp_path, kind):
     splits, trial, record, _ = trained(kind)
-    found = harness.load_flow(str(tmp_path), trial.id)
-    values = found.log_prob(splits.test, seed=SEED)
+    loaded = harness.load_flow(str(tmp_path), trial.id)
+    values = loaded.log_prob(splits.test, seed=SEED)
     assert values.shape == (12,) and values.dtype == np.float64
     dim = math.prod(splits.shape)
     assert -values.mean() / (dim * math.log(2)) == pytest.approx(record.rows[0]["bits_per_dim"], abs=1e-12)
-    assert np.array_equal(values, found.log_prob(splits.test, seed=SEED))
-    assert np.array_equal(values, found.log_prob(torch.from_numpy(splits.test), seed=SEED))
-    assert (found.log_prob(splits.test, seed=SEED + 1) != values).all() == splits.lattice, "the noise follows the seed"
-    drawn = found.sample(12, seed=SEED)
+    assert np.array_equal(values, loaded.log_prob(splits.test, seed=SEED))
+    assert np.array_equal(values, loaded.log_prob(torch.from_numpy(splits.test), seed=SEED))
+    assert (loaded.log_prob(splits.test, seed=SEED + 1) != values).all() == splits.lattice, "the noise follows the seed"
+    drawn = loaded.sample(12, seed=SEED)
     assert np.array_equal(drawn, np.load(tmp_path / "records" / record.arrays)["samples"])
-    assert drawn.dtype == splits.test.dtype and found.sample(40).shape == (40, *splits.shape)
+    assert drawn.dtype == splits.test.dtype and loaded.sample(40).shape == (40, *splits.shape)
 
 
 def test_values_of_a_file_are_in_its_units(trained, tmp_path):
@@ -98,13 +98,13 @@ def test_values_of_a_file_are_in_its_units(trained, tmp_path):
     np.savetxt(tmp_path / "mine.csv", values, fmt=["%.2f", "%.0f"], delimiter=",")
     store = Store(tmp_path, tmp_path / "cache", offline=True)
     _, trial, record, _ = trained(find_dataset("csv").load(store, {"file": "mine.csv", "columns": 2, "header": False}))
-    found = harness.load_flow(tmp_path, trial.id)
+    loaded = harness.load_flow(tmp_path, trial.id)
     test = values[180:, :, None]
     per_entry = -record.rows[0]["bits_per_dim"] * math.log(2)  # of whole numbers of steps, per event and dimension
-    assert found.log_prob(test, seed=SEED).mean() == pytest.approx(2 * per_entry - math.log(0.01) - math.log(5))
-    np.testing.assert_allclose(found.log_prob(test.astype(np.float32), seed=SEED), found.log_prob(test, seed=SEED))
-    drawn = found.sample(200)
-    assert np.isfinite(found.log_prob(drawn)).all(), "draws are values that the data can have"
+    assert loaded.log_prob(test, seed=SEED).mean() == pytest.approx(2 * per_entry - math.log(0.01) - math.log(5))
+    np.testing.assert_allclose(loaded.log_prob(test.astype(np.float32), seed=SEED), loaded.log_prob(test, seed=SEED))
+    drawn = loaded.sample(200)
+    assert np.isfinite(loaded.log_prob(drawn)).all(), "draws are values that the data can have"
     spread = values.std(0)
     np.testing.assert_allclose(drawn.mean((0, 2)), values.mean(0), atol=3 * spread.max())
     assert (drawn.std((0, 2)) < 5 * spread).all() and (drawn.std((0, 2)) > spread / 5).all()
@@ -112,7 +112,7 @@ def test_values_of_a_file_are_in_its_units(trained, tmp_path):
         wrong = test.copy()
         wrong[7, column] += move
         with pytest.raises(UserError, match=f"event 7, channel {column}: .* is not a multiple of {words}"):
-            found.log_prob(wrong)
+            loaded.log_prob(wrong)
 
 
 @pytest.mark.parametrize("lattices", ["none", [{"offset": 0.0, "step": 0.0}], [{"offset": 0.0, "step": 1.0}] * 3])

@@ -13,7 +13,7 @@ from harness.kinds.density.trial import DensityTrial, Tuning
 from harness.reporting.frame import Results, csv_bytes
 from harness.reporting.page.page_facts import trial_rows
 from harness.reporting.report import report_of, write_report
-from harness.reporting.statistics.expected_best import expected_best
+from harness.reporting.statistics.statistics import expected_best
 from harness.reporting.tables.rendering import latex, markdown
 
 ROWS = ("conv1x1", "my_layer & co", "<script>")

@@ -1,7 +1,8 @@
-"""Read a user's own file of numbers: the lattice step that options state, and the splits of the prepared arrays."""
+"""Read the files of users: the lattice step that options state, the splits of prepared arrays, the list of faults."""
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
@@ -10,12 +11,15 @@ import numpy as np
 from pydantic import BeforeValidator
 from pydantic_core import PydanticCustomError
 
+from harness.core.errors import DataError
 from harness.datasets._store.store import Store, Writer, prepare
 from harness.datasets._values.encoding import Kind, lattice_facts
 from harness.datasets.base import Splits
 
 STEP = "one number above 0, a list of one for each channel of a sequence, or detect"
 VERSION = 3  # of the prepared arrays
+PLACES = 3  # of one rule that are named
+RULES = 5  # that are named
 
 
 def _step(value: Any) -> Any:
@@ -55,3 +59,37 @@ def file_splits(
     notes = prepared.notes
     facts = lattice_facts(notes["lattices"], kind)
     return Splits.of(prepared, notes["levels"], notes["description"], left_out=tuple(notes["left_out"]), **facts)
+
+
+class Faults:
+    """Faults of a source by the rule that they break, each rule with the number of faults and the first places.
+
+    Args:
+        name: of the data set and its source; the message starts with it.
+        joint: between one place and the rule.
+    """
+
+    def __init__(self, name: str, joint: str = " ") -> None:
+        self._name, self._joint = name, joint
+        self._places: defaultdict[str, list[str]] = defaultdict(list)
+        self._counts: Counter[str] = Counter()
+
+    def add(self, place: str, rule: str) -> None:
+        """Add a fault at a place; the rule that it breaks ends with the hint."""
+        self._counts[rule] += 1
+        if len(self._places[rule]) < PLACES:
+            self._places[rule].append(place)
+
+    def raise_any(self) -> None:
+        """Raise a DataError with all faults, if there are any: one in a line, several below their number."""
+        lines = []
+        for rule, places in list(self._places.items())[:RULES]:
+            more = self._counts[rule] - len(places)
+            listed = ", ".join(places) + (f" and {more:,} more" if more else "")
+            lines.append(f"{listed}{self._joint if len(places) == 1 else ': '}{rule}")
+        if len(self._counts) > RULES:
+            lines.append(f"and {sum(list(self._counts.values())[RULES:]):,} of other kinds")
+        if len(lines) == 1:
+            raise DataError(f"{self._name}: {lines[0]}")
+        if lines:
+            raise DataError("\n  ".join([f"{self._name}: {self._counts.total():,} faults", *lines]))

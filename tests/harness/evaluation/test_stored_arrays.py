@@ -1,4 +1,4 @@
-"""The training examples nearest to samples, found in parts with little memory."""
+"""The arrays that a trial keeps: training examples nearest to samples, and matrices of trained layers."""
 
 import io
 import math
@@ -7,13 +7,22 @@ import numpy as np
 import pytest
 import torch
 
-from harness.core.records import write_arrays
-from harness.core.settings import DataRef
+from harness.core.records import MAP, write_arrays
+from harness.core.settings import DataRef, FlowSettings, LayerRef
 from harness.datasets.base import Splits
-from harness.evaluation.neighbours import QUERIES, embedding, nearest, neighbour_arrays, positions
+from harness.evaluation.stored_arrays import (
+    QUERIES,
+    SIDE,
+    embedding,
+    learned_maps,
+    nearest,
+    neighbour_arrays,
+    positions,
+    reduced,
+)
 from harness.kinds.density.figures.neighbours import figures, pair_mosaic
-from harness.pipeline.pipeline import Pipeline
-from harness.pipeline.split_values import SplitValues
+from harness.pipeline.models import build_flow
+from harness.pipeline.pipeline import Pipeline, SplitValues
 from harness.reporting.frame import Results
 
 
@@ -150,3 +159,30 @@ def test_an_image_is_drawn_above_its_neighbour():
     assert (whole[19:27, 9:17] == 1).all() and (whole[28:36, 9:17] == 100 / 255).all()
     assert (whole[27, 9:17] == 1).all() and (whole[17:19] == 1).all(), "white between"
     assert (whole[0:8, 0:8] == 0).all() and (whole[9:17, 0:8] == 0).all()
+
+
+def test_a_flow_keeps_the_matrix_of_its_first_layer_and_the_factors_of_a_butterfly():
+    ref = LayerRef(row="b", layer="butterfly", options=(("initialisation", "rotation"),))
+    flow = build_flow((1, 8, 8), ref, FlowSettings(levels=2, steps=1, width=4), seed=0)
+    maps = learned_maps(flow)
+    path = f"{MAP}level0/step0/layer"
+    assert list(maps) == [path, *(f"{path} {level}: B({level}, 64)" for level in range(1, 7))]
+    assert np.allclose(maps[path], flow.levels[0].steps[0].layer.dense(), atol=1e-3)
+    flow = build_flow((1, 8, 8), LayerRef(row="p", layer="periodic"), FlowSettings(levels=1, steps=1, width=4), seed=0)
+    assert list(learned_maps(flow)) == [path]
+
+
+def test_the_first_layer_that_is_small_enough_is_kept():
+    flow = build_flow((1, 64, 64), LayerRef(row="c", layer="conv1x1"), FlowSettings(levels=3, steps=1, width=4), seed=0)
+    maps = learned_maps(flow)
+    assert [(name, matrix.shape) for name, matrix in maps.items()] == [(f"{MAP}level2/step0/layer", (SIDE, SIDE))]
+    flow = build_flow((1, 64, 64), LayerRef(row="c", layer="conv1x1"), FlowSettings(levels=1, steps=1, width=4), seed=0)
+    assert learned_maps(flow) == {}
+
+
+def test_a_large_matrix_keeps_its_largest_entries_with_their_sign():
+    matrix = torch.zeros(300, 300)
+    matrix[299, 0], matrix[298, 1], matrix[0, 299] = -2.0, 1.0, torch.inf
+    small = reduced(matrix)
+    assert small.shape == (100, 100) and small[99, 0] == -2 and np.count_nonzero(small) == 1
+    assert np.array_equal(reduced(torch.eye(5)), np.eye(5, dtype=np.float16))

@@ -32,12 +32,6 @@ profiles:
 
 
 @pytest.fixture
-def store(tmp_path):
-    (tmp_path / "root").mkdir()
-    return Store(tmp_path / "root", tmp_path / "cache", offline=True)
-
-
-@pytest.fixture
 def made(store, write_segment):
     """Write a record of 1,000 different samples to the root of the store."""
     rng = np.random.default_rng(0)
