@@ -22,6 +22,8 @@ class Timewise(InvertibleLinear, name="timewise"):
         super().__init__(shape)
         if len(shape) == 3:
             raise UnsupportedShape(f"timewise: shape {shape} has two spatial axes; use (channels, length)")
+        if start not in ("identity", "halves"):
+            raise ValueError(f"timewise: start {start!r} is unknown; give identity or halves")
         self.log_scale = nn.Parameter(torch.full((shape[0], 1), -0.7 if start == "halves" else 0.0))
 
     def forward(self, x):
