@@ -85,13 +85,20 @@ def case() -> Callable[..., contextlib.AbstractContextManager[None]]:
     return named
 
 
+@pytest.fixture(scope="module")
+def compiled() -> None:
+    """Skip the test where there are no compiled kernels."""
+    if not kernels.load():
+        pytest.skip(f"no compiled kernels: {kernels.backend().reason}")
+
+
 @pytest.fixture(params=["compiled", "plain"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Run a test with the compiled operators that serve a processor alone, and with plain PyTorch."""
     if request.param == "plain":
         monkeypatch.setattr(kernels, "serve_on_processor", lambda *tensors: False)
-    elif not kernels.load():
-        pytest.skip(f"no compiled kernels: {kernels.backend().reason}")
+    else:
+        request.getfixturevalue("compiled")
     return str(request.param)
 
 

@@ -7,9 +7,10 @@ from importlib import import_module
 
 from harness.cli.shared.options import add_folder
 from harness.cli.shared.runs import MERGED, run_folders
+from harness.core.discovery import names_in
 from harness.core.errors import UserError
 from harness.execution.folder import writing
-from harness.reporting.exports import FORMATS
+from harness.reporting import exports
 
 HELP = "write the curves and measures of a run for another tool"
 EXAMPLES = (
@@ -26,14 +27,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "csv: the training curves, as curves.csv; tensorboard: curves, measures and settings, for its logdir; written "
         f"to the folder of the run, and of an archive to {MERGED}/<suite>"
     )
-    parser.add_argument("--to", choices=FORMATS, required=True, help=text)
+    parser.add_argument("--to", choices=names_in(exports), required=True, help=text)
 
 
 def execute(args: argparse.Namespace) -> int:
     """Return 0."""
     from harness.reporting.frame import Results
 
-    write = import_module(f"harness.reporting.exports.{args.to}").write
+    write = import_module(f"{exports.__name__}.{args.to}").write
     runs = [(folder, Results.read(folder)) for folder in run_folders(args.folder)]
     if not any(results.records for _, results in runs):
         raise UserError(f"{args.folder}: has no records; give the folder in which a suite was run, or its archive")

@@ -1,14 +1,16 @@
 """Settle a suite for one run: check it, select trials, and expand it into a plan, each once.
 
-settled = settle(suite, "quick", only=["layer=butterfly"])   # a SuiteError names every problem with its place
-settled.data                                                  # the data sets that the selected trials read
-plan, selected = settled.plan(checksums)
+Example:
+    settled = settle(suite, "quick", only=["layer=butterfly"])  # a SuiteError names every problem with its place
+    settled.data                                                # the data sets that the selected trials read
+    plan, selected = settled.plan(checksums)
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -50,17 +52,21 @@ class _Part:
     seeds: frozenset[int]
     common: Mapping[str, Any]  # settings of all trials
 
+    @cached_property
+    def references(self) -> dict[str, DataRef]:
+        """Column -> its data set, without a checksum; a third-party one is digested for it."""
+        return self.scope.suite.references(self.scope)
+
     @property
     def data(self) -> list[DataRef]:
         """The data sets of the selected columns."""
-        references = self.scope.suite.references(self.scope)
-        return [reference for label, reference in references.items() if label in self.columns]
+        return [reference for label, reference in self.references.items() if label in self.columns]
 
     def plan(self, checksums: Checksums) -> Planned:
         scope, suite = self.scope, self.scope.suite
         data = {
             label: reference.model_copy(update={"checksum": checksums.get(reference.arrays)})
-            for label, reference in suite.references(scope).items()
+            for label, reference in self.references.items()
         }
         plan = Plan.model_validate(
             {

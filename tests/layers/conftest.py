@@ -80,13 +80,6 @@ def without_kernels() -> Callable[..., Any]:
     return call
 
 
-@pytest.fixture(scope="module")
-def compiled() -> None:
-    """Skip the test where there are no compiled kernels."""
-    if not kernels.load():
-        pytest.skip(f"no kernels: {kernels.backend().reason}")
-
-
 @pytest.fixture(params=["kernels", "plain"])
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run a test with all kernels, and with the fallback in plain PyTorch."""

@@ -41,7 +41,7 @@ FAULTS_CAPTION = (
 
 
 class ConformanceReport(Report, kind="conformance"):
-    """See the module."""
+    """The layers that conform, and the faults of the others."""
 
     @cached_property
     def tables(self) -> list[Table]:

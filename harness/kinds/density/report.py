@@ -36,7 +36,7 @@ from harness.reporting.tables.rendering import Table
 
 
 class DensityReport(Report, kind="density"):
-    """See the module."""
+    """Likelihoods, their differences, leads and costs, and the leaders of each data set."""
 
     @cached_property
     def rankings(self) -> dict[str, Ranking]:

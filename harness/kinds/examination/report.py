@@ -12,7 +12,7 @@ from harness.reporting.tables.rendering import Table
 
 
 class ExaminationReport(Report, kind="examination"):
-    """See the module."""
+    """One table per property."""
 
     @cached_property
     def tables(self) -> list[Table]:

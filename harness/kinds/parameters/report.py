@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ParametersReport(Report, kind="parameters"):
-    """See the module."""
+    """Counts of parameters at each width."""
 
     @cached_property
     def tables(self) -> list[Table]:

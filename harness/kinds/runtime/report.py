@@ -49,7 +49,7 @@ ASKED = (("forward_backward", "forward"), ("inverse",))
 
 
 class RuntimeReport(Report, kind="runtime"):
-    """See the module."""
+    """Times by sweep with their growth, memory and errors, and the fastest layers."""
 
     @cached_property
     def tables(self) -> list[Table]:

@@ -3,7 +3,3 @@
 Each defines `write(results, folder) -> Path`, which writes below the folder of a run, replaces the files of an earlier
 export, and returns the file or folder; it raises a UserError if a library that the format needs is missing.
 """
-
-from pkgutil import iter_modules
-
-FORMATS = tuple(sorted(module.name for module in iter_modules(__path__)))

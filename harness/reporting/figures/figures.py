@@ -14,10 +14,9 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from importlib import import_module
-from pkgutil import iter_modules
 from types import ModuleType
 
-from harness.core.discovery import sibling
+from harness.core.discovery import names_in, sibling
 from harness.core.provenance.machine import usable_cores
 from harness.planning.suite_model import SUITES
 from harness.reporting.figures.figure_style import render, style
@@ -66,8 +65,10 @@ def image_files(figures: Sequence[ReportFigure]) -> dict[str, bytes]:
 
 def _modules(results: Results) -> list[ModuleType]:
     folder = sibling(SUITES[results.plan.kind], "figures")
-    files = [] if folder is None else iter_modules(folder.__path__, f"{folder.__name__}.")
-    return sorted((import_module(file.name) for file in files), key=lambda module: module.ORDER)
+    if folder is None:
+        return []
+    files = (import_module(f"{folder.__name__}.{name}") for name in names_in(folder))
+    return sorted(files, key=lambda module: module.ORDER)
 
 
 def _figures(results: Results, module: ModuleType, names: tuple[str, ...]) -> list[ReportFigure]:

@@ -61,7 +61,7 @@ def tuning_problems(scope: Scope, seeds: Sequence[int]) -> Iterator[Problem]:
 
         if settings.candidates and settings.budget is not None:
             hint = "remove one of the two (--set tuning.candidates=null)"
-            yield says("budget", f"a budget of time stands in place of a number of candidates; {hint}")
+            yield says("budget", f"a budget of time is given in place of a number of candidates; {hint}")
         if not settings.space and not _tune(cell):
             yield says(
                 "candidates",

@@ -113,7 +113,7 @@ def _known_paths(space: Any) -> Any:
     for path in space:
         if path not in TUNABLE:
             raise ValueError(
-                f"{path!r} cannot be tuned; {nearest(path, TUNABLE)} (options of a layer stand in its row, as `tune`)"
+                f"{path!r} cannot be tuned; {nearest(path, TUNABLE)} (options of a layer: `tune` in its row)"
             )
     return space
 
