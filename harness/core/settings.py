@@ -278,12 +278,21 @@ class DataRef(Settings):
     preprocessing: Literal["scale", "logit"] = "scale"
     dequantise: Flag = True
     allow_unbounded: Flag = False  # acknowledges that raw lattice values admit any density
+    split: int | None = None  # seed of a new split of the pooled events; None: the data set's
+    keep_test: Flag = False  # of a new split: keep the data set's test split
     checksum: str | None = None  # of the arrays, once they exist; None: of this project, generated or installed
 
     @property
     def arrays(self) -> DataRef:
         """The data set and its options alone: equal for columns that read the same arrays."""
-        return DataRef(label="", name=self.name, source=self.source, options=self.options)
+        return DataRef(
+            label="",
+            name=self.name,
+            source=self.source,
+            options=self.options,
+            split=self.split,
+            keep_test=self.keep_test,
+        )
 
     def permutation_seed(self, seed: int | None = None) -> int | None:
         """Return the seed of the permutation in a trial of this seed; None without a permutation.
@@ -299,4 +308,4 @@ class DataRef(Settings):
 
     @model_serializer(mode="wrap")
     def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_defaults(self, handler, ("source", "augmentation", "checksum"))
+        return without_defaults(self, handler, ("source", "augmentation", "split", "keep_test", "checksum"))

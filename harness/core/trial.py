@@ -84,7 +84,6 @@ class Trial(Settings):
         computes: whether it runs layers, so that the compiled kernels are loaded.
         deterministic: whether it uses deterministic algorithms where they exist.
         losses: statuses, or "audit failed", with which it counts as ok, beside "ok".
-        repeats: the setting in which repetitions of a measurement differ, such as "seed"; empty without repetitions.
         stage: trials of a lower stage come first in a plan; those of stage 0 only prepare others.
     """
 
@@ -94,7 +93,6 @@ class Trial(Settings):
     computes: ClassVar[bool] = True
     deterministic: ClassVar[bool] = False
     losses: ClassVar[frozenset[str]] = frozenset()
-    repeats: ClassVar[str] = ""
     stage: ClassVar[int] = 1
 
     if TYPE_CHECKING:
@@ -168,14 +166,24 @@ class Trial(Settings):
         return ()
 
     @property
-    def repetition(self) -> int:
+    def repeats(self) -> str:
+        """The setting in which repetitions of a measurement differ, such as "seed"; empty without repetitions."""
+        return ""
+
+    @property
+    def repeat_index(self) -> int:
         """The value of the setting that `repeats` names, such as the seed; 0 without repetitions."""
         return int(getattr(self, self.repeats)) if self.repeats else 0
 
     @property
     def repeat(self) -> str:
         """The repetition as text, such as "seed 3"; empty without repetitions."""
-        return f"{self.repeats} {self.repetition}" if self.repeats else ""
+        return f"{self.repeats} {self.repeat_index}" if self.repeats else ""
+
+    @property
+    def round(self) -> int:
+        """The number of the repetition of everything to which the trial belongs, with its earlier stages."""
+        return 0
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -261,12 +269,17 @@ class Trial(Settings):
     def order(self, rows: Sequence[str], columns: Sequence[str]) -> tuple[int, ...]:
         """Return a sort key: repetitions outermost, then columns, places and rows; trials that run alone last."""
         row = rows.index(self.rows[0]) if len(self.rows) == 1 else 0
-        return self.alone, self.stage, self.repetition, columns.index(self.column), *self.position, row
+        column = columns.index(self.column)
+        return self.alone, self.round, self.stage, self.repeat_index, column, *self.position, row
 
-    def selected(self, rows: Container[str], columns: Container[str], seeds: Container[int]) -> bool:
-        """Return whether `--only` selects the trial: its column, one of its rows and, if it has one, its seed."""
-        seeded = self.repeats != "seed" or self.repetition in seeds
-        return seeded and self.column in columns and any(row in rows for row in self.rows)
+    def selected(self, rows: Container[str], columns: Container[str], repeats: Mapping[str, Container[int]]) -> bool:
+        """Return whether `--only` selects the trial: its column, one of its rows, and its repetition or seed.
+
+        Args:
+            repeats: the selected values of settings such as "seed"; of one that is missing, all.
+        """
+        repeated = self.repeats not in repeats or self.repeat_index in repeats[self.repeats]
+        return repeated and self.column in columns and any(row in rows for row in self.rows)
 
     def prerequisites(self, records: Mapping[str, Record]) -> tuple[Trial, ...]:
         """Return the trials that need an outcome before this one can run, as far as the records (by id) tell."""

@@ -101,7 +101,7 @@ def pick(selection: Mapping[str, Sequence[str]], key: str, candidates: Mapping[s
     return [label for label in candidates if not selection[key] or label in picked]
 
 
-def parse_only(texts: Sequence[str], keys: Sequence[str] = ("layer", "dataset", "seed")) -> dict[str, list[str]]:
+def parse_only(texts: Sequence[str], keys: Sequence[str] = ("layer", "dataset", "seed", "repetition")) -> dict[str, list[str]]:
     """Read `--only key=value[,value...]` options: the values of each key; one without values selects everything."""
     picked: dict[str, list[str]] = {key: [] for key in keys}
     for text in texts:

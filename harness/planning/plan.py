@@ -50,7 +50,7 @@ class Plan(Settings):
     rows: tuple[str, ...]
     columns: tuple[str, ...]  # data sets, or the sweeps of a runtime suite
     averages: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # columns that are means over other columns
-    seeds: tuple[int, ...] = ()  # of a density suite
+    seeds: tuple[int, ...] = ()  # of a density suite, apart from data sets with repetitions
     unsupported: bool = False  # the suite accepts trials of this status
     timeout: float | None = None  # of each trial, in seconds
     memory: int | None = None  # of each trial, in bytes
@@ -76,7 +76,7 @@ class Plan(Settings):
         """Return the plan of these trials alone, without rows, columns, seeds and claims that none of them has."""
         rows = {row for trial in trials for row in trial.rows}
         columns = {trial.column for trial in trials}
-        seeds = {trial.repetition for trial in trials if trial.repeats == "seed"}
+        seeds = {trial.repeat_index for trial in trials if trial.repeats == "seed"}
         suites = {trial.suite for trial in trials}
         published = self.published
         if published is not None:
@@ -159,14 +159,14 @@ def plan_fault(plan: Plan) -> str | None:
 
 def _trial_fault(plan: Plan, trial: Trial, suites: Collection[str], planned: Set[str]) -> str | None:
     """Return how a trial contradicts its plan; None if it agrees."""
-    seeds = plan.seeds if trial.repeats == "seed" and not plan.sections else (trial.repetition,)
+    seeds = plan.seeds if trial.repeats == "seed" and not plan.sections else (trial.repeat_index,)
     agrees = {
         "suite": trial.suite in suites,
         "profile": trial.profile == plan.profile,
         "device": trial.device == plan.device,
         "data set or sweep": trial.column in plan.columns,
         "layer": set(trial.rows) <= set(plan.rows),
-        "seed": trial.repetition in seeds,
+        "seed": trial.repeat_index in seeds,
     }
     if (wrong := next((name for name in agrees if not agrees[name]), None)) is not None:
         return f"its {wrong} is not in the plan"

@@ -49,31 +49,31 @@ class _Part:
     scope: Scope
     rows: Sequence[str]
     columns: Sequence[str]
-    seeds: frozenset[int]
+    repeats: Mapping[str, Sequence[int]]  # the selected seeds and repetitions
     common: Mapping[str, Any]  # settings of all trials
 
     @cached_property
-    def references(self) -> dict[str, DataRef]:
-        """Column -> its data set, without a checksum; a third-party one is digested for it."""
+    def references(self) -> dict[str, tuple[DataRef, ...]]:
+        """Column -> its data set in each repetition, without checksums; a third-party one is digested for it."""
         return self.scope.suite.references(self.scope)
 
     @property
     def data(self) -> list[DataRef]:
         """The data sets of the selected columns."""
-        return [reference for label, reference in self.references.items() if label in self.columns]
+        return [data for label, references in self.references.items() if label in self.columns for data in references]
 
     def plan(self, checksums: Checksums) -> Planned:
         scope, suite = self.scope, self.scope.suite
         data = {
-            label: reference.model_copy(update={"checksum": checksums.get(reference.arrays)})
-            for label, reference in self.references.items()
+            label: [data.model_copy(update={"checksum": checksums.get(data.arrays)}) for data in references]
+            for label, references in self.references.items()
         }
         plan = Plan.model_validate(
             {
                 **_heading(suite, scope.name, self.common["device"]),
                 "rows": tuple(scope.rows),
                 "columns": tuple(scope.columns),
-                "seeds": suite.seeds(scope),
+                "seeds": suite.repeats(scope).get("seed", ()),
                 "unsupported": suite.unsupported,
                 "timeout": scope.limit("timeout"),
                 "memory": scope.limit("memory"),
@@ -83,7 +83,7 @@ class _Part:
             }
         )
         others = {row for row in scope.rows if row not in self.rows}
-        selected = (trial for trial in plan.trials if trial.selected(self.rows, self.columns, self.seeds))
+        selected = (trial for trial in plan.trials if trial.selected(self.rows, self.columns, self.repeats))
         return Planned(plan, tuple(trial.without_rows(others) for trial in selected))
 
 
@@ -205,13 +205,16 @@ def _part(
     selection = parse_only(only)
     rows = pick(selection, "layer", {label: row.named(label) for label, (row, _) in scope.rows.items()})
     columns = pick(selection, "dataset", scope.columns)
-    seeds = pick(selection, "seed", {str(seed): "" for seed in suite.seeds(scope)})
+    repeats = {
+        key: list(map(int, pick(selection, key, {str(value): "" for value in values})))
+        for key, values in ({"seed": (), "repetition": ()} | suite.repeats(scope)).items()
+    }
     raise_problems(suite.document, scope_problems(scope, {(column, row) for column in columns for row in rows}))
     threads = scope.profile.threads
     if threads == "auto":
         threads = common["elsewhere"] or max(1, usable_cores() // (common["jobs"] or 1))
     settings = {"suite": suite.suite, "profile": profile, "device": common["device"], "threads": threads}
-    return _Part(scope, rows, columns, frozenset(map(int, seeds)), settings)
+    return _Part(scope, rows, columns, repeats, settings)
 
 
 def _heading(suite: SuiteFile, profile: str, device: Device) -> dict[str, Any]:

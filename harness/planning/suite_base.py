@@ -146,18 +146,20 @@ class Suite(SuiteFile):
     published: Published | None = None
     profiles: Annotated[Mapping[ProfileName, Profile], Field(min_length=1)]
 
-    def expand(self, scope: Scope, common: Mapping[str, Any], data: Mapping[str, DataRef]) -> Iterator[Trial]:
+    def expand(
+        self, scope: Scope, common: Mapping[str, Any], data: Mapping[str, Sequence[DataRef]]
+    ) -> Iterator[Trial]:
         """Yield the trials of a profile in their order.
 
         Args:
             scope: the profile.
             common: the settings that trials of all kinds have.
-            data: column -> its data set, of `references`, with the checksum of the arrays.
+            data: column -> the `references` of its data set, with the checksums of the arrays.
         """
         raise NotImplementedError
 
-    def references(self, scope: Scope) -> dict[str, DataRef]:
-        """Return column -> data set, of a kind whose trials read data."""
+    def references(self, scope: Scope) -> dict[str, tuple[DataRef, ...]]:
+        """Return column -> data set, once for each repetition in order, of a kind whose trials read data."""
         return {}
 
     def problems(self, scope: Scope) -> Iterator[Problem]:
@@ -188,9 +190,9 @@ class Suite(SuiteFile):
             name for name, cls in LAYERS.items() if cls.__module__.startswith("layers.") and name not in named
         )
 
-    def seeds(self, scope: Scope) -> tuple[int, ...]:
-        """Return the seeds of a profile; none for a kind without seeds."""
-        return ()
+    def repeats(self, scope: Scope) -> dict[str, tuple[int, ...]]:
+        """Return the values of the settings that repeat trials ("seed", "repetition"), of a kind that has such."""
+        return {}
 
     def event_shapes(self, scope: Scope, cell: Cell) -> list[tuple[int, ...]]:
         """Return the event shapes of a cell's column; raise a UserError if its data set is unknown or misconfigured."""

@@ -41,7 +41,7 @@ def scope_problems(scope: Scope, only: Container[tuple[str, str]]) -> list[Probl
 def _size_problems(scope: Scope) -> Iterator[Problem]:
     """Yield a problem if a profile is too large to be examined cell by cell."""
     rows, columns = len(scope.rows), len(scope.columns)
-    seeds = len(scope.suite.seeds(scope)) or 1 if rows * columns <= MOST_CELLS else 1
+    seeds = max(map(len, scope.suite.repeats(scope).values()), default=1) if rows * columns <= MOST_CELLS else 1
     for count, most, noun in ((rows * columns, MOST_CELLS, "cells"), (rows * columns * seeds, MOST_TRIALS, "trials")):
         if count > most:
             about = f"rows: {rows:,}, columns: {columns:,}{f', seeds: {seeds:,}' if noun == 'trials' else ''}; they"

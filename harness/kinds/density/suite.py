@@ -18,6 +18,7 @@ from harness.kinds.density.problems import (
     mixer_problems,
     sample_problems,
 )
+from harness.kinds.density.repetitions import Repetitions, Seeds, drawn, repetition_problems
 from harness.kinds.density.rows import BaselineRow, SearchedOverlay, Trained, TrainedOverlay, TrainedRow, Tuned
 from harness.kinds.density.trial import OPTION, DensityTrial
 from harness.kinds.density.tuning.planned import tuned_place, tuning_of, tuning_problems
@@ -42,19 +43,6 @@ ENCODING = ("permute", "augmentation", "preprocessing", "dequantise", "allow_unb
 """Keys of a data set that define how its raw values become a flow's input."""
 
 
-def _seeds(value: Any) -> Any:
-    """Read a number N as the seeds 0..N-1; a list names them."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        if not 1 <= value <= 10_000:
-            raise ValueError("a number of seeds is between 1 and 10000, or a list names the seeds")
-        return tuple(range(value))
-    if not isinstance(value, (list, tuple)):
-        raise ValueError(f"expected a whole number of seeds or a list of seeds, got {value!r}")
-    if len(set(map(repr, value))) < len(value):
-        raise ValueError("a seed stands twice in the list; name each once")
-    return value
-
-
 def _names(value: Any) -> Any:
     """Read `[maf, realnvp]` as rows of these names without settings of their own."""
     if value is None:
@@ -66,14 +54,6 @@ def _names(value: Any) -> Any:
     return {name: {} for name in value}
 
 
-Seed = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
-Seeds = Annotated[
-    tuple[Seed, ...],
-    Field(min_length=1),
-    BeforeValidator(_seeds, json_schema_input_type=Count | Annotated[list[Seed], Field(min_length=1)]),
-]
-
-
 Overlays = Mapping[Label, Annotated[TrainedOverlay, OrEmpty]]
 LayerOverlays = Mapping[Label, Annotated[SearchedOverlay, OrEmpty]]
 
@@ -83,7 +63,8 @@ class TrainedEntry(Tuned, Trained, DataEntry):
 
     Attributes:
         seeds: a number, or a list of seeds; null: the profile's.
-        permute: seed of a permutation of all entries, or per-seed: one for each seed; null: none.
+        repetitions: in place of seeds (see `harness.kinds.density.repetitions`); null: the profile's.
+        permute: seed of a permutation of all entries, or per-seed: one for each seed or repetition; null: none.
         augmentation: of training images.
         preprocessing: scale to [-1, 1], or the logit, for images.
         dequantise: add uniform noise to values on a lattice.
@@ -92,6 +73,7 @@ class TrainedEntry(Tuned, Trained, DataEntry):
     """
 
     seeds: Seeds | None = None
+    repetitions: Repetitions | None = None
     permute: Permute | None = None
     augmentation: Augmentation = "none"
     preprocessing: Literal["scale", "logit"] = "scale"
@@ -126,6 +108,9 @@ class DensityProfile(Tuned, Trained, Profile):
 
     Attributes:
         seeds: a number, or a list of seeds; of each cell whose data set has none.
+        repetitions: in place of seeds, each with a training seed, a tuning, a split and a permutation of its own (see
+            `harness.kinds.density.repetitions`); null: seeds alone.
+        draw: another number draws seeds or repetitions and the tuning anew.
         remark: below the table of likelihoods.
         flows: changes of baselines in this profile, by label.
         averages: columns of means over other columns, such as a mean over patients.
@@ -133,6 +118,8 @@ class DensityProfile(Tuned, Trained, Profile):
     """
 
     seeds: Seeds = (0,)
+    repetitions: Repetitions | None = None
+    draw: Annotated[int, Field(ge=0, le=1_000_000, strict=True)] = 0
     remark: str = ""
     layers: LayerOverlays = Field(default_factory=dict)
     flows: Overlays = Field(default_factory=dict)
@@ -159,32 +146,41 @@ class DensitySuite(Tuned, Trained, Suite, kind="density"):
     )
     profiles: Annotated[Mapping[ProfileName, DensityProfile], Field(min_length=1)]
 
-    def references(self, scope: Scope) -> dict[str, DataRef]:
-        """Return the data sets with their encodings."""
+    def references(self, scope: Scope) -> dict[str, tuple[DataRef, ...]]:
+        """Return the data sets with their encodings, and of each repetition with its split and permutation."""
         columns = scope.data.items()
-        return {label: column.entry.reference(label, self.folder) for label, column in columns}
+        entries = {label: column.entry.reference(label, self.folder) for label, column in columns}
+        return {
+            label: tuple(entry.model_copy(update=each.data) for each in drawn(scope, label))
+            for label, entry in entries.items()
+        }
 
-    def expand(self, scope: Scope, common: Mapping[str, Any], data: Mapping[str, DataRef]) -> Iterator[Trial]:
-        """Yield the candidates, a trial per seed, data set and row, then one per data set that times its layers."""
-        tunings = {(cell.column, cell.row): tuning_of(cell) for cell in scope.every_cell}
-        trials = []
-        for seed in self.seeds(scope):
-            for cell in scope.every_cell:
-                if seed not in scope.of_column(cell.column, "seeds"):
-                    continue
-                trial = DensityTrial(
-                    **common,
-                    data=data[cell.column],
-                    layer=cell.layer,
-                    flow=cell.flow,
-                    training=cell.merged("training", TrainingSettings),
-                    seed=seed,
-                    tuning=tunings[cell.column, cell.row],
-                )
-                trials.append(trial)
+    def expand(
+        self, scope: Scope, common: Mapping[str, Any], data: Mapping[str, Sequence[DataRef]]
+    ) -> Iterator[Trial]:
+        """Yield the trials in their order, then one per data set that times its layers.
+
+        Repetitions are outermost, each with its candidates first; those that all share come before them.
+        """
+        trials: list[Trial] = []
+        for column, cells in scope.cells.items():
+            for each, reference in zip(drawn(scope, column), data[column], strict=True):
+                trials += [
+                    DensityTrial(
+                        **common,
+                        data=reference,
+                        layer=cell.layer,
+                        flow=cell.flow,
+                        training=cell.merged("training", TrainingSettings),
+                        seed=each.seed,
+                        repetition=each.repetition,
+                        tuning=tuning_of(cell, each),
+                    )
+                    for cell in cells
+                ]
         candidates = {candidate.id: candidate for trial in trials for candidate in trial.candidates}
-        yield from sorted(candidates.values(), key=lambda candidate: candidate.candidate)
-        yield from trials
+        rows, columns = list(scope.rows), list(scope.columns)
+        yield from sorted([*candidates.values(), *trials], key=lambda trial: trial.order(rows, columns))
         timing = scope.profile.timing
         if timing is None:
             return
@@ -207,10 +203,14 @@ class DensitySuite(Tuned, Trained, Suite, kind="density"):
         """Return the rows of layers, then the baselines."""
         return super().rows(extra) | {label: (row, Where(("flows", label))) for label, row in self.flows.items()}
 
-    def seeds(self, scope: Scope) -> tuple[int, ...]:
-        """Return the seeds of a profile, those of all its data sets together."""
-        every = (seed for column in scope.columns for seed in scope.of_column(column, "seeds"))
-        return tuple(dict.fromkeys(every))
+    def repeats(self, scope: Scope) -> dict[str, tuple[int, ...]]:
+        """Return the seeds of a profile and the numbers of its repetitions, those of all its data sets together."""
+        every = [each for column in scope.columns for each in drawn(scope, column)]
+        seeds = dict.fromkeys(each.seed for each in every if each.repetition is None)
+        return {
+            "seed": tuple(seeds),
+            "repetition": tuple(sorted({each.repetition for each in every if each.repetition is not None})),
+        }
 
     def plan_settings(self, scope: Scope) -> dict[str, Any]:
         """Return averages and remark, which the tables of likelihoods show."""
@@ -218,9 +218,10 @@ class DensitySuite(Tuned, Trained, Suite, kind="density"):
 
     def option_sets(self, cell: Cell) -> list[dict[str, Any]]:
         """Return the options of the layer, then those of its candidates."""
-        base, tuning = dict(cell.layer.options), tuning_of(cell)
+        base = dict(cell.layer.options)
         sets = [base]
-        for changes in () if tuning is None else tuning.candidates:
+        tunings = [tuning_of(cell, each) for each in drawn(cell.scope, cell.column)]
+        for changes in (changes for tuning in tunings if tuning is not None for changes in tuning.candidates):
             changed = {path.removeprefix(OPTION): value for path, value in changes if path.startswith(OPTION)}
             sets += [base | changed] if base | changed not in sets else []
         return sets
@@ -244,7 +245,8 @@ class DensitySuite(Tuned, Trained, Suite, kind="density"):
             yield from encoding_problems(column)
         yield from average_problems(scope)
         yield from sample_problems(scope)
-        yield from tuning_problems(scope, self.seeds(scope))
+        yield from repetition_problems(scope)
+        yield from tuning_problems(scope)
         if not self.examined:
             yield from accounting_problems(scope)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from functools import cache, cached_property
 from typing import Any, ClassVar, Literal, Self
 
@@ -24,6 +24,8 @@ from harness.core.trial import IDENTITY, ORIGIN, OUTCOME, Dependencies, Trial
 from harness.kinds.density.result import CANDIDATE_MEASURES, MEASURES, result_fault
 from harness.kinds.density.tuning.strategy import strategy
 
+REPETITION = {"repetition": "Int64"}
+
 OPTION = "layer.options."
 """The beginning of the path of a layer's option."""
 
@@ -37,6 +39,7 @@ class Tuning(Settings):
         budget: seconds; no candidate starts after those before it have taken as long. None: every candidate runs.
         candidates: setting -> value, such as "training.learning_rate" or "layer.options.levels", by number.
         strategy: by which they are drawn and run.
+        repetition: the number of the repetition to which the candidates belong; None: all share them.
     """
 
     seed: int
@@ -44,14 +47,15 @@ class Tuning(Settings):
     budget: float | None = None
     candidates: tuple[Options, ...]
     strategy: str = "sobol"
+    repetition: int | None = None
 
     @model_serializer(mode="wrap")
     def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_defaults(self, handler, ("strategy",))
+        return without_defaults(self, handler, ("strategy", "repetition"))
 
 
 class FlowTrial(Trial):
-    """Train one flow on one data set with one seed."""
+    """Train one flow on one data set with one seed, in one repetition; without repetitions, seeds alone differ."""
 
     deterministic: ClassVar[bool] = True
 
@@ -60,6 +64,7 @@ class FlowTrial(Trial):
     flow: FlowSettings
     training: TrainingSettings
     seed: int
+    repetition: int | None = None
 
     @property
     def column(self) -> str:
@@ -68,8 +73,13 @@ class FlowTrial(Trial):
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Data set, layer and seed."""
-        return super().fields | {"seed": self.seed}
+        """Data set, layer, repetition and seed."""
+        return super().fields | {"repetition": self.repetition, "seed": self.seed}
+
+    @property
+    def round(self) -> int:
+        """The repetition; 0 without repetitions, and for what all share."""
+        return self.repetition or 0
 
     @property
     def data_sets(self) -> tuple[DataRef, ...]:
@@ -127,11 +137,13 @@ class FlowTrial(Trial):
 
     @classmethod
     def similar(cls, trial: Mapping[str, Any]) -> list[tuple[list[Any], float]]:
-        """Return all settings but the seed; flow and layer; flow: the latter two scale with the training examples."""
+        """Return all settings but what repetitions draw; flow and layer; flow: the latter two scale with the training examples."""
         examples = trial["training"]["steps"] * trial["training"]["batch_size"]
         column = ["density", trial["data"]["label"], trial["flow"]]
+        drawn = ("split", "keep_test", "permute", "checksum")
+        data = {name: value for name, value in trial["data"].items() if name not in drawn}
         return [
-            ([*column, trial["data"], trial["layer"], trial["training"]], 1.0),
+            ([*column, data, trial["layer"], trial["training"]], 1.0),
             ([*column, "row", trial["layer"]["row"]], examples),
             ([*column, "any row"], examples),
         ]
@@ -148,20 +160,24 @@ class DensityTrial(FlowTrial):
     As the id covers all candidates and not the choice, a plan is complete before any of them has run.
     """
 
-    columns: ClassVar[Mapping[str, str]] = IDENTITY | OUTCOME | MEASURES | ORIGIN
-    repeats: ClassVar[str] = "seed"
+    columns: ClassVar[Mapping[str, str]] = IDENTITY | REPETITION | OUTCOME | MEASURES | ORIGIN
 
     kind: Literal["density"] = "density"
     tuning: Tuning | None = None
 
     @model_serializer(mode="wrap")
     def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_defaults(self, handler, ("tuning",))
+        return without_defaults(self, handler, ("tuning", "repetition"))
+
+    @property
+    def repeats(self) -> str:
+        """The repetition, or the seed."""
+        return "seed" if self.repetition is None else "repetition"
 
     @property
     def slug(self) -> str:
-        """The readable part of the id: data set, row and seed."""
-        return f"{self.data.label}-{self.layer.row}-s{self.seed}"
+        """The readable part of the id: data set, row, and repetition or seed."""
+        return f"{self.data.label}-{self.layer.row}-{self.repeats[0]}{self.repeat_index}"
 
     @property
     def layers_to_check(self) -> tuple[LayerRef, ...]:
@@ -175,8 +191,10 @@ class DensityTrial(FlowTrial):
 
     @cached_property
     def candidates(self) -> tuple[CandidateTrial, ...]:
-        """The candidates of the tuning, the same for every seed; none without tuning."""
-        return () if self.tuning is None else _candidates(self.model_copy(update={"seed": self.tuning.seed}))
+        """The candidates of the tuning, the same for every seed, or those of the repetition; none without tuning."""
+        if self.tuning is None:
+            return ()
+        return _candidates(self.model_copy(update={"seed": self.tuning.seed, "repetition": self.tuning.repetition}))
 
     def settled(self, changes: Mapping[str, Any]) -> DensityTrial:
         """Return the trial without tuning and with changed settings: path -> value, as in `Tuning.candidates`."""
@@ -252,23 +270,44 @@ class DensityTrial(FlowTrial):
 class CandidateTrial(FlowTrial):
     """Train one flow with one candidate of its tuning, evaluate it on the validation split and audit it in part."""
 
-    columns: ClassVar[Mapping[str, str]] = IDENTITY | {"candidate": "Int64"} | OUTCOME | CANDIDATE_MEASURES | ORIGIN
+    columns: ClassVar[Mapping[str, str]] = (
+        IDENTITY | {"candidate": "Int64"} | REPETITION | OUTCOME | CANDIDATE_MEASURES | ORIGIN
+    )
     run_module: ClassVar[str] = "candidate"
     losses: ClassVar[frozenset[str]] = frozenset({"diverged", "unsupported", AUDIT_FAILED})
-    repeats: ClassVar[str] = "candidate"
     stage: ClassVar[int] = 0
 
     kind: Literal["tuning"] = "tuning"
     candidate: int
 
+    @model_serializer(mode="wrap")
+    def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return without_defaults(self, handler, ("repetition",))
+
+    @property
+    def repeats(self) -> str:
+        """The candidate."""
+        return "candidate"
+
+    @property
+    def repeat(self) -> str:
+        """The candidate, and the repetition to which it belongs."""
+        return super().repeat if self.repetition is None else f"repetition {self.repetition}, {super().repeat}"
+
     @property
     def slug(self) -> str:
-        """The readable part of the id: data set, row and candidate."""
-        return f"{self.data.label}-{self.layer.row}-c{self.candidate}"
+        """The readable part of the id: data set, row, the repetition if there is one, and candidate."""
+        repetition = "" if self.repetition is None else f"r{self.repetition}-"
+        return f"{self.data.label}-{self.layer.row}-{repetition}c{self.candidate}"
+
+    def selected(self, rows: Container[str], columns: Container[str], repeats: Mapping[str, Container[int]]) -> bool:
+        """Return also whether the repetition is selected to which the candidate belongs."""
+        here = self.repetition is None or self.repetition in repeats.get("repetition", (self.repetition,))
+        return here and super().selected(rows, columns, repeats)
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Data set, layer, candidate and seed."""
+        """Data set, layer, candidate, repetition and seed."""
         return super().fields | {"candidate": self.candidate}
 
 

@@ -40,7 +40,6 @@ class RuntimeTrial(Trial):
 
     columns: ClassVar[Mapping[str, str]] = IDENTITY | OUTCOME | MEASURES | ORIGIN | {"remark": "string"}
     alone: ClassVar[bool] = True
-    repeats: ClassVar[str] = "process"
 
     kind: Literal["runtime"] = "runtime"
     sweep: str
@@ -87,6 +86,11 @@ class RuntimeTrial(Trial):
     def position(self) -> tuple[int, ...]:
         """Shape and batch."""
         return *self.shape, self.batch
+
+    @property
+    def repeats(self) -> str:
+        """The process."""
+        return "process"
 
     @property
     def repeat(self) -> str:

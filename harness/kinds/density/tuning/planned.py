@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from pydantic import ValidationError
 
 from harness.core.explain import explain
 from harness.core.settings import TrainingSettings
+from harness.kinds.density.repetitions import Drawn, drawn
 from harness.kinds.density.trial import Tuning
 from harness.kinds.density.tuning.space import Choices, Range, TuningSettings
 from harness.kinds.density.tuning.strategy import MOST_SETTINGS
@@ -15,20 +16,22 @@ from harness.planning.problems import Problem, Where
 from harness.planning.resolve import Cell, Scope
 
 
-def tuning_of(cell: Cell) -> Tuning | None:
-    """Return the candidates of a row on a data set; None for a baseline, an exempt row, and where nothing is tuned."""
+def tuning_of(cell: Cell, repetition: Drawn) -> Tuning | None:
+    """Return the candidates of a row in a repetition; None for a baseline, an exempt row, and where nothing is tuned."""
     settings, tune = cell.merged("tuning", TuningSettings), _tune(cell)
     if tune is None or cell.layer.baseline:
         return None
-    candidates = settings.draw({option: dimension for option, (dimension, _) in tune.items()})
+    seed = settings.seed + repetition.tuning
+    candidates = settings.draw({option: dimension for option, (dimension, _) in tune.items()}, seed)
     if not candidates:
         return None
     return Tuning(
-        seed=settings.seed,
+        seed=seed,
         steps=settings.steps,
         budget=None if settings.candidates is not None else settings.budget,
         candidates=candidates,
         strategy=settings.strategy,
+        repetition=repetition.tuned,
     )
 
 
@@ -49,8 +52,9 @@ def _tune(cell: Cell) -> dict[str, tuple[Range | Choices, Where]] | None:
     return tune
 
 
-def tuning_problems(scope: Scope, seeds: Sequence[int]) -> Iterator[Problem]:
+def tuning_problems(scope: Scope) -> Iterator[Problem]:
     """Yield problems with the numbers, the seed, the values and the options of a tuning."""
+    repeated = {column: drawn(scope, column) for column in scope.columns}
     for cell in scope.every_cell:
         settings = cell.merged("tuning", TuningSettings)
         if not settings.number or cell.layer.baseline or _tune(cell) is None:
@@ -71,7 +75,8 @@ def tuning_problems(scope: Scope, seeds: Sequence[int]) -> Iterator[Problem]:
         number = len(settings.space) + len(_tune(cell) or {})
         if number > MOST_SETTINGS:
             yield says("space", f"{number} settings of {cell.row} are tuned, and at most {MOST_SETTINGS} can be")
-        if settings.seed in seeds:
+        trained = {each.seed for each in repeated[cell.column]}
+        if trained & {settings.seed + each.tuning for each in repeated[cell.column]}:
             yield says("seed", f"{settings.seed} is also a seed of the final training; give the candidates another one")
         yield from _value_problems(scope, cell, settings)
 

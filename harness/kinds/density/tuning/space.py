@@ -143,7 +143,7 @@ class TuningSettings(Settings):
     Attributes:
         candidates: of each layer on each data set; 0: nothing is tuned.
         budget: time for each layer on each data set, in place of the same number of candidates.
-        seed: of the training of every candidate.
+        seed: of the points, and of the training of every candidate.
         space: setting, such as training.learning_rate -> list of values, or range.
         steps: training steps of a candidate; null: as many as the final training.
         strategy: how candidates are drawn (a file of `harness.kinds.density.tuning.strategies`).
@@ -161,15 +161,15 @@ class TuningSettings(Settings):
         """The number of candidates to draw; 0: nothing is tuned."""
         return self.candidates if self.candidates is not None else 0 if self.budget is None else MOST
 
-    def draw(self, tune: Mapping[str, Range | Choices]) -> tuple[Options, ...]:
-        """Return the candidates of a layer as changes of its trials' settings.
+    def draw(self, tune: Mapping[str, Range | Choices], seed: int) -> tuple[Options, ...]:
+        """Return the candidates of a layer as changes of its trials' settings, from the points of a seed.
 
         Shared settings agree between layers, and more candidates contain the fewer.
         """
         dimensions = dict(self.space) | {f"{OPTION}{name}": dimension for name, dimension in tune.items()}
         if not dimensions or not self.number:
             return ()
-        points = strategy(self.strategy).points(self.number, self.seed)
+        points = strategy(self.strategy).points(self.number, seed)
         changes = (dict(zip(dimensions, point, strict=False)) for point in points)
         return tuple(
             tuple(sorted((path, dimensions[path].at(place)) for path, place in change.items())) for change in changes
