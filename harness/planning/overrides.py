@@ -16,6 +16,9 @@ from harness.planning.resolve import Scope
 from harness.planning.suite_base import Suite
 from harness.planning.suite_model import SUITES
 
+SELECTABLE = ("layer", "dataset", "seed", "repetition")
+"""The keys of `--only` in a suite of rows and columns."""
+
 
 def scope_of(
     suite: Suite, name: str, settings: Sequence[str] = (), layers: Sequence[str] = (), seeds: int | None = None
@@ -101,7 +104,9 @@ def pick(selection: Mapping[str, Sequence[str]], key: str, candidates: Mapping[s
     return [label for label in candidates if not selection[key] or label in picked]
 
 
-def parse_only(texts: Sequence[str], keys: Sequence[str] = ("layer", "dataset", "seed", "repetition")) -> dict[str, list[str]]:
+def parse_only(
+    texts: Sequence[str], keys: Sequence[str] = ("layer", "dataset", "seed", "repetition")
+) -> dict[str, list[str]]:
     """Read `--only key=value[,value...]` options: the values of each key; one without values selects everything."""
     picked: dict[str, list[str]] = {key: [] for key in keys}
     for text in texts:

@@ -146,9 +146,7 @@ class Suite(SuiteFile):
     published: Published | None = None
     profiles: Annotated[Mapping[ProfileName, Profile], Field(min_length=1)]
 
-    def expand(
-        self, scope: Scope, common: Mapping[str, Any], data: Mapping[str, Sequence[DataRef]]
-    ) -> Iterator[Trial]:
+    def expand(self, scope: Scope, common: Mapping[str, Any], data: Mapping[str, Sequence[DataRef]]) -> Iterator[Trial]:
         """Yield the trials of a profile in their order.
 
         Args:

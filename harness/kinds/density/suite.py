@@ -155,14 +155,12 @@ class DensitySuite(Tuned, Trained, Suite, kind="density"):
             for label, entry in entries.items()
         }
 
-    def expand(
-        self, scope: Scope, common: Mapping[str, Any], data: Mapping[str, Sequence[DataRef]]
-    ) -> Iterator[Trial]:
+    def expand(self, scope: Scope, common: Mapping[str, Any], data: Mapping[str, Sequence[DataRef]]) -> Iterator[Trial]:
         """Yield the trials in their order, then one per data set that times its layers.
 
         Repetitions are outermost, each with its candidates first; those that all share come before them.
         """
-        trials: list[Trial] = []
+        trials: list[DensityTrial] = []
         for column, cells in scope.cells.items():
             for each, reference in zip(drawn(scope, column), data[column], strict=True):
                 trials += [

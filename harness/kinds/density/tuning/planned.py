@@ -17,7 +17,7 @@ from harness.planning.resolve import Cell, Scope
 
 
 def tuning_of(cell: Cell, repetition: Drawn) -> Tuning | None:
-    """Return the candidates of a row in a repetition; None for a baseline, an exempt row, and where nothing is tuned."""
+    """Return the candidates of a row in a repetition; None for a baseline, an exempt row, or without a tuning."""
     settings, tune = cell.merged("tuning", TuningSettings), _tune(cell)
     if tune is None or cell.layer.baseline:
         return None

@@ -77,7 +77,19 @@ def test_a_record_has_every_measure(kind, data, tmp_path):
     record = run(trial(training={"draws": 2}), tmp_path)
     (row,) = record.rows
     assert record.status == "ok" and record.audit["verdict"] == row["audit"] == "passed"
-    identity = {"kind", "suite", "profile", "dataset", "layer", "seed", "status", "reason", "device", "id"}
+    identity = {
+        "kind",
+        "suite",
+        "profile",
+        "dataset",
+        "layer",
+        "repetition",
+        "seed",
+        "status",
+        "reason",
+        "device",
+        "id",
+    }
     assert set(row) == set(TRIALS["density"].columns) - identity - {"check"}, (
         "of released accounting and third-party layers"
     )
