@@ -244,7 +244,8 @@ def outlook(entries: Sequence[Entry], choice: Choice, at_once: int) -> list[str]
     stages = _stages(doing)
     if all(stages):
         first, then = (_kinds(stage) + _about(stage, at_once) for stage in stages)
-        lines.append(f"first {first}; then {then}")
+        rounds = ", in each repetition" * (len({entry.trial.round for entry in doing}) > 1)
+        lines.append(f"first {first}; then {then}{rounds}")
     failed = [entry for entry in entries if entry.failed and not entry.runs(choice)]
     if failed:
         stay, them = ("stays", "it") if len(failed) == 1 else ("stay", "them")
