@@ -26,6 +26,7 @@ COMMANDS = (
     "export",
     "gallery",
     "compare",
+    "replicate",
     "list",
     "schema",
     "check-layer",

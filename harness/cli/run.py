@@ -37,6 +37,11 @@ EXAMPLES = (
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
     add_suite(parser)
+    add_run_options(parser)
+
+
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a command that runs trials."""
     add_plan_options(parser)
     parser.add_argument("--offline", action="store_true", help="download nothing; use the data that are present")
     parser.add_argument(

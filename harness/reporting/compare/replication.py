@@ -1,0 +1,140 @@
+"""Does it replicate? The verdicts of one suite under several draws of everything that it draws."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from harness.core.errors import UserError
+from harness.reporting.frame import groups_of
+from harness.reporting.tables.cells import EMPTY
+from harness.reporting.tables.rendering import Table
+
+KEYS = ["dataset", "first", "second"]
+OUTCOMES = ("stayed", "weakened", "turned", "never significant")
+
+Outcome = Literal["stayed", "weakened", "turned", "never significant"]
+
+
+@dataclass(frozen=True)
+class Replication:
+    """The pairs of layers that all draws compare.
+
+    Attributes:
+        differences: first - second, a row per data set and pair, a column per draw.
+        separated: whether the draw shows the two to differ, likewise.
+    """
+
+    differences: pd.DataFrame
+    separated: pd.DataFrame
+
+    @cached_property
+    def outcomes(self) -> pd.Series:
+        """The outcome of each pair.
+
+        stayed: each draw shows the same order; weakened: not each, and no mean has the other sign; turned: in a draw
+        that shows an order or in another, the mean has the other sign.
+        """
+        shown, signs = self.separated.to_numpy(bool), np.sign(self.differences.to_numpy(float))
+        agreeing = (signs > 0).all(axis=1) | (signs < 0).all(axis=1)
+        chosen = [~shown.any(axis=1), shown.all(axis=1) & agreeing, agreeing]
+        outcomes = np.select(chosen, ["never significant", "stayed", "weakened"], "turned")
+        return pd.Series(outcomes, self.differences.index, name="outcome")
+
+    @cached_property
+    def turns(self) -> pd.DataFrame:
+        """Of each pair: `verdicts`, the significant verdicts times the other draws, and how many of these `turn`.
+
+        A verdict turns in another draw whose mean has the other sign, significant or not.
+        """
+        shown, signs = self.separated.to_numpy(bool), np.sign(self.differences.to_numpy(float))
+        others = signs.shape[1] - 1
+        against = np.stack([(signs != signs[:, [draw]]).sum(axis=1) for draw in range(signs.shape[1])], axis=1)
+        counts = {"verdicts": shown.sum(axis=1) * others, "turn": (against * shown).sum(axis=1)}
+        return pd.DataFrame(counts, self.differences.index)
+
+    @cached_property
+    def leaders(self) -> dict[str, Counter[str]]:
+        """Data set -> in how many draws each layer has the lowest mean."""
+        leaders: dict[str, Counter[str]] = {}
+        for dataset, pairs in groups_of(self.differences, "dataset"):
+            first, second = (pairs.index.get_level_values(name) for name in ("first", "second"))
+            for draw in pairs:
+                worse = {high for high in np.where(pairs[draw] > 0, first, second)}
+                leaders.setdefault(dataset, Counter()).update(sorted({*first, *second} - worse))
+        return leaders
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """A row per pair: its outcome, and the difference and whether it is shown in each draw."""
+        differences = self.differences.add_prefix("difference, ")
+        return pd.concat([self.outcomes, self.turns, differences, self.separated.add_prefix("shown, ")], axis=1)
+
+
+def replication(comparisons: Mapping[str, pd.DataFrame]) -> Replication:
+    """Return the verdicts of several draws, each as `harness.comparisons` returns them, by name.
+
+    Raises:
+        UserError: fewer than two draws, or no pair of layers that all of them compare.
+    """
+    if len(comparisons) < 2:
+        raise UserError("a replication needs two draws or more; give further runs, or a higher --draws")
+    every = {name: frame.set_index(KEYS) for name, frame in comparisons.items()}
+    first = next(iter(every.values())).index
+    shared = [pair for pair in first if all(pair in frame.index for frame in every.values())]
+    if not shared:
+        raise UserError(
+            f"{', '.join(every)}: have no pair of layers on a data set in common that may be ranked in each; give runs "
+            "of one suite whose layers are tuned"
+        )
+    index = pd.MultiIndex.from_tuples(shared, names=KEYS)
+    columns = {
+        column: pd.DataFrame({name: frame.loc[index, column] for name, frame in every.items()}, index)
+        for column in ("difference", "separated")
+    }
+    return Replication(columns["difference"], columns["separated"])
+
+
+def replication_tables(result: Replication) -> list[Table]:
+    """Return the counts by data set and in all, then the pairs whose verdict turned."""
+    draws = list(result.differences)
+    counted = pd.concat([result.outcomes, result.turns], axis=1)
+    rows = [
+        (dataset, *_counts(pairs), ", ".join(f"{row} {n}" for row, n in result.leaders[dataset].most_common()))
+        for dataset, pairs in groups_of(counted, "dataset")
+    ]
+    rows += [("in all", *_counts(counted), "")] if len(rows) > 1 else []
+    caption = (
+        f"Does it replicate? Every pair of layers in {len(draws)} draws of everything that a suite draws. Stayed: "
+        "each draw shows the same order; weakened: not each, and all means have one sign; turned: at least one draw "
+        "shows an order, and the mean of another has the other sign. Verdicts that turn: of the significant verdicts "
+        "of each draw, how many means of each other draw have the other sign. Lowest mean: in how many draws."
+    )
+    header = ("data set", *OUTCOMES, "verdicts that turn", "lowest mean")
+    made = [Table("replication", caption, header, tuple(rows), words=frozenset({len(header) - 1}))]
+    turned = result.differences[result.outcomes == "turned"]
+    if len(turned):
+        cells = [
+            (*pair, *(_difference(result, pair, draw) for draw in draws))  # type: ignore[misc]
+            for pair in turned.index
+        ]
+        about = "The pairs that turned: first - second in each draw; *: the draw shows an order."
+        made.append(Table("turned", about, (*KEYS, *draws), tuple(cells), words=frozenset({1, 2})))
+    return made
+
+
+def _counts(pairs: pd.DataFrame) -> list[str]:
+    outcomes = Counter(pairs["outcome"])
+    verdicts, turn = int(pairs["verdicts"].sum()), int(pairs["turn"].sum())
+    share = f"{turn} of {verdicts} ({100 * turn / verdicts:.1f} %)" if verdicts else EMPTY
+    return [*(str(outcomes[outcome]) for outcome in OUTCOMES), share]
+
+
+def _difference(result: Replication, pair: tuple[str, str, str], draw: str) -> str:
+    return f"{result.differences.loc[pair, draw]:+.3f}" + "*" * bool(result.separated.loc[pair, draw])
