@@ -64,9 +64,7 @@ def _run_draws(suite: SuiteFile, folder: Path, args: argparse.Namespace) -> tupl
     """Run each draw, and return its run by name, with the exit code of all."""
     profiles = [profile for part in suite.parts.values() for profile in part.profiles.values()]
     if suite.part_key is not None or not all("draw" in type(profile).model_fields for profile in profiles):
-        raise UserError(
-            f"{suite.suite}: suites of kind {suite.kind} have no other draws; replicate one of kind density"
-        )
+        raise UserError(f"{suite.suite}: a suite of kind {suite.kind} draws nothing; replicate one of kind density")
     if any(text.replace(" ", "").startswith("draw=") for text in args.settings):
         raise UserError("--set draw: each draw of a replication has its own; leave it out")
     runs, code = dict[str, Path](), 0

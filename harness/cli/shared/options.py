@@ -57,9 +57,7 @@ def add_plan_options(parser: argparse.ArgumentParser) -> None:
         help="treatment of records whose source has changed since (default: keep)",
     )
     parser.add_argument("--seeds", type=positive, metavar="N", help="number of seeds (default: the profile's)")
-    add_repeatable(
-        parser, "--only", "KEY=VALUE", "run and report only this layer, dataset, seed, repetition or claim; repeatable"
-    )
+    add_repeatable(parser, "--only", "KEY=VALUE", "run and report only this layer, dataset, seed, repetition or claim")
     add_repeatable(
         parser,
         "--set",

@@ -162,11 +162,11 @@ class DensitySuite(Tuned, Trained, Suite, kind="density"):
         """
         trials: list[DensityTrial] = []
         for column, cells in scope.cells.items():
-            for each, reference in zip(drawn(scope, column), data[column], strict=True):
+            for each, reads in zip(drawn(scope, column), data[column], strict=True):
                 trials += [
                     DensityTrial(
                         **common,
-                        data=reference,
+                        data=reads,
                         layer=cell.layer,
                         flow=cell.flow,
                         training=cell.merged("training", TrainingSettings),

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,8 +18,6 @@ from harness.reporting.tables.rendering import Table
 
 KEYS = ["dataset", "first", "second"]
 OUTCOMES = ("stayed", "weakened", "turned", "never significant")
-
-Outcome = Literal["stayed", "weakened", "turned", "never significant"]
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ class Replication:
         for dataset, pairs in groups_of(self.differences, "dataset"):
             first, second = (pairs.index.get_level_values(name) for name in ("first", "second"))
             for draw in pairs:
-                worse = {high for high in np.where(pairs[draw] > 0, first, second)}
+                worse = set(np.where(pairs[draw] > 0, first, second))
                 leaders.setdefault(dataset, Counter()).update(sorted({*first, *second} - worse))
         return leaders
 
@@ -120,10 +118,7 @@ def replication_tables(result: Replication) -> list[Table]:
     made = [Table("replication", caption, header, tuple(rows), words=frozenset({len(header) - 1}))]
     turned = result.differences[result.outcomes == "turned"]
     if len(turned):
-        cells = [
-            (*pair, *(_difference(result, pair, draw) for draw in draws))  # type: ignore[misc]
-            for pair in turned.index
-        ]
+        cells = [(*map(str, pair), *(_difference(result, pair, draw) for draw in draws)) for pair in turned.index]
         about = "The pairs that turned: first - second in each draw; *: the draw shows an order."
         made.append(Table("turned", about, (*KEYS, *draws), tuple(cells), words=frozenset({1, 2})))
     return made
@@ -136,5 +131,5 @@ def _counts(pairs: pd.DataFrame) -> list[str]:
     return [*(str(outcomes[outcome]) for outcome in OUTCOMES), share]
 
 
-def _difference(result: Replication, pair: tuple[str, str, str], draw: str) -> str:
-    return f"{result.differences.loc[pair, draw]:+.3f}" + "*" * bool(result.separated.loc[pair, draw])
+def _difference(result: Replication, pair: Any, draw: str) -> str:
+    return f"{float(result.differences.at[pair, draw]):+.3f}" + "*" * bool(result.separated.at[pair, draw])

@@ -1,4 +1,4 @@
-"""Repetitions of a suite: what each draws anew, what all layers share, and what the command line selects and changes."""
+"""Repetitions of a suite: what each draws anew, what all layers share, and what the command line selects."""
 
 from collections import defaultdict
 
