@@ -137,7 +137,7 @@ class FlowTrial(Trial):
 
     @classmethod
     def similar(cls, trial: Mapping[str, Any]) -> list[tuple[list[Any], float]]:
-        """Return the settings that no repetition draws; flow and layer; flow: the latter two scale with the examples."""
+        """Return the settings that no repetition draws; flow and layer; flow: the last two scale with the examples."""
         examples = trial["training"]["steps"] * trial["training"]["batch_size"]
         column = ["density", trial["data"]["label"], trial["flow"]]
         drawn = ("split", "keep_test", "permute", "checksum")

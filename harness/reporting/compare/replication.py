@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -116,11 +115,13 @@ def replication_tables(result: Replication) -> list[Table]:
     )
     header = ("data set", *OUTCOMES, "verdicts that turn", "lowest mean")
     made = [Table("replication", caption, header, tuple(rows), words=frozenset({len(header) - 1}))]
-    turned = result.differences[result.outcomes == "turned"]
-    if len(turned):
-        cells = [(*map(str, pair), *(_difference(result, pair, draw) for draw in draws)) for pair in turned.index]
+    turned = result.outcomes == "turned"
+    if turned.any():
+        signs = result.separated[turned].map(lambda shown: "*" * shown)
+        texts = result.differences[turned].map("{:+.3f}".format) + signs
         about = "The pairs that turned: first - second in each draw; *: the draw shows an order."
-        made.append(Table("turned", about, (*KEYS, *draws), tuple(cells), words=frozenset({1, 2})))
+        cells = tuple(tuple(map(str, row)) for row in texts.reset_index().to_numpy())
+        made.append(Table("turned", about, (*KEYS, *draws), cells, words=frozenset({1, 2})))
     return made
 
 
@@ -129,7 +130,3 @@ def _counts(pairs: pd.DataFrame) -> list[str]:
     verdicts, turn = int(pairs["verdicts"].sum()), int(pairs["turn"].sum())
     share = f"{turn} of {verdicts} ({100 * turn / verdicts:.1f} %)" if verdicts else EMPTY
     return [*(str(outcomes[outcome]) for outcome in OUTCOMES), share]
-
-
-def _difference(result: Replication, pair: Any, draw: str) -> str:
-    return f"{float(result.differences.at[pair, draw]):+.3f}" + "*" * bool(result.separated.at[pair, draw])
