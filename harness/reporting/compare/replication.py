@@ -100,7 +100,7 @@ def replication(comparisons: Mapping[str, pd.DataFrame]) -> Replication:
 
 def replication_tables(result: Replication) -> list[Table]:
     """Return the counts by data set and in all, then the pairs whose verdict turned."""
-    draws = list(result.differences)
+    draws = list(map(str, result.differences))
     counted = pd.concat([result.outcomes, result.turns], axis=1)
     rows = [
         (dataset, *_counts(pairs), ", ".join(f"{row} {n}" for row, n in result.leaders[dataset].most_common()))
