@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -263,8 +264,21 @@ class LayerRef(Settings):
         return without_defaults(self, handler, ("source", "oracle", "keep_mixer", "baseline"))
 
 
+@dataclass(frozen=True)
+class NewSplit:
+    """A split of a data set's events into train, validation and test that is drawn anew.
+
+    Attributes:
+        seed: draws it.
+        keep_test: the test split stays the data set's; train and validation alone are drawn.
+    """
+
+    seed: int
+    keep_test: bool = False
+
+
 class DataRef(Settings):
-    """One column of a table: a data set, its options, and the map from its raw values to the flow's input.
+    """One column of a table: a data set, its options and split, and the map from its raw values to the flow's input.
 
     `source` is a digest of the file of a FILE.py:CLASS, so that a changed file gives a new trial.
     """
@@ -278,21 +292,20 @@ class DataRef(Settings):
     preprocessing: Literal["scale", "logit"] = "scale"
     dequantise: Flag = True
     allow_unbounded: Flag = False  # acknowledges that raw lattice values admit any density
-    split: int | None = None  # seed of a new split of the pooled events; None: the data set's
-    keep_test: Flag = False  # of a new split: keep the data set's test split
+    split: Annotated[int, Field(ge=0, strict=True)] | None = None  # the seed of a new split; None: the data set's
+    keep_test: Flag = False  # whether a new split keeps the test split of the data set
     checksum: str | None = None  # of the arrays, once they exist; None: of this project, generated or installed
 
     @property
     def arrays(self) -> DataRef:
-        """The data set and its options alone: equal for columns that read the same arrays."""
-        return DataRef(
-            label="",
-            name=self.name,
-            source=self.source,
-            options=self.options,
-            split=self.split,
-            keep_test=self.keep_test,
-        )
+        """The data set, its options and its split alone: equal for columns that read the same arrays."""
+        kept = ("name", "source", "options", "split", "keep_test")
+        return DataRef(label="", **{name: getattr(self, name) for name in kept})
+
+    @property
+    def new_split(self) -> NewSplit | None:
+        """The new split of the events; None for the data set's split."""
+        return None if self.split is None else NewSplit(self.split, self.keep_test)
 
     def permutation_seed(self, seed: int | None = None) -> int | None:
         """Return the seed of the permutation in a trial of this seed; None without a permutation.

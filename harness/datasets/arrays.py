@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
@@ -11,8 +12,11 @@ from pydantic import Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 from harness.core.errors import DataError
-from harness.core.settings import Count, Flag, Settings
+from harness.core.settings import Count, Flag, NewSplit, Settings
 from harness.datasets._images.image_files import pool
+from harness.datasets._signals.wfdb_records import Stretch
+from harness.datasets._signals.windows import described_ring, split_ring
+from harness.datasets._store.pooling import take
 from harness.datasets._store.selection import (
     HELD_OUT_PART,
     SEED,
@@ -151,6 +155,33 @@ class Arrays(Dataset, name="npz"):
         """Return the splits, mapped from the cache."""
         chosen = cast(ArrayOptions, self.parse(options))
         return file_splits(store, self.name, chosen, chosen.kind, lambda path, writer: _build(path, chosen, writer))
+
+    def resplit(self, store: Store, options: Mapping[str, Any], new: NewSplit) -> Splits:
+        """Return a new split: of shuffled events pooled, else in time, of the events closed to a ring and rotated.
+
+        One event is left out between the splits of events in time.
+        """
+        if cast(ArrayOptions, self.parse(options)).shuffled:
+            return super().resplit(store, options, new)
+        splits = self.loaded(store, options)
+        parts = splits.parts()
+        total = sum(map(len, parts.values()))
+        validation, test = (len(parts[name]) / total for name in ("validation", "test"))
+        drawn, test_share = split_ring([Stretch(0, np.arange(total)[None])], validation, test, 1, new)
+        if not all(drawn.values()):
+            raise DataError(
+                f"{self.name}: {total} events are too few for split {new.seed}, which leaves one out between train, "
+                "validation and test; give more events"
+            )
+        events = [take(list(parts.values()), np.concatenate([run.values[0] for run in drawn[name]])) for name in SPLITS]
+        return replace(
+            splits,
+            train=events[0],
+            validation=events[1],
+            test=events[2],
+            description=f"{splits.description}; {described_ring(new)}, with one event between the splits",
+            test_share=test_share,
+        )
 
 
 def _build(path: Path, chosen: ArrayOptions, writer: Writer) -> None:

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -16,8 +17,9 @@ import numpy as np
 from pydantic import ValidationError
 
 from harness.core.errors import DataError, UserError, nearest
-from harness.core.settings import Settings, Unit, size_fault
+from harness.core.settings import NewSplit, Settings, Unit, size_fault
 from harness.core.third_party import from_here, is_own, third_party_errors
+from harness.datasets._store.pooling import shuffle_and_cut
 from harness.datasets._store.store import Prepared, Store
 from harness.datasets._values.lattice import Lattice
 
@@ -65,6 +67,8 @@ class Splits:
         checksum: of the prepared arrays, SHA-256; None for generated or installed data. `Dataset.loaded` sets that of
             third-party data.
         left_out: what of the source is not in the arrays and may be missed, such as files of another format.
+        test_share: of a new split, the share of all events that may be in test which its test split has: 0 if the test
+            split is kept; None for the data set's split.
     """
 
     train: np.ndarray
@@ -78,6 +82,7 @@ class Splits:
     no_floor: str | None = None
     checksum: str | None = None
     left_out: tuple[str, ...] = ()
+    test_share: float | None = None
 
     def __post_init__(self) -> None:
         if self.lattices is not None and len(self.lattices) != self.shape[0]:
@@ -109,6 +114,30 @@ class Splits:
     def parts(self) -> dict[str, np.ndarray]:
         """Return the splits by name."""
         return {"train": self.train, "validation": self.validation, "test": self.test}
+
+    def redrawn(self, new: NewSplit) -> Splits:
+        """Return a new split of these events: pooled, shuffled by the seed, and cut into parts of the same sizes.
+
+        It keeps the checksum, as the same arrays and seed give the same split.
+        """
+        if new.keep_test:
+            train, validation = shuffle_and_cut([self.train, self.validation], new.seed)
+            test, pooled, kept = self.test, "train and validation", ", test kept"
+        else:
+            train, validation, test = shuffle_and_cut([self.train, self.validation, self.test], new.seed)
+            pooled, kept = "train, validation and test", ""
+        total = sum(map(len, self.parts().values()))
+        return replace(
+            self,
+            train=train,
+            validation=validation,
+            test=test,
+            description=(
+                f"{self.description}; split {new.seed}: the events of {pooled} pooled, shuffled and cut into the same "
+                f"sizes{kept}"
+            ),
+            test_share=0.0 if new.keep_test else len(self.test) / total,
+        )
 
     def digest(self) -> str:
         """Return the SHA-256 of the arrays and of the facts on which their density depends."""
@@ -152,6 +181,8 @@ class Dataset(ABC):
             gives is generated, or installed with a package.
         paths: options that name a file or folder, which may be beside the suite as well as in the data root.
         imports: modules that `load` imports and that take long to import; the trials of a run share one import.
+        exchangeable: whether any event may be in any split, so that new splits can be drawn from all of them; None:
+            images are, sequences are not, as neighbours in time may overlap or resemble each other.
     """
 
     name: str
@@ -159,6 +190,7 @@ class Dataset(ABC):
     on_disk: ClassVar[bool] = False
     paths: ClassVar[tuple[str, ...]] = ()
     imports: ClassVar[tuple[str, ...]] = ()
+    exchangeable: ClassVar[bool | None] = None
     options_model: ClassVar[type[Settings]] = NoOptions
 
     def __init_subclass__(cls, *, name: str | None = None, **kwargs: Any) -> None:
@@ -245,7 +277,18 @@ class Dataset(ABC):
                     placed[name] = str(here) if here.is_absolute() else f"./{here}"
         return placed
 
-    def check(self, store: Store, options: Mapping[str, Any]) -> Splits | None:
+    def split_fault(self, options: Mapping[str, Any], keep_test: bool = False) -> str | None:
+        """Return the reason why these data have no new splits, known without loading anything; None if they have."""
+        exchangeable = self.kind(options) == "image" if self.exchangeable is None else self.exchangeable
+        if exchangeable or type(self).resplit is not Dataset.resplit:
+            return None
+        return (
+            f"data set {self.name}: has one split, as its events are not said to be exchangeable: sequences may "
+            "overlap or resemble their neighbours. Leave `split` out of repetitions.vary; or, in the class of the data "
+            "set, say exchangeable = True if its events share nothing, or define `resplit`"
+        )
+
+    def check(self, store: Store, options: Mapping[str, Any], new: NewSplit | None = None) -> Splits | None:
         """Ensure that `loaded` will succeed: find, download, check and prepare; return the splits if it loaded them.
 
         Third-party data are loaded once, as an error in their code is better found before any training; nothing is
@@ -254,30 +297,50 @@ class Dataset(ABC):
         Raises:
             DataMissing: something is missing and cannot be downloaded.
             DataError: something is damaged, or not as expected.
-            UserError: the options are wrong, or third-party code fails.
+            UserError: the options are wrong, the data have no new splits, or third-party code fails.
         """
         self.parse(options)
-        return self.loaded(store, options) if self.on_disk or not is_own(type(self)) else None
+        if self.on_disk or not is_own(type(self)):
+            return self.loaded(store, options, new)
+        self._refuse(options, new)
+        return None
 
-    def loaded(self, store: Store, options: Mapping[str, Any]) -> Splits:
-        """Return the splits of `load`, checked; those of third-party code with the checksum of their content.
+    def loaded(self, store: Store, options: Mapping[str, Any], new: NewSplit | None = None) -> Splits:
+        """Return the splits of `load` or `resplit`, checked; those of third-party code with a checksum of the content.
 
         Raises: as `check`.
         """
+        self._refuse(options, new)
+        method, read = ("load", self.load) if new is None else ("resplit", partial(self.resplit, new=new))
         if is_own(type(self)) and not self.on_disk:
-            return self.load(store, options)
-        with self._errors_of("load"):
-            splits = self.load(store, options)
+            return read(store, options)
+        with self._errors_of(method):
+            splits = read(store, options)
         if not isinstance(splits, Splits):
             raise UserError(
-                f"data set {self.name}: load returns {type(splits).__name__}; it must return harness.datasets.Splits"
+                f"data set {self.name}: {method} returns {type(splits).__name__}; it must return "
+                "harness.datasets.Splits"
             )
         if splits.shape != self.event_shape(options):
             raise UserError(
-                f"data set {self.name}: load returns events {splits.shape}, and shape returns "
+                f"data set {self.name}: {method} returns events {splits.shape}, and shape returns "
                 f"{self.event_shape(options)}; they must agree"
             )
-        return splits if is_own(type(self)) else replace(splits, checksum=splits.digest())
+        if new is not None and not (splits.test_share is not None and 0 <= splits.test_share < 1):
+            raise UserError(
+                f"data set {self.name}: resplit returns test_share = {splits.test_share}; it must be the share of all "
+                "events that are in test, below 1, and 0 if the test split is kept"
+            )
+        pooled = new is not None and type(self).resplit is Dataset.resplit  # with the checksum of the pooled arrays
+        return splits if pooled or is_own(type(self)) else replace(splits, checksum=splits.digest())
+
+    def _refuse(self, options: Mapping[str, Any], new: NewSplit | None) -> None:
+        if new is None:
+            return
+        with self._errors_of("split_fault"):
+            fault = self.split_fault(options, new.keep_test)
+        if fault is not None:
+            raise UserError(fault)
 
     def _errors_of(self, method: str) -> AbstractContextManager[None]:
         return third_party_errors(f"data set {self.name}", method, Path(inspect.getfile(type(self))))
@@ -285,3 +348,10 @@ class Dataset(ABC):
     @abstractmethod
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """Return the splits; equal options give equal arrays, which may be read-only."""
+
+    def resplit(self, store: Store, options: Mapping[str, Any], new: NewSplit) -> Splits:
+        """Return a new split of the events, a function of the arguments alone: those of `load`, pooled and shuffled.
+
+        A class whose events share values with others keeps those together here, and states `Splits.test_share`.
+        """
+        return self.loaded(store, options).redrawn(new)

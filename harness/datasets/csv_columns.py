@@ -7,6 +7,7 @@ import csv
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
@@ -15,18 +16,22 @@ from pydantic import Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 from harness.core.errors import DataError
-from harness.core.settings import Count, Flag, Settings
-from harness.datasets._signals.windows import fill_windows
+from harness.core.settings import Count, Flag, NewSplit, Settings
+from harness.datasets._signals.wfdb_records import stretches_of
+from harness.datasets._signals.windows import described_ring, fill_windows, samples, split_ring, starts
 from harness.datasets._store.selection import SEED, SHARES, SPLITS, Shares, seeded_order, share_out
-from harness.datasets._store.store import Store, Writer
+from harness.datasets._store.store import Store, Writer, prepare
 from harness.datasets._values.encoding import Survey, choose_encoding
 from harness.datasets._values.lattice import EXACT
 from harness.datasets._values.text_tables import TextTable, open_table
-from harness.datasets._values.user_files import STEP, Faults, Step, file_splits
+from harness.datasets._values.user_files import STEP, VERSION, Faults, Step, file_splits
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
 MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "?", "-")  # texts of a missing cell
 _DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
+
+Cuts = dict[str, list[tuple[np.ndarray, np.ndarray]]]
+"""Split -> its runs of rows, (columns, rows), each with the begins of its events."""
 
 ColumnName = Annotated[str, Field(min_length=1, strict=True)]
 
@@ -123,14 +128,43 @@ class CsvColumns(Dataset, name="csv"):
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """Return the splits, mapped from the cache."""
         chosen = cast(CsvOptions, self.parse(options))
-        return file_splits(store, self.name, chosen, "sequence", lambda path, writer: _build(path, chosen, writer))
+
+        def build(path: Path, writer: Writer) -> None:
+            _write(_read_rows(path, chosen), chosen, writer, None)
+
+        return file_splits(store, self.name, chosen, "sequence", build)
+
+    def resplit(self, store: Store, options: Mapping[str, Any], new: NewSplit) -> Splits:
+        """Return a new split: of shuffled vectors pooled, else in time, of the rows closed to a ring and rotated.
+
+        The number of rows of an event is left out between the splits. The file is parsed once for all new splits.
+        """
+        chosen = cast(CsvOptions, self.parse(options))
+        if chosen.shuffle:
+            return super().resplit(store, options, new)
+
+        def build(path: Path, writer: Writer) -> None:
+            _write(_stored_rows(store, path, chosen), chosen, writer, new)
+
+        return file_splits(store, self.name, chosen, "sequence", build, new)
 
 
 def _count(columns: tuple[str, ...] | int) -> int:
     return columns if isinstance(columns, int) else len(columns)
 
 
-def _build(path: Path, chosen: CsvOptions, writer: Writer) -> None:
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a file, encoded."""
+
+    name: str  # begins messages
+    values: np.ndarray  # (rows, columns)
+    whole: np.ndarray  # of each row whether it has no missing cell, (rows,)
+    lattices: Any  # of `Encoding.noted`
+    described: str  # the file
+
+
+def _read_rows(path: Path, chosen: CsvOptions) -> Rows:
     name = f"csv: {path}"
     table = open_table(name, path, chosen.columns, chosen.header)
     values = _read(table, chosen)
@@ -140,38 +174,100 @@ def _build(path: Path, chosen: CsvOptions, writer: Writer) -> None:
     encoding = choose_encoding(name, survey, "sequence", chosen.step, None)
     rows = np.zeros(values.shape, encoding.dtype)
     rows[there] = encoding.encode(values[there][:, :, None], "rows", 0)[..., 0]
-    dropped = int((~there).sum())
+    return Rows(name, rows, there, encoding.noted(), ", ".join(filter(None, [path.name, table.described])))
+
+
+def _stored_rows(store: Store, path: Path, chosen: CsvOptions) -> Rows:
+    """Return the rows of the cache, mapped into memory; read on the first call."""
+
+    def build(writer: Writer) -> None:
+        rows = _read_rows(path, chosen)
+        writer.save("values", rows.values)
+        writer.save("whole", rows.whole)
+        writer.notes = {"lattices": rows.lattices, "described": rows.described}
+
+    options = chosen.model_dump(mode="json", include={"file", "columns", "header", "missing", "step"})
+    prepared = prepare(store, "csv-rows", {"version": VERSION, **options}, [path], build)
+    return Rows(f"csv: {path}", prepared.array("values"), prepared.array("whole"), **prepared.notes)
+
+
+def _write(rows: Rows, chosen: CsvOptions, writer: Writer, new: NewSplit | None) -> None:
+    """Cut and write the events of each split."""
+    values, whole = rows.values, rows.whole
     if chosen.length == 1:
-        rows = rows[there]
-        there = np.ones(len(rows), bool)
+        values, whole = values[whole], np.ones(whole.sum(), bool)
     if chosen.shuffle:
-        rows = rows[seeded_order(len(rows))]
-    ends = np.cumsum(share_out(name, len(rows), chosen.shares))
-    windows = 0
-    for split, part, whole in zip(SPLITS, np.split(rows, ends), np.split(there, ends), strict=False):
-        stride = chosen.stride if split == "train" and chosen.stride is not None else chosen.length
-        begins = np.arange(0, len(part) - chosen.length + 1, stride)
-        missing = np.concatenate([[0], np.cumsum(~whole)])
+        values = values[seeded_order(len(values))]
+    if new is None:
+        cuts, windows = _cut(rows.name, values, whole, chosen)
+        of_windows = f", and with them {windows:,} windows" * (chosen.length > 1)
+        test_share, order = None, f"by seed {SEED}" if chosen.shuffle else "in order"
+    else:
+        cuts, test_share = _cut_ring(rows.name, values, whole, chosen, new)
+        gap = "one row" if chosen.length == 1 else f"{chosen.length} rows"
+        of_windows, order = "", f"{described_ring(new)}, with {gap} between the splits"
+    dropped = f"dropped: {(~rows.whole).sum():,} of {len(rows.whole):,} rows with a missing cell{of_windows}"
+    for split, pieces in cuts.items():
+        count = sum(len(begins) for _, begins in pieces)
+        target = writer.create(split, (count, values.shape[1], chosen.length), values.dtype)
+        for part, begins in pieces:
+            fill_windows(target[: len(begins)], part, begins)
+            target = target[len(begins) :]
+    events = "vectors" if chosen.length == 1 else f"windows of {chosen.length} rows"
+    writer.notes = {
+        "levels": None,
+        "lattices": rows.lattices,
+        "left_out": [dropped] * (not rows.whole.all()),
+        "test_share": test_share,
+        "description": (
+            f"{rows.described}: {events} of {values.shape[1]} columns; train, validation and test are the shares "
+            f"{', '.join(map(str, chosen.shares))} of {len(values)} rows, {order}"
+        ),
+    }
+
+
+def _stride(split: str, chosen: CsvOptions) -> int:
+    return chosen.stride if split == "train" and chosen.stride is not None else chosen.length
+
+
+def _cut(name: str, values: np.ndarray, whole: np.ndarray, chosen: CsvOptions) -> tuple[Cuts, int]:
+    """Return the rows of each split with the begins of its events, and how many windows have a missing row."""
+    ends = np.cumsum(share_out(name, len(values), chosen.shares))
+    cuts, windows = {}, 0
+    for split, part, there in zip(SPLITS, np.split(values, ends), np.split(whole, ends), strict=False):
+        begins = np.arange(0, len(part) - chosen.length + 1, _stride(split, chosen))
+        missing = np.concatenate([[0], np.cumsum(~there)])
         kept = begins[missing[begins + chosen.length] == missing[begins]]
         windows += len(begins) - len(kept)
         if not len(kept):
             lacking = f", of which {len(begins)} have a missing row" * (len(begins) > 0)
             raise DataError(
-                f"{name}: {split} has {len(part)} of {len(rows)} rows, too few for a window of {chosen.length}{lacking}"
+                f"{name}: {split} has {len(part)} of {len(values)} rows, too few for a window of {chosen.length}"
+                f"{lacking}"
             )
-        fill_windows(writer.create(split, (len(kept), rows.shape[1], chosen.length), rows.dtype), part.T, kept)
-    events = "vectors" if chosen.length == 1 else f"windows of {chosen.length} rows"
-    order = f"by seed {SEED}" if chosen.shuffle else "in order"
-    of_windows = f", and with them {windows:,} windows" * (chosen.length > 1)
-    writer.notes = {
-        "levels": None,
-        "lattices": encoding.noted(),
-        "left_out": [f"dropped: {dropped:,} of {len(values):,} rows with a missing cell{of_windows}"] * (dropped > 0),
-        "description": (
-            f"{', '.join(filter(None, [path.name, table.described]))}: {events} of {rows.shape[1]} columns; train, "
-            f"validation and test are the shares {', '.join(map(str, chosen.shares))} of {len(rows)} rows, {order}"
-        ),
-    }
+        cuts[split] = [(part.T, kept)]
+    return cuts, windows
+
+
+def _cut_ring(
+    name: str, values: np.ndarray, whole: np.ndarray, chosen: CsvOptions, new: NewSplit
+) -> tuple[Cuts, float]:
+    """Return the runs of rows of each new split with the begins of their events, and the share of test."""
+    used = sum(share_out(name, len(values), chosen.shares))
+    _, validation, test = (share / math.fsum(chosen.shares) for share in chosen.shares)
+    runs = list(stretches_of(values[:used].T, whole[:used]))
+    parts, test_share = split_ring(runs, validation, test, chosen.length, new)
+    cuts = {}
+    for split, stretches in parts.items():
+        pieces = [(stretch.values, starts(stretch, chosen.length, _stride(split, chosen))) for stretch in stretches]
+        if not any(len(begins) for _, begins in pieces):
+            raise DataError(
+                f"{name}: split {new.seed} leaves {samples(stretches)} of {len(values)} rows for {split}, too few for "
+                f"a window of {chosen.length}; {chosen.length} rows are left out between the splits. Take a shorter "
+                "length or other shares"
+            )
+        cuts[split] = pieces
+    return cuts, test_share
 
 
 def _read(table: TextTable, chosen: CsvOptions) -> np.ndarray:

@@ -8,7 +8,8 @@ from typing import Annotated, Any, cast
 import numpy as np
 from pydantic import Field
 
-from harness.core.settings import Count, Settings
+from harness.core.settings import Count, NewSplit, Settings
+from harness.datasets._store.pooling import split_generator
 from harness.datasets._store.store import Store
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
@@ -17,6 +18,11 @@ PHOTOGRAPHS, HEIGHT, WIDTH = 2, 427, 640
 PERIOD = 160  # columns: 96 of train, 32 of validation, 32 of test, then again
 TRAIN_WIDTH = PERIOD - 2 * SIDE
 STRIPS = WIDTH // PERIOD
+ORDERS = (  # first columns of train, validation and test in a period; the first is that of the data set's split
+    *((0, 96, 128), (0, 128, 96)),
+    *((32, 0, 128), (32, 128, 0)),
+    *((64, 0, 32), (64, 32, 0)),
+)
 HELD_OUT = PHOTOGRAPHS * STRIPS * (HEIGHT // SIDE)  # patches that tile the strips of one held-out split
 
 HeldOut = Annotated[int, Field(ge=1, le=HELD_OUT, strict=True)]
@@ -60,21 +66,47 @@ class Patches(Dataset, name="patches"):
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """Return the splits, uint8."""
+        return self._splits(options)
+
+    def split_fault(self, options: Mapping[str, Any], keep_test: bool = False) -> str | None:
+        """Return that there is no published test split to keep, if asked for it."""
+        return f"data set {self.name}: has no published test split to keep; leave keep_test out" if keep_test else None
+
+    def resplit(self, store: Store, options: Mapping[str, Any], new: NewSplit) -> Splits:
+        """Return a new split of as many patches: the strips lie in another order, so that no pixel is shared again."""
+        return self._splits(options, new)
+
+    def _splits(self, options: Mapping[str, Any], new: NewSplit | None = None) -> Splits:
         from sklearn.datasets import load_sample_images
 
         chosen = cast(PatchOptions, self.parse(options))
-        train, validation, test = cut_patches(np.stack(load_sample_images().images), chosen)
+        train, validation, test = cut_patches(np.stack(load_sample_images().images), chosen, new)
+        how = "" if new is None else f"; split {new.seed}: the order of the strips is drawn in each period of them"
         return Splits(
             train=train,
             validation=validation,
             test=test,
             levels=256,
-            description="32x32 patches of two photographs (real), splits from disjoint strips of the same photographs",
+            description=(
+                f"32x32 patches of two photographs (real), splits from disjoint strips of the same photographs{how}"
+            ),
+            test_share=None if new is None else SIDE / PERIOD,
         )
 
 
-def cut_patches(photographs: np.ndarray, options: PatchOptions) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def strip_columns(new: NewSplit | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the first columns of the train, validation and test strips, each (PHOTOGRAPHS, STRIPS)."""
+    size = (PHOTOGRAPHS, STRIPS)
+    order = np.zeros(size, int) if new is None else split_generator(new.seed).integers(len(ORDERS), size=size)
+    train, validation, test = np.moveaxis(np.array(ORDERS)[order], -1, 0) + np.arange(STRIPS) * PERIOD
+    return train, validation, test
+
+
+def cut_patches(
+    photographs: np.ndarray, options: PatchOptions, new: NewSplit | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return train, validation and test patches (N, 3, 32, 32) of photographs (2, 427, 640, 3)."""
+    trains, validations, tests = strip_columns(new)
     windows = np.lib.stride_tricks.sliding_window_view(photographs, (SIDE, SIDE), axis=(1, 2))
     rng = np.random.Generator(np.random.PCG64(options.seed))
     photo, strip, row, column = (
@@ -82,11 +114,12 @@ def cut_patches(photographs: np.ndarray, options: PatchOptions) -> tuple[np.ndar
         .astype(int)
         .T
     )
-    train = windows[photo, row, strip * PERIOD + column]
+    train = windows[photo, row, trains[photo, strip] + column]
+    rows = np.arange(0, HEIGHT - SIDE + 1, SIDE)
 
-    def tiles(first_column: int, count: int) -> np.ndarray:
-        grid = windows[:, : HEIGHT - SIDE + 1 : SIDE, first_column::PERIOD]
+    def tiles(columns: np.ndarray, count: int) -> np.ndarray:
+        grid = windows[np.arange(PHOTOGRAPHS)[:, None, None], rows[:, None], columns[:, None]]
         tiled = grid.reshape(-1, *grid.shape[3:])
         return tiled[np.arange(count) * len(tiled) // count]  # spread evenly over both photographs
 
-    return train, tiles(TRAIN_WIDTH, options.validation), tiles(TRAIN_WIDTH + SIDE, options.test)
+    return train, tiles(validations, options.validation), tiles(tests, options.test)

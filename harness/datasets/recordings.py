@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import Field
 
 from harness.core.errors import UserError
+from harness.core.settings import NewSplit
 from harness.datasets._signals.recording_options import RecordingOptions
 from harness.datasets._signals.recordings import Source, in_folder, recording_splits
 from harness.datasets._store.download import fetch
@@ -67,9 +68,16 @@ class Mimic(Dataset, name="mimic"):
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """Return the splits, int16 converter units (float32 after a band-pass), mapped from the cache."""
+        return self._splits(store, options)
+
+    def resplit(self, store: Store, options: Mapping[str, Any], new: NewSplit) -> Splits:
+        """Return a new split in time, of the recording closed to a ring and rotated."""
+        return self._splits(store, options, new)
+
+    def _splits(self, store: Store, options: Mapping[str, Any], new: NewSplit | None = None) -> Splits:
         chosen = cast(MimicOptions, self.parse(options))
         title = f"MIMIC-III waveforms, record {chosen.patient}"
-        return recording_splits(store, self.name, [self._source(store, str(chosen.patient))], chosen, title)
+        return recording_splits(store, self.name, [self._source(store, str(chosen.patient))], chosen, title, new)
 
     def _source(self, store: Store, record: str) -> Source:
         """Return the record in the data root, else file by file in the cache, downloaded if necessary."""
@@ -128,6 +136,13 @@ class WfdbRecords(Dataset, name="wfdb"):
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """Return the splits, int16 or int32 converter units (float32 after a band-pass), mapped from the cache."""
+        return self._splits(store, options)
+
+    def resplit(self, store: Store, options: Mapping[str, Any], new: NewSplit) -> Splits:
+        """Return a new split in time, of the recording closed to a ring and rotated."""
+        return self._splits(store, options, new)
+
+    def _splits(self, store: Store, options: Mapping[str, Any], new: NewSplit | None = None) -> Splits:
         chosen = cast(WfdbRecordsOptions, self.parse(options))
         title = f"WFDB record{'s' * (len(chosen.records) > 1)} {', '.join(chosen.records)}"
         sources = [self._source(store, record) for record in chosen.records]
@@ -137,7 +152,7 @@ class WfdbRecords(Dataset, name="wfdb"):
                 raise UserError(
                     f"wfdb: records names {header} twice; its test part would be trained on. Name each record once"
                 )
-        return recording_splits(store, self.name, sources, chosen, title)
+        return recording_splits(store, self.name, sources, chosen, title, new)
 
     def _source(self, store: Store, record: str) -> Source:
         path = str(PurePath(f"{record}.hea"))  # without a leading "./", which would mean the working directory

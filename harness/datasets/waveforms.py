@@ -8,8 +8,10 @@ from typing import Annotated, Any, cast
 import numpy as np
 from pydantic import Field
 
-from harness.core.settings import Settings
+from harness.core.settings import NewSplit, Settings
 from harness.datasets._signals.pulse_generator import RATE, simulate
+from harness.datasets._signals.windows import described_ring
+from harness.datasets._store.pooling import split_generator
 from harness.datasets._store.store import Store
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
@@ -59,13 +61,37 @@ class Waveforms(Dataset, name="waveforms"):
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """Return the splits, int16 converter units; windows do not overlap."""
+        return self._splits(options)
+
+    def split_fault(self, options: Mapping[str, Any], keep_test: bool = False) -> str | None:
+        """Return that the generator has no test split to keep, if asked for it."""
+        return (
+            f"data set {self.name}: is generated and has no test split to keep; leave keep_test out"
+            if keep_test
+            else None
+        )
+
+    def resplit(self, store: Store, options: Mapping[str, Any], new: NewSplit) -> Splits:
+        """Return a new split of as many windows, of each patient's recording closed to a ring and rotated.
+
+        The recording is longer by a third gap, between the end of test and the begin of train. Its end and begin meet
+        where a window begins, so that no window crosses the place.
+        """
+        return self._splits(options, new)
+
+    def _splits(self, options: Mapping[str, Any], new: NewSplit | None = None) -> Splits:
         chosen = cast(WaveformOptions, self.parse(options))
         held_out = chosen.windows // 10
         counts = (chosen.windows - 2 * held_out, held_out, held_out)
         parts: tuple[list[np.ndarray], ...] = ([], [], [])
         for patient in range(chosen.patients):
             rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([chosen.seed, patient])))
-            recording = simulate(rng, chosen.windows * chosen.length + 2 * GAP).adc
+            samples = chosen.windows * chosen.length + (2 if new is None else 3) * GAP
+            recording = simulate(rng, samples).adc
+            if new is not None:
+                number = int(split_generator(new.seed, patient).integers(chosen.windows))
+                gaps = (number >= counts[0]) + (number >= counts[0] + held_out)
+                recording = np.roll(recording, number * chosen.length + gaps * GAP, axis=1)
             start = 0
             for part, count in zip(parts, counts, strict=True):
                 stop = start + count * chosen.length
@@ -80,5 +106,7 @@ class Waveforms(Dataset, name="waveforms"):
             description=(
                 f"generated PPG/ABP-like waveforms, not patient data: {chosen.patients} simulated patients, "
                 f"windows of {chosen.length} samples at 125 Hz, 10-bit units, split in time"
+                + ("" if new is None else f"; {described_ring(new)}")
             ),
+            test_share=None if new is None else held_out * chosen.length / samples,
         )

@@ -44,16 +44,20 @@ def examine_data(
     store = Store.at(root, offline)
     checksums: dict[DataRef, str | None] = {}
     faults: dict[str, UserError] = {}
+    noted: set[DataRef] = set()  # data sets of which a split was remarked on: notes on others would say much the same
     for data in dict.fromkeys(needed):
-        dataset, options = find_dataset(data.name), dict(data.options)
+        dataset, options, new = find_dataset(data.name), dict(data.options), data.new_split
         try:
-            splits = dataset.check(store, options)
+            splits = dataset.check(store, options, new)
             checksums[data.arrays] = None if splits is None else splits.checksum
-            if data.preprocessing == "logit" and (splits or dataset.loaded(store, options)).levels is None:
+            if data.preprocessing == "logit" and (splits or dataset.loaded(store, options, new)).levels is None:
                 raise UserError(f"{data.label}: {NO_LOGIT}")
             if dataset.on_disk or data.name not in DATASETS:  # others are generated, or part of a package
-                for line in remark_lines(store, data, splits or dataset.loaded(store, options)):
+                column = data.model_copy(update={"split": None})
+                splits = splits or dataset.loaded(store, options, new)
+                for line in remark_lines(store, data, splits, notes=column not in noted):
                     tell(line)
+                noted.add(column)
         except UserError as error:
             faults[str(error)] = error
     return checksums, list(faults.values())

@@ -13,6 +13,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
@@ -51,9 +52,9 @@ def remarks_on(store: Store, data: DataRef, splits: Splits) -> list[DataRemark]:
     if splits.checksum is None:
         return examine(splits, names)
     sizes = [values.shape for values in splits.parts().values()]
-    key = json.dumps(
-        [VERSION, data.name, dict(data.options), splits.checksum, sizes, splits.left_out], sort_keys=True, default=str
-    )
+    facts: list[Any] = [VERSION, data.name, dict(data.options), splits.checksum, sizes, splits.left_out]
+    facts += [] if data.split is None else [data.split, data.keep_test]  # the checksum may be that of all its splits
+    key = json.dumps(facts, sort_keys=True, default=str)
     path = store.cache / "remarks" / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
     with contextlib.suppress(OSError, ValueError, TypeError):
         return [DataRemark(**each) for each in json.loads(path.read_text(encoding="utf-8"))]
@@ -63,8 +64,10 @@ def remarks_on(store: Store, data: DataRef, splits: Splits) -> list[DataRemark]:
     return remarks
 
 
-def remark_lines(store: Store, data: DataRef, splits: Splits) -> list[str]:
+def remark_lines(store: Store, data: DataRef, splits: Splits, notes: bool = True) -> list[str]:
     """Return a line per remark on the splits of a data set, "warning: LABEL: text" or "note: LABEL: text".
+
+    The label of a new split has its number. Without `notes` only warnings are returned.
 
     Raises:
         DataError: a density on them can grow without bound, and the suite does not allow it.
@@ -73,7 +76,12 @@ def remark_lines(store: Store, data: DataRef, splits: Splits) -> list[str]:
     for remark in remarks:
         if remark.unbounded and not data.allow_unbounded:
             raise DataError(f"{data.label}: {remark.text}; leave it out, or say allow_unbounded: true")
-    return [f"{'warning' if remark.warning else 'note'}: {data.label}: {remark.text}" for remark in remarks]
+    label = data.label if data.split is None else f"{data.label}, split {data.split}"
+    return [
+        f"{'warning' if remark.warning else 'note'}: {label}: {remark.text}"
+        for remark in remarks
+        if notes or remark.warning
+    ]
 
 
 def notes_of(remarks: Sequence[DataRemark]) -> dict[str, str]:

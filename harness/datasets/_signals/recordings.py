@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 
 from harness.core.errors import DataError, DataMissing, UserError
+from harness.core.settings import NewSplit
 from harness.datasets._signals.recording_options import RecordingOptions
 from harness.datasets._signals.waveform_filters import band_pass, flat_line_shares, flat_peak_shares, spread_over_cells
 from harness.datasets._signals.wfdb_records import Locate, Recording, Stretch, read_recording, record_files
-from harness.datasets._signals.windows import fill_windows, samples, split_in_time, starts
-from harness.datasets._store.store import Store, Writer, prepare
+from harness.datasets._signals.windows import described_ring, fill_windows, samples, split_in_time, split_ring, starts
+from harness.datasets._store.store import Store, Writer, prepare, split_key
 from harness.datasets._values.lattice import Lattice
 from harness.datasets.base import Splits
 
@@ -40,11 +41,17 @@ def in_folder(name: str, folder: Path) -> Locate:
 
 
 def recording_splits(
-    store: Store, name: str, sources: Sequence[Source], options: RecordingOptions, title: str
+    store: Store,
+    name: str,
+    sources: Sequence[Source],
+    options: RecordingOptions,
+    title: str,
+    new: NewSplit | None = None,
 ) -> Splits:
     """Return the splits of some records, prepared on the first call and then mapped from the cache.
 
-    The records follow one another in time; `title` begins the description.
+    The records follow one another in time; `title` begins the description. A new split is cut from them anew, see
+    `harness.datasets._signals.windows`.
 
     Raises:
         DataMissing: a file is missing and cannot be downloaded.
@@ -52,7 +59,7 @@ def recording_splits(
         UserError: the band-pass does not fit the sampling rate.
     """
     records = [record_files(name, record, locate, options.channels) for record, locate in sources]
-    key = {"version": VERSION, **options.model_dump(mode="json")}
+    key = {"version": VERSION, **options.model_dump(mode="json"), **split_key(new)}
     headers = Counter(segment.header.path.resolve() for record in records for segment in record.segments)
     for header, count in headers.items():
         if count > 1:
@@ -62,9 +69,10 @@ def recording_splits(
     def build(writer: Writer) -> None:
         recording = read_recording(name, records, options.channels, options.average_frames)
         where = ", ".join(str(record.header.path) for record in records)
-        dropped = _write(writer, recording, options, f"{name}: {where}")
+        dropped, test_share = _write(writer, recording, options, new, f"{name}: {where}")
         writer.notes = {
-            "description": _description(title, recording, dropped, options),
+            "description": _description(title, recording, dropped, options, new),
+            "test_share": test_share,
             "steps": [list(step) for step in recording.steps],
             "lattices": [
                 # A band-pass removes the offset of a channel.
@@ -82,17 +90,21 @@ def recording_splits(
         steps=tuple((size, unit) for size, unit in prepared.notes["steps"]),
         lattices=tuple(Lattice(*noted) for noted in prepared.notes["lattices"]),
         no_floor=_no_floor(options),
+        test_share=prepared.notes.get("test_share"),
     )
 
 
-def _write(writer: Writer, recording: Recording, options: RecordingOptions, where: str) -> Counter[str]:
-    """Cut, clean and write the three splits; return how many windows were dropped, by reason."""
+def _write(
+    writer: Writer, recording: Recording, options: RecordingOptions, new: NewSplit | None, where: str
+) -> tuple[Counter[str], float | None]:
+    """Cut, clean and write the three splits; return how many windows were dropped, by reason, and the test share."""
     rate, band = recording.rate, options.band_pass
     if band is not None and band[1] >= rate / 2:
         raise UserError(
             f"{where}: sampled at {rate:g} Hz, so a band-pass ends below {rate / 2:g} Hz; band_pass is {list(band)}"
         )
-    parts = split_in_time(recording.stretches, options.validation, options.test, round(options.gap_seconds * rate))
+    cutting = (recording.stretches, options.validation, options.test, round(options.gap_seconds * rate))
+    parts, test_share = (split_in_time(*cutting), None) if new is None else split_ring(*cutting, new)
     cuts: Cuts = {}
     dropped: Counter[str] = Counter()  # with 0 for reasons that were checked but did not occur
     for part, stretches in parts.items():
@@ -116,7 +128,7 @@ def _write(writer: Writer, recording: Recording, options: RecordingOptions, wher
         for stretch, begins in cut:
             fill_windows(target[offset : offset + len(begins)], _filtered(stretch, rate, options), begins)
             offset += len(begins)
-    return dropped
+    return dropped, test_share
 
 
 def _kept(stretch: Stretch, begins: np.ndarray, options: RecordingOptions, dropped: Counter[str]) -> np.ndarray:
@@ -157,7 +169,9 @@ def _no_floor(options: RecordingOptions) -> str | None:
     )
 
 
-def _description(title: str, recording: Recording, dropped: Counter[str], options: RecordingOptions) -> str:
+def _description(
+    title: str, recording: Recording, dropped: Counter[str], options: RecordingOptions, new: NewSplit | None
+) -> str:
     rate = recording.rate
     if options.train_stride < options.length:
         overlap = f"training windows begin every {options.train_stride} samples and overlap, held-out windows do not"
@@ -169,6 +183,7 @@ def _description(title: str, recording: Recording, dropped: Counter[str], option
         f"{title}: {' and '.join(options.channels)} at {rate:g} Hz{means}, {samples(recording.stretches) / rate:.1f} s",
         f"windows of {options.length} samples, split in time with {options.gap_seconds:g} s between the splits",
         overlap,
+        *([] if new is None else [described_ring(new)]),
     ]
     left_out = {
         "with an invalid sample": recording.invalid,

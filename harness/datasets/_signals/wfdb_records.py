@@ -265,7 +265,7 @@ def read_recording(
             values, valid, scale = _read_segment(name, segment, channels, average)
             start = offset + segment.start * per_frame
             invalid += int((~valid).sum())
-            scaled.append((scale, list(_stretches(values, valid, start))))
+            scaled.append((scale, list(stretches_of(values, valid, start))))
             end = start + values.shape[1]
         length = record.header.length
         offset = end if length is None else offset + length * per_frame
@@ -381,8 +381,8 @@ def _plain_header(segment: Segment) -> Iterator[Path]:
         yield copy
 
 
-def _stretches(values: np.ndarray, valid: np.ndarray, start: int) -> Iterator[Stretch]:
-    """Yield the runs of valid rows."""
+def stretches_of(values: np.ndarray, valid: np.ndarray, start: int = 0) -> Iterator[Stretch]:
+    """Yield the runs of valid samples of values (C, n) whose first sample has the number `start`."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], valid.view(np.int8), [0]])))
     for first, last in edges.reshape(-1, 2):
         yield Stretch(start + int(first), values[:, first:last])

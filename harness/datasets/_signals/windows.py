@@ -3,7 +3,11 @@
     |----------- train -----------| gap |-- validation --| gap |---- test ----|
 
 Neighbouring parts are separated by gaps, because a pulse stays similar for some beats and breaths. No window crosses
-the edge of a part or a hole of the recording.
+the edge of a part or a hole of the recording. A new split closes the recording to a ring and rotates it first:
+
+    |- train -| gap |- validation -| gap |-- test --|(end, begin)|-- test --| gap |------ train ------|
+
+Its end and begin are no neighbours in time: no gap is needed there, and no window crosses the place.
 """
 
 from __future__ import annotations
@@ -12,7 +16,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from harness.core.settings import NewSplit
 from harness.datasets._signals.wfdb_records import Stretch
+from harness.datasets._store.pooling import split_generator
 
 _AT_ONCE = 4096  # windows that are copied together
 
@@ -32,16 +38,55 @@ def split_in_time(
         The stretches of each split; if the recording is too short, those to the left are smaller or empty.
     """
     total = samples(stretches)
-    last = _last(stretches, round(test * total))
-    rest = _until(stretches, last[0].start - gap) if last else tuple(stretches)
-    middle = _last(rest, round(validation * total))
-    train = _until(rest, middle[0].start - gap) if middle else rest
+    rest, last = _hold_out(stretches, round(test * total), gap)
+    train, middle = _hold_out(rest, round(validation * total), gap)
     return {"train": train, "validation": middle, "test": last}
+
+
+def split_ring(
+    stretches: Sequence[Stretch], validation: float, test: float, gap: int, new: NewSplit
+) -> tuple[dict[str, tuple[Stretch, ...]], float]:
+    """Split the recording as `split_in_time` does, after it has been closed to a ring and rotated at random.
+
+    Args:
+        stretches, validation, test: as for `split_in_time`.
+        gap: as for `split_in_time`; a third one separates the end of test from the begin of train.
+        new: a kept test split is that of `split_in_time`, and the samples before its gap are rotated alone.
+
+    Returns:
+        The stretches of each split, and the share of the samples that a drawn test split has, 0 of a kept one. Sample
+        numbers increase through the splits: those after the ring's joint continue behind those before it.
+    """
+    total = samples(stretches)
+    rest, kept = _hold_out(stretches, round(test * total) if new.keep_test else 0, gap)
+    count = samples(rest)
+    ahead = _last(rest, count - int(split_generator(new.seed).random() * count))
+    behind = _until(rest, ahead[0].start) if ahead else ()
+    turn = rest[-1].stop - rest[0].start + gap if rest else 0  # a hole at the joint, which serves as a gap
+    rotated = (*ahead, *(Stretch(stretch.start + turn, stretch.values) for stretch in behind))
+    rest, last = _hold_out(rotated, 0 if new.keep_test else round(test * total), gap)
+    train, middle = _hold_out(rest, round(validation * total), gap)
+    held_out = last or middle
+    train = _from(train, held_out[-1].stop - turn + gap) if held_out else train
+    parts = {"train": train, "validation": middle, "test": kept or last}
+    return parts, samples(last) / total if total else 0.0
+
+
+def described_ring(new: NewSplit) -> str:
+    """Return a clause on the origin of a new split."""
+    where, kept = ("the time before test", ", test is kept") if new.keep_test else ("time", "")
+    return f"split {new.seed}: {where} is closed to a ring and rotated before it is split{kept}"
 
 
 def samples(stretches: Sequence[Stretch]) -> int:
     """Return the number of samples of all stretches together."""
     return sum(stretch.values.shape[1] for stretch in stretches)
+
+
+def _hold_out(stretches: Sequence[Stretch], count: int, gap: int) -> tuple[tuple[Stretch, ...], tuple[Stretch, ...]]:
+    """Return the samples until `gap` before the last `count` samples, and those."""
+    last = _last(stretches, count)
+    return _until(stretches, last[0].start - gap) if last else tuple(stretches), last
 
 
 def _last(stretches: Sequence[Stretch], count: int) -> tuple[Stretch, ...]:
@@ -60,6 +105,15 @@ def _until(stretches: Sequence[Stretch], end: int) -> tuple[Stretch, ...]:
     """Return the samples before sample number `end`."""
     return tuple(
         Stretch(stretch.start, stretch.values[:, : end - stretch.start]) for stretch in stretches if stretch.start < end
+    )
+
+
+def _from(stretches: Sequence[Stretch], begin: int) -> tuple[Stretch, ...]:
+    """Return the samples from sample number `begin`."""
+    return tuple(
+        Stretch(max(begin, stretch.start), stretch.values[:, max(0, begin - stretch.start) :])
+        for stretch in stretches
+        if stretch.stop > begin
     )
 
 

@@ -22,6 +22,7 @@ import numpy as np
 
 from harness.core.errors import DataError, DataMissing
 from harness.core.files import DATA, RECORD, open_file, read_text
+from harness.core.settings import NewSplit
 
 if TYPE_CHECKING:
     import filelock
@@ -110,6 +111,11 @@ class Writer:
         path = self.folder / f"{name}.npy"
         with _naming(path):
             np.save(path, np.ascontiguousarray(values), allow_pickle=False)
+
+
+def split_key(new: NewSplit | None) -> dict[str, Any]:
+    """Return the entry of the key of prepared arrays for a new split; none for the data set's split."""
+    return {} if new is None else {"split": [new.seed, new.keep_test]}
 
 
 def prepare(

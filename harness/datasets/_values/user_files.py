@@ -12,7 +12,8 @@ from pydantic import BeforeValidator
 from pydantic_core import PydanticCustomError
 
 from harness.core.errors import DataError
-from harness.datasets._store.store import Store, Writer, prepare
+from harness.core.settings import NewSplit
+from harness.datasets._store.store import Store, Writer, prepare, split_key
 from harness.datasets._values.encoding import Kind, lattice_facts
 from harness.datasets.base import Splits
 
@@ -47,17 +48,23 @@ class FileOptions(Protocol):
 
 
 def file_splits(
-    store: Store, name: str, chosen: FileOptions, kind: Kind, build: Callable[[Path, Writer], None]
+    store: Store,
+    name: str,
+    chosen: FileOptions,
+    kind: Kind,
+    build: Callable[[Path, Writer], None],
+    new: NewSplit | None = None,
 ) -> Splits:
     """Return the splits of a file, prepared by `build(path, writer)` on the first call.
 
-    `build` notes "levels", "lattices" (of `Encoding.noted`), "description" and "left_out".
+    `build` notes "levels", "lattices" (of `Encoding.noted`), "description", "left_out" and, of a new split,
+    "test_share".
     """
     path = store.find(name, chosen.file, "it is the option `file`: beside the suite, below the data root or absolute")
-    key = {"version": VERSION, **chosen.model_dump(mode="json")}
+    key = {"version": VERSION, **chosen.model_dump(mode="json"), **split_key(new)}
     prepared = prepare(store, name, key, [path], lambda writer: build(path, writer))
     notes = prepared.notes
-    facts = lattice_facts(notes["lattices"], kind)
+    facts = lattice_facts(notes["lattices"], kind) | {"test_share": notes.get("test_share")}
     return Splits.of(prepared, notes["levels"], notes["description"], left_out=tuple(notes["left_out"]), **facts)
 
 

@@ -18,7 +18,8 @@ class DensityResult:
     `unit` names the measure that is reported, "bits_per_dim" or "nats_per_dim"; `standard_error`, `median`, `worst`,
     `estimate_error`, `importance_weighted`, `validation`, `floor` and `claimed` are in it, and the three parts
     `*_nats_per_dim` sum to `nats_per_dim`. `options` are those of the layer, as JSON. Under tuning, `candidate` is the
-    number of the chosen one of `candidates`, and `chosen` are its settings, as JSON.
+    number of the chosen one of `candidates`, and `chosen` are its settings, as JSON. `test_share` is that of the splits,
+    see `harness.datasets.Splits`.
     """
 
     parameters: int
@@ -64,6 +65,7 @@ class DensityResult:
     best_step: int | None = None
     stopped_early: bool | None = None
     audit_seconds: float | None = None
+    test_share: float | None = None
 
     def row(self) -> dict[str, Any]:
         """Return the measures by name as JSON can hold them: a number that is not finite is None."""

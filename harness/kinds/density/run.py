@@ -168,6 +168,7 @@ def train(
         candidate=None if chosen is None else chosen.number,
         candidates=None if chosen is None else chosen.candidates,
         chosen=None if chosen is None else chosen.text,
+        test_share=splits.test_share,
     )
     record.rows = [size.row()]
 
@@ -240,7 +241,8 @@ def training_callbacks(settings: TrainingSettings, pipeline: Pipeline) -> list[C
 def load_splits(trial: FlowTrial, root: Path | None) -> Splits:
     """Return the data of a trial; raise DataError if they are not those that it was planned for."""
     with kept_default_dtype():
-        splits = find_dataset(trial.data.name).loaded(Store.at(root, offline=True), dict(trial.data.options))
+        dataset, options = find_dataset(trial.data.name), dict(trial.data.options)
+        splits = dataset.loaded(Store.at(root, offline=True), options, trial.data.new_split)
     if trial.data.checksum is not None and splits.checksum != trial.data.checksum:
         raise DataError(
             f"{trial.data.label}: the data have changed since the plan was made (checksum {splits.checksum}, planned "

@@ -256,7 +256,7 @@ def trial(layer="conv1x1", baseline=False, **training):
 
 @pytest.fixture
 def toy_data(monkeypatch):
-    data = SimpleNamespace(loaded=lambda root, options: splits())
+    data = SimpleNamespace(loaded=lambda store, options, new: splits())
     monkeypatch.setattr(harness.kinds.density.run, "find_dataset", lambda name: data)
 
 

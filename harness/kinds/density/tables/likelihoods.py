@@ -248,10 +248,15 @@ def published_table(plan: Plan, quoted: Published) -> Table:
 def data_remarks(results: Results, frame: pd.DataFrame) -> list[str]:
     """Return remarks on data sets, their treatment and layers, in plan order, then on controls; each text once."""
     trials = [trial for trial in results.plan.trials if isinstance(trial, DensityTrial)]
+    splits = {trial.id: trial.data.split for trial in trials}
     columns: dict[str, list[str]] = {}
     for column in results.plan.columns:
         lines = frame[frame["dataset"] == column]
-        texts = [_data_text(notes) for notes in lines["notes"]]
+        of_column = lines["id"].map(splits)
+        first = lines[of_column.isna() | (of_column == of_column.min())]
+        others = max(of_column.nunique() - 1, 0)
+        more = f"; and {others} other split{'s' * (others > 1)} of the same events" * (others > 0)
+        texts = [f"{text}{more}" * bool(text) for text in map(_data_text, first["notes"])]
         texts += [text for trial in trials if trial.data.label == column for text in _treatment(trial)]
         for text in filter(None, dict.fromkeys(texts)):
             columns.setdefault(text, []).append(column)

@@ -12,7 +12,7 @@ def use_data(monkeypatch):
     """Return a function that puts arrays in the place of every data set."""
 
     def use(splits):
-        stand_in = SimpleNamespace(loaded=lambda root, options: splits)
+        stand_in = SimpleNamespace(loaded=lambda store, options, new: splits)
         monkeypatch.setattr("harness.kinds.density.run.find_dataset", lambda name: stand_in)
 
     return use

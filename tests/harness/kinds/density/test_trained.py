@@ -51,7 +51,7 @@ def trained(tmp_path, monkeypatch):
         splits = data if isinstance(data, Splits) else toy(data)
         encoding = {"permute": "per-seed", "preprocessing": "scale" if splits.levels is None else "logit"}
         with monkeypatch.context() as patch:
-            loaded = SimpleNamespace(loaded=lambda root, options: splits)
+            loaded = SimpleNamespace(loaded=lambda store, options, new: splits)
             patch.setattr(harness.kinds.density.run, "find_dataset", lambda name: loaded)
             trial = DensityTrial(
                 suite="toy",
