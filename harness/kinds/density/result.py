@@ -18,8 +18,8 @@ class DensityResult:
     `unit` names the measure that is reported, "bits_per_dim" or "nats_per_dim"; `standard_error`, `median`, `worst`,
     `estimate_error`, `importance_weighted`, `validation`, `floor` and `claimed` are in it, and the three parts
     `*_nats_per_dim` sum to `nats_per_dim`. `options` are those of the layer, as JSON. Under tuning, `candidate` is the
-    number of the chosen one of `candidates`, and `chosen` are its settings, as JSON. `test_share` is that of the splits,
-    see `harness.datasets.Splits`.
+    number of the chosen one of `candidates`, and `chosen` are its settings, as JSON. `test_share` is that of the
+    `harness.datasets.Splits`.
     """
 
     parameters: int

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from harness.core.settings import NewSplit
 from harness.datasets._signals.wfdb_records import Stretch
-from harness.datasets._signals.windows import fill_windows, samples, split_in_time, starts
+from harness.datasets._signals.windows import fill_windows, samples, split_in_time, split_ring, starts
 
 
 def recording(*spans):
@@ -70,6 +71,78 @@ def test_too_short_recordings_have_empty_parts():
     }
     parts = split_in_time(recording((0, 100)), validation=0.3, test=0.3, gap=80)
     assert spans(parts["train"]) == spans(parts["validation"]) == []
+
+
+# New splits: the recording closed to a ring
+
+
+def times(stretches):
+    """Return the samples of some stretches: each is its index in the recording."""
+    return np.concatenate([stretch.values[0] for stretch in stretches])
+
+
+def nearest(first, second):
+    """Return the least distance in time between samples of one split and of another."""
+    return int(np.abs(np.subtract.outer(times(first), times(second))).min())
+
+
+@pytest.mark.parametrize("keep_test", [False, True])
+@pytest.mark.parametrize("seed", range(20))
+def test_new_parts_are_apart_in_time_on_both_sides_and_nothing_more_is_lost(seed, keep_test):
+    gap = 25
+    parts, share = split_ring(recording((0, 1000)), 0.2, 0.1, gap, NewSplit(seed, keep_test))
+    assert samples(parts["test"]) == 100 and samples(parts["validation"]) == 200
+    assert share == (0 if keep_test else 0.1)
+    for first, second in (("train", "validation"), ("train", "test"), ("validation", "test")):
+        assert nearest(parts[first], parts[second]) > gap
+    assert 2 * gap <= 1000 - sum(map(samples, parts.values())) <= 3 * gap
+    if keep_test:
+        assert spans(parts["test"]) == [(900, 1000)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_new_parts_of_a_recording_with_holes(seed):
+    rng = np.random.default_rng(seed)
+    edges = np.cumsum(rng.integers(1, 200, 16)).reshape(8, 2)
+    gap = int(rng.integers(0, 60))
+    valid = np.concatenate([np.arange(*edge) for edge in edges])
+    parts, share = split_ring(recording(*edges), 0.2, 0.3, gap, NewSplit(seed))
+    assert samples(parts["test"]) == round(0.3 * len(valid)) and share == samples(parts["test"]) / len(valid)
+    everything = np.concatenate([times(part) for part in parts.values() if part])
+    assert len(np.unique(everything)) == len(everything) and np.isin(everything, valid).all()
+    last = -1
+    for part in parts.values():
+        for stretch in part:
+            assert (np.diff(stretch.values[0]) == 1).all(), "a window would cross a hole, or the joint of the ring"
+            assert stretch.start > last
+            last = stretch.stop - 1
+    for first, second in (("train", "validation"), ("train", "test"), ("validation", "test")):
+        if parts[first] and parts[second]:
+            assert nearest(parts[first], parts[second]) > gap
+
+
+def test_the_joint_of_the_ring_serves_as_a_gap():
+    seeds = {NewSplit(seed): split_ring(recording((0, 100)), 0.2, 0.3, 10, NewSplit(seed))[0] for seed in range(200)}
+    lost = {100 - sum(map(samples, parts.values())) for parts in seeds.values()}
+    assert lost == set(range(20, 31)), "three gaps, less what is left of one behind the joint"
+    begins = {tuple(spans(parts["test"])) for parts in seeds.values()}
+    assert len(begins) > 50, "test may be anywhere"
+    joined = [parts for parts in seeds.values() if len(parts["test"]) == 2]
+    assert joined and all(set(times(parts["test"])) >= {0, 99} for parts in joined)
+
+
+def test_equal_seeds_give_equal_parts_and_other_seeds_others():
+    first, again, other = (
+        {name: spans(part) for name, part in split_ring(recording((0, 5000)), 0.1, 0.1, 9, NewSplit(seed))[0].items()}
+        for seed in (3, 3, 4)
+    )
+    assert first == again != other
+
+
+def test_a_new_split_of_a_short_recording_has_empty_parts():
+    parts, _ = split_ring(recording((0, 100)), 0.3, 0.3, 60, NewSplit(0))
+    assert parts["train"] == ()
+    assert split_ring([], 0.3, 0.3, 60, NewSplit(0)) == ({"train": (), "validation": (), "test": ()}, 0.0)
 
 
 @pytest.mark.parametrize(

@@ -252,11 +252,13 @@ def data_remarks(results: Results, frame: pd.DataFrame) -> list[str]:
     columns: dict[str, list[str]] = {}
     for column in results.plan.columns:
         lines = frame[frame["dataset"] == column]
-        of_column = lines["id"].map(splits)
-        first = lines[of_column.isna() | (of_column == of_column.min())]
-        others = max(of_column.nunique() - 1, 0)
+        of_splits: dict[int | None, list[str]] = {}
+        for trial_id, notes in zip(lines["id"], lines["notes"], strict=True):
+            if text := _data_text(notes):
+                of_splits.setdefault(splits[trial_id], []).append(text)
+        others = len(of_splits) - 1
         more = f"; and {others} other split{'s' * (others > 1)} of the same events" * (others > 0)
-        texts = [f"{text}{more}" * bool(text) for text in map(_data_text, first["notes"])]
+        texts = [text + more for text in next(iter(of_splits.values()), ())]
         texts += [text for trial in trials if trial.data.label == column for text in _treatment(trial)]
         for text in filter(None, dict.fromkeys(texts)):
             columns.setdefault(text, []).append(column)
