@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,7 +15,7 @@ from flows import Glow
 from harness.core.records import read_record, write_record
 from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
 from harness.core.trial import TRIALS
-from harness.datasets.base import Splits
+from harness.datasets import Splits, Store, find_dataset
 from harness.evaluation.evaluation import Evaluation, Parts, evaluate
 from harness.kinds.density.run import below_floor
 from harness.kinds.density.run import run as run_density
@@ -24,6 +25,8 @@ from harness.pipeline.models import build_flow
 from harness.pipeline.pipeline import Pipeline
 from layers.conv1x1 import Conv1x1
 
+STORE = Store(None, Path("no-cache"), offline=True)
+NEW_SPLITS = ({"split": 1}, {"split": 1, "keep_test": True})
 TRAINING = {"steps": 6, "batch_size": 16, "evaluate_every": 3, "evaluation_batch": 5}
 
 
@@ -285,3 +288,17 @@ def test_a_layer_that_changes_settings_of_torch_fails_its_audit(data, tmp_path, 
     (row,) = run(trial(), tmp_path).rows
     assert row["audit"] == "failed" and "anomaly mode: False -> True" in row["audit_reason"]
     assert not torch.is_anomaly_enabled()
+
+
+def test_a_trial_trains_on_its_new_split_and_states_the_share_of_test(tmp_path):
+    plain = trial()
+    plain = plain.model_copy(update={"data": DataRef(label="digits", name="digits")})
+    drawn = [plain.model_copy(update={"data": plain.data.model_copy(update=each)}) for each in NEW_SPLITS]
+    records = [run(each, tmp_path / str(number)) for number, each in enumerate([plain, *drawn])]
+    assert [record.rows[0]["test_share"] for record in records] == [None, 250 / 1797, 0]
+    tested = [np.load(tmp_path / str(n) / "records" / record.arrays)["data"] for n, record in enumerate(records)]
+    expected = [find_dataset("digits").loaded(STORE, {}, each.data.new_split).test for each in (plain, *drawn)]
+    assert all(np.array_equal(values, splits[: len(values)]) for values, splits in zip(tested, expected, strict=True))
+    assert not np.array_equal(tested[0], tested[1]) and np.array_equal(tested[0], tested[2])
+    assert len({each.id for each in (plain, *drawn)}) == 3
+    assert "split 1: the events of train, validation and test pooled" in records[1].notes["data"]
