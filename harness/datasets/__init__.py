@@ -10,6 +10,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 
 from harness.core.errors import UserError
+from harness.core.settings import NewSplit
 from harness.core.third_party import FAMILIES, resolve_class, third_party_errors
 from harness.datasets._store.store import Store
 from harness.datasets.base import DATASETS, Dataset, DatasetInfo, Lattice, Splits
@@ -38,4 +39,4 @@ def find_dataset(spec: str, folder: Path | None = None) -> Dataset:
         return cls()
 
 
-__all__ = ["DATASETS", "Dataset", "DatasetInfo", "Lattice", "Splits", "Store", "find_dataset"]
+__all__ = ["DATASETS", "Dataset", "DatasetInfo", "Lattice", "NewSplit", "Splits", "Store", "find_dataset"]
