@@ -126,14 +126,20 @@ def _leaves(scope: Scope, column: str) -> list[Leaf]:
 
 
 def repetition_problems(scope: Scope) -> Iterator[Problem]:
-    """Yield parts of the suite that have both seeds and repetitions, and settings of splits without effect."""
-    for part, place in [
-        (scope.profile, ()),
-        *((entry, ("datasets", label)) for label, entry in scope.profile.datasets.items()),
-    ]:
+    """Yield seeds beside repetitions, settings of splits without effect, and data sets that have one split alone."""
+    datasets = scope.profile.datasets
+    parts = [(scope.profile, ()), *((entry, ("datasets", label)) for label, entry in datasets.items())]
+    for part, place in parts:
         where = scope.at(*place, "repetitions")
         both = part.repetitions is not None and {"seeds", "repetitions"} <= part.model_fields_set
         if both and where.origin is None and scope.at(*place, "seeds").origin is None:
             yield where.says("repetitions: stands beside seeds; keep one of the two", at_key=True)
         if part.repetitions is not None and part.repetitions.keep_test and "split" not in part.repetitions.vary:
             yield where.says("repetitions.keep_test: has no effect where the split does not vary; remove it")
+    for column in scope.data.values():
+        repeated = repeated_as(scope, column.label)
+        if column.dataset is None or not isinstance(repeated, Repetitions) or "split" not in repeated.vary:
+            continue
+        fault = column.dataset.split_fault(column.entry.options, repeated.keep_test)
+        if fault is not None:
+            yield (column.where if column.entry.repetitions is None else column.place("repetitions")).says(fault)

@@ -169,6 +169,15 @@ def test_seeds_beside_repetitions_in_one_part_of_a_file_are_refused(tmp_path):
         settle(read_suite(path), "quick", "cpu")
 
 
+def test_a_data_set_with_one_split_alone_is_refused_with_its_place(tmp_path):
+    path = tmp_path / "one.yaml"
+    path.write_text(SUITE.replace("      digits: {}\n", "      waveforms: {}\n"))
+    settle(read_suite(path), "quick", "cpu")
+    with pytest.raises(SuiteError, match=r"one.yaml:\d+:\d+: data set waveforms: is generated and has no test split"):
+        settle(read_suite(path), "quick", "cpu", settings=["repetitions.keep_test=true"])
+    settle(read_suite(path), "quick", "cpu", settings=["repetitions={number: 2, vary: [training, tuning]}"])
+
+
 def test_seeds_alone_are_as_before(planned):
     """Trials without repetitions say nothing of them, so that their ids are those of records from before."""
     for trial in planned(profile="smoke").plan.trials:
