@@ -193,14 +193,14 @@ def test_shuffled_rows_are_pooled(store):
 @pytest.mark.parametrize("seed", range(6))
 def test_sequences_of_an_array_in_time(store, seed, keep_test):
     events = np.arange(300, dtype=np.int16)[:, None, None].repeat(4, axis=2)
-    np.savez(store.root / "s.npz", x_train=events[:270], x_test=events[270:])
+    np.savez(store.root / "s.npz", x_train=events[:271], x_test=events[271:])
     options = {"file": "s.npz", "kind": "sequence", "shape": [1, 4]}
     npz, new = find_dataset("npz"), NewSplit(seed, keep_test)
     plain, drawn = npz.loaded(store, options), npz.loaded(store, options, new)
     assert_apart(drawn.parts(), gap=1)
-    assert sizes(drawn)[1:] == sizes(plain)[1:] == [27, 30] and 243 - 3 <= len(drawn.train) <= 243 - 2
+    assert sizes(drawn)[1:] == sizes(plain)[1:] == [27, 29] and 244 - 3 <= len(drawn.train) <= 244 - 2
     assert drawn.checksum == plain.checksum and same(drawn, npz.loaded(store, options, new)) and not same(drawn, plain)
-    assert drawn.test_share == (0 if keep_test else 0.1)
+    assert drawn.test_share == (0 if keep_test else 29 / 300)
     assert np.array_equal(drawn.test, plain.test) == keep_test
     pooled = npz.loaded(store, options | {"shuffle": True}, new)
     assert sizes(pooled) == sizes(plain) and "pooled" in pooled.description
