@@ -14,7 +14,7 @@ import numpy as np
 
 MOST_LEVELS = 1 << 16  # points of a found lattice; a finer one has to be stated
 FEWEST = 8  # distinct values that reveal a lattice although none occurs twice
-STATED_ERROR = 0.01  # fraction of a step by which values may miss a stated lattice, whose step has few digits
+STATED_ERROR = 0.03  # fraction of a step by which values may miss a stated lattice, whose step has few digits
 EXACT = 1 << 53  # whole numbers up to here are exact in float64
 
 
