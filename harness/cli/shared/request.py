@@ -20,7 +20,6 @@ from harness.planning.plan import Plan
 from harness.planning.settle import Checksums, check_suite, settle
 from harness.planning.suite_base import SuiteFile
 
-
 Check = Callable[[Sequence[DataRef], Collection[DataRef], Checksums], Checksums]
 """See `make_request`."""
 

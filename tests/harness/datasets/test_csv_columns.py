@@ -68,7 +68,7 @@ def test_counts_of_a_stated_step_may_have_been_rounded_to_three_decimals(store):
     stated = load(store, text(values), step=steps[::-1].tolist())
     assert [step for step, _ in stated.steps] == steps[::-1].tolist()
     np.testing.assert_array_equal(np.concatenate(list(stated.parts().values()))[..., 0], COUNTS[:, ::-1])
-    with pytest.raises(DataError, match="is not a multiple of the step 0.0303 from"):
+    with pytest.raises(DataError, match=r"is not a multiple of the step 0\.0303 from"):
         load(store, text(values), step=[0.06698, 0.0303])
 
 

@@ -51,7 +51,8 @@ def test_which_layer_repeats_every_row_on_twelve_data_sets():
     plan = settle(load_suite("which_layer"), "local", "cpu").plan()[0]
     trials = [trial for trial in plan.trials if trial.kind == "density"]
     assert list(plan.columns) == list(WHICH_LAYER) and len(plan.rows) == 10
-    assert len(trials) == 12 * 10 * 8 == len({(trial.data.label, trial.layer.row, trial.repetition) for trial in trials})
+    repeated = {(trial.data.label, trial.layer.row, trial.repetition) for trial in trials}
+    assert len(trials) == len(repeated) == 12 * 10 * 8
     assert len({(len(trial.tuning.candidates), trial.tuning.steps) for trial in trials}) == 1, "tuned alike"
     for column in plan.columns:
         here = [trial for trial in trials if trial.data.label == column]
