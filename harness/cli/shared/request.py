@@ -77,8 +77,8 @@ def make_request(
     left_out = list(dict.fromkeys(data.label for data in optional if checked and data.arrays not in checked))
     if left_out:
         selected = tuple(trial for trial in selected if trial.column not in left_out)
-        remark = f"left out, as their files are missing: {', '.join(left_out)}"
-        plan = plan.model_copy(update={"remark": "; ".join(filter(None, [plan.remark, remark]))})
+        remark = f"Left out, as their files are missing: {', '.join(left_out)}"
+        plan = plan.model_copy(update={"remark": " ".join(filter(None, [plan.remark, remark]))})
     if args.only or left_out:
         plan = plan.limited(selected)
     command = run_command(

@@ -216,7 +216,7 @@ def test_a_profile_leaves_out_the_data_sets_whose_files_are_missing(suite, capsy
         assert out.count(f"left out: {label}, as its files are missing: mnist: train-images-idx3-ubyte.gz") == 1
     folder = suite.parent / "reports" / "tiny"
     assert Plan.load(folder).columns == ("digits",)
-    assert "- Small.; left out, as their files are missing: mnist, shuffled" in (folder / "table.md").read_text()
+    assert "- Small. Left out, as their files are missing: mnist, shuffled" in (folder / "table.md").read_text()
     assert main(["plan", str(suite), *arguments[:2]]) == 0
     out = capsys.readouterr().out
     assert "2 trials: 2 ok" in out and out.count("left out: ") == 2 and "would stop" not in out
