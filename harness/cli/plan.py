@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from harness.cli.shared.options import add_plan_options, add_suite
 from harness.cli.shared.request import Request, data_root, make_executor, make_request
@@ -35,9 +35,9 @@ def execute(args: argparse.Namespace) -> int:
 
     missing, remarks = list[str](), list[str]()
 
-    def check(data: Sequence[DataRef], checksums: object) -> Checksums:
+    def check(data: Sequence[DataRef], optional: Collection[DataRef], checksums: object) -> Checksums:
         try:
-            return check_data(data, data_root(args.data), offline=True, tell=remarks.append)
+            return check_data(data, data_root(args.data), offline=True, tell=remarks.append, optional=optional)
         except (DataMissing, DataError) as error:
             missing.append(f"\na run would stop, because of its data:\n{error}")
             return {}

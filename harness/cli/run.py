@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import gc
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -86,8 +86,8 @@ def _run(args: argparse.Namespace) -> tuple[Request, list[Entry]]:
         executor.prepare({part.kind for part in suite.parts.values()}, suite.data_names(args.profile))
     root = data_root(args.data)
 
-    def check(data: Sequence[DataRef], last: Checksums) -> Checksums:
-        checksums = check_data(data, root, args.offline, print)
+    def check(data: Sequence[DataRef], optional: Collection[DataRef], last: Checksums) -> Checksums:
+        checksums = check_data(data, root, args.offline, print, optional)
         for key, checksum in checksums.items():
             if last.get(key, checksum) != checksum:
                 print(f"{key.name}: the data have changed since the last run here, so trials on them are other trials")

@@ -27,7 +27,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Return 0; raise the fault of the suite, or those of its data.
 
-    Missing data are a fault if `--data` names their folder, else a remark: a suite is right on any machine.
+    Missing data are a fault if `--data` names their folder and a run would not leave them out, else a remark: a suite
+    is right on any machine.
     """
     from harness.checking.imports import try_imports
 
@@ -39,10 +40,14 @@ def execute(args: argparse.Namespace) -> int:
     plans = {name: profile.plan().plan for name, profile in settled.items()}
     data = [reference for profile in settled.values() for reference in profile.data]
     _, faults = examine_data(data, data_root(args.data), offline=True, tell=print)
-    missing = [fault for fault in faults if isinstance(fault, DataMissing) and args.data is None]
-    for fault in missing:
-        print(f"note: not here, so not checked: {fault}")
-    raise_faults([fault for fault in faults if fault not in missing])
+    optional = {reference for profile in settled.values() for reference in profile.optional}
+    remarks = dict[str, None]()
+    for reference, fault in list(faults.items()):
+        if isinstance(fault, DataMissing) and (args.data is None or reference in optional):
+            remarks[f"note: not here, so not checked: {faults.pop(reference)}"] = None
+    for line in remarks:
+        print(line)
+    raise_faults(faults.values())
     counts = [f"{name} {_count(plan)}" for name, plan in plans.items()]
     print(f"ok: {args.suite} ({', '.join(counts)})")
     return 0

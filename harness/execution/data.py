@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from harness.core.errors import DataError, DataMissing, UserError
@@ -11,39 +11,49 @@ from harness.core.trial import Trial
 
 
 def check_data(
-    needed: Iterable[DataRef], root: Path | None, offline: bool, tell: Callable[[str], object] = lambda line: None
+    needed: Iterable[DataRef],
+    root: Path | None,
+    offline: bool,
+    tell: Callable[[str], object] = lambda line: None,
+    optional: Collection[DataRef] = (),
 ) -> dict[DataRef, str | None]:
     """Find, check and prepare data sets; return the checksum of each, by `DataRef.arrays`.
 
     Args:
         offline: forbid downloads.
-        tell: takes a line for each remark on data that can be used (see `harness.pipeline.data_remarks`).
+        tell: takes a line for each remark on data that can be used (see `harness.pipeline.data_remarks`), and for each
+            data set that has no checksum.
+        optional: data sets that have no checksum where they are missing, unless all data sets are missing.
+
     Raises:
         DataMissing: data are missing or wrong; the message lists all faults.
         UserError: likewise, if the suite is at fault for all of them.
     """
     checksums, faults = examine_data(needed, root, offline, tell)
-    raise_faults(faults)
+    missing = [data for data, fault in faults.items() if data in optional and isinstance(fault, DataMissing)]
+    lines = {f"left out: {data.label}, as its files are missing: {faults.pop(data)}" for data in missing if checksums}
+    for line in sorted(lines):
+        tell(line)
+    raise_faults(faults.values())
     return checksums
 
 
-def raise_faults(faults: Sequence[UserError]) -> None:
+def raise_faults(faults: Iterable[UserError]) -> None:
     """Raise one error with all faults, if there are any: DataMissing, or a UserError if the suite alone is at fault."""
-    if faults:
-        of_data = any(isinstance(fault, (DataMissing, DataError)) for fault in faults)
-        raise (DataMissing if of_data else UserError)("\n".join(map(str, faults)))
+    if lines := {str(fault): isinstance(fault, (DataMissing, DataError)) for fault in faults}:
+        raise (DataMissing if any(lines.values()) else UserError)("\n".join(lines))
 
 
 def examine_data(
     needed: Iterable[DataRef], root: Path | None, offline: bool, tell: Callable[[str], object]
-) -> tuple[dict[DataRef, str | None], list[UserError]]:
+) -> tuple[dict[DataRef, str | None], dict[DataRef, UserError]]:
     """Return the checksums of the data that can be used, and the faults of all others; see `check_data`."""
     from harness.datasets import DATASETS, Store, find_dataset
     from harness.pipeline.data_remarks import remark_lines
 
     store = Store.at(root, offline)
     checksums: dict[DataRef, str | None] = {}
-    faults: dict[str, UserError] = {}
+    faults: dict[DataRef, UserError] = {}
     noted: set[DataRef] = set()  # data sets of which a split was remarked on: notes on others would say much the same
     for data in dict.fromkeys(needed):
         dataset, options, new = find_dataset(data.name), dict(data.options), data.new_split
@@ -53,14 +63,14 @@ def examine_data(
             if data.preprocessing == "logit" and (splits or dataset.loaded(store, options, new)).levels is None:
                 raise UserError(f"{data.label}: {NO_LOGIT}")
             if dataset.on_disk or data.name not in DATASETS:  # others are generated, or part of a package
-                column = data.model_copy(update={"split": None})
+                column = data.model_copy(update={"split": None, "permute": None})
                 splits = splits or dataset.loaded(store, options, new)
                 for line in remark_lines(store, data, splits, notes=column not in noted):
                     tell(line)
                 noted.add(column)
         except UserError as error:
-            faults[str(error)] = error
-    return checksums, list(faults.values())
+            faults[data] = error
+    return checksums, faults
 
 
 def check_prepared(trial: Trial, root: Path | None) -> None:

@@ -51,6 +51,7 @@ class _Part:
     columns: Sequence[str]
     repeats: Mapping[str, Sequence[int]]  # the selected seeds and repetitions
     common: Mapping[str, Any]  # settings of all trials
+    named: bool  # whether `--only` names the data sets
 
     @cached_property
     def references(self) -> dict[str, tuple[DataRef, ...]]:
@@ -100,9 +101,17 @@ class Settled:
     @property
     def data(self) -> list[DataRef]:
         """The data sets that the selected trials read, each once."""
-        return list(
-            dict.fromkeys(data for label in self.parts if label in self.selected for data in self.parts[label].data)
-        )
+        return list(dict.fromkeys(data for part in self._selected for data in part.data))
+
+    @property
+    def optional(self) -> frozenset[DataRef]:
+        """The data sets that a run leaves out where their files are missing."""
+        parts = (part for part in self._selected if not part.named and part.scope.suite.leaves_out_missing(part.scope))
+        return frozenset(data for part in parts for data in part.data)
+
+    @property
+    def _selected(self) -> list[_Part]:
+        return [part for label, part in self.parts.items() if label in self.selected]
 
     def plan(self, checksums: Checksums = MappingProxyType({})) -> Planned:
         """Return the plan and the selected trials, on data of these checksums, by `DataRef.arrays`."""
@@ -214,7 +223,7 @@ def _part(
     if threads == "auto":
         threads = common["elsewhere"] or max(1, usable_cores() // (common["jobs"] or 1))
     settings = {"suite": suite.suite, "profile": profile, "device": common["device"], "threads": threads}
-    return _Part(scope, rows, columns, repeats, settings)
+    return _Part(scope, rows, columns, repeats, settings, bool(selection["dataset"]))
 
 
 def _heading(suite: SuiteFile, profile: str, device: Device) -> dict[str, Any]:

@@ -160,6 +160,10 @@ class Suite(SuiteFile):
         """Return column -> data set, once for each repetition in order, of a kind whose trials read data."""
         return {}
 
+    def leaves_out_missing(self, scope: Scope) -> bool:
+        """Return whether data sets of `references` whose files are missing are left out of a run."""
+        return False
+
     def problems(self, scope: Scope) -> Iterator[Problem]:
         """Yield the problems of a profile that only this kind can have; `harness.planning.suite_checks` has the rest.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +19,9 @@ from harness.execution.executor import Executor, executor_class
 from harness.planning.plan import Plan
 from harness.planning.settle import Checksums, check_suite, settle
 from harness.planning.suite_base import SuiteFile
+
+Check = Callable[[Sequence[DataRef], Collection[DataRef], Checksums], Checksums]
+"""See `make_request`."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +51,14 @@ def make_request(
     suite: SuiteFile,
     args: Namespace,
     executor: Executor,
-    check: Callable[[Sequence[DataRef], Checksums], Checksums] = lambda data, checksums: {},
+    check: Check = lambda data, optional, checksums: {},
 ) -> Request:
     """Return the request that the options of `add_plan_options` describe; raise a UserError if they cannot be met.
 
     Args:
-        check: takes the data that trials read and the checksums of the folder's last plan, by `DataRef.arrays`; returns
-            the checksums of those that it has looked at.
+        check: takes the data that trials read, those of them that are left out where they are missing, and the
+            checksums of the folder's last plan, by `DataRef.arrays`; returns the checksums of those that are there, or
+            none if it has not looked.
     """
     from harness.checking.imports import try_imports
     from harness.planning.overrides import run_command
@@ -67,8 +71,15 @@ def make_request(
     settled = settle(suite, args.profile, device, **changes, jobs=args.jobs, elsewhere=elsewhere)
     folder = args.out / suite.suite
     checksums = known_checksums(folder)
-    plan, selected = settled.plan({**checksums, **check(settled.data, checksums)})
-    if args.only:
+    checked = check(settled.data, settled.optional, checksums)
+    plan, selected = settled.plan({**checksums, **checked})
+    optional = [data for data in settled.data if data in settled.optional]
+    left_out = list(dict.fromkeys(data.label for data in optional if checked and data.arrays not in checked))
+    if left_out:
+        selected = tuple(trial for trial in selected if trial.column not in left_out)
+        remark = f"Left out, as their files are missing: {', '.join(left_out)}"
+        plan = plan.model_copy(update={"remark": " ".join(filter(None, [plan.remark, remark]))})
+    if args.only or left_out:
         plan = plan.limited(selected)
     command = run_command(
         args.suite, args.profile, plan.device, **changes, data=args.data, unchecked=getattr(args, "unchecked", False)

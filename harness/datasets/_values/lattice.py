@@ -14,7 +14,9 @@ import numpy as np
 
 MOST_LEVELS = 1 << 16  # points of a found lattice; a finer one has to be stated
 FEWEST = 8  # distinct values that reveal a lattice although none occurs twice
-STATED_ERROR = 0.01  # fraction of a step by which values may miss a stated lattice, whose step has few digits
+# Fraction of a step by which values may miss a stated lattice, whose step, or they themselves, have few digits: counts
+# of a step of 0.03, each rounded to three decimals, are off by up to 0.0005, and from the smallest value by 0.001.
+STATED_ERROR = 0.035
 EXACT = 1 << 53  # whole numbers up to here are exact in float64
 
 

@@ -112,6 +112,8 @@ class DensityProfile(Tuned, Trained, Profile):
             `harness.kinds.density.repetitions`); null: seeds alone.
         draw: another number draws seeds or repetitions and the tuning anew.
         remark: below the table of likelihoods.
+        leave_out_missing: leave out the data sets whose files are missing, with a line for each, rather than refuse to
+            run; not those that `--only dataset` names.
         flows: changes of baselines in this profile, by label.
         averages: columns of means over other columns, such as a mean over patients.
         timing: of the layers, beside the training; None: none.
@@ -121,6 +123,7 @@ class DensityProfile(Tuned, Trained, Profile):
     repetitions: Repetitions | None = None
     draw: Annotated[int, Field(ge=0, le=1_000_000, strict=True)] = 0
     remark: str = ""
+    leave_out_missing: Flag = False
     layers: LayerOverlays = Field(default_factory=dict)
     flows: Overlays = Field(default_factory=dict)
     datasets: Mapping[Label, Annotated[TrainedEntry, OrEmpty]] = Field(default_factory=dict)
@@ -154,6 +157,10 @@ class DensitySuite(Tuned, Trained, Suite, kind="density"):
             label: tuple(entry.model_copy(update=each.data) for each in drawn(scope, label))
             for label, entry in entries.items()
         }
+
+    def leaves_out_missing(self, scope: Scope) -> bool:
+        """Return `leave_out_missing` of the profile."""
+        return bool(scope.profile.leave_out_missing)
 
     def expand(self, scope: Scope, common: Mapping[str, Any], data: Mapping[str, Sequence[DataRef]]) -> Iterator[Trial]:
         """Yield the trials in their order, then one per data set that times its layers.

@@ -203,6 +203,37 @@ def test_missing_data_is_reported_before_any_trial_runs(suite, capsys, stand_in)
     assert stand_in == [] and not (suite.parent / "reports").exists()
 
 
+def test_a_profile_leaves_out_the_data_sets_whose_files_are_missing(suite, capsys, stand_in):
+    """A run is of what is there, says what is not, and stops where that is all, is named, or is damaged."""
+    columns = "digits: {}\n      mnist: {}\n      shuffled: {data: mnist, permute: 1}"
+    content = SUITE.replace("  quick:", "  quick:\n    leave_out_missing: true\n    remark: Small.")
+    suite.write_text(content.replace("digits: {}", columns))
+    arguments = ["--data", str(suite.parent), "--offline"]
+    assert main(["run", str(suite), *arguments]) == 0
+    out = capsys.readouterr().out
+    assert {trial.column for trial in stand_in} == {"digits"} and len(stand_in) == 2
+    for label in ("mnist", "shuffled"):
+        assert out.count(f"left out: {label}, as its files are missing: mnist: train-images-idx3-ubyte.gz") == 1
+    folder = suite.parent / "reports" / "tiny"
+    assert Plan.load(folder).columns == ("digits",)
+    assert "- Small. Left out, as their files are missing: mnist, shuffled" in (folder / "table.md").read_text()
+    assert main(["plan", str(suite), *arguments[:2]]) == 0
+    out = capsys.readouterr().out
+    assert "2 trials: 2 ok" in out and out.count("left out: ") == 2 and "would stop" not in out
+    assert main(["validate", str(suite), *arguments[:2]]) == 0
+    assert capsys.readouterr().out.count("note: not here, so not checked: mnist: ") == 1
+    assert main(["run", str(suite), *arguments, "--only", "dataset=digits,shuffled"]) == 3
+    assert "train-images-idx3-ubyte.gz is not there" in capsys.readouterr().err
+    suite.write_text(content.replace("digits: {}", columns.removeprefix("digits: {}\n      ")))
+    assert main(["run", str(suite), *arguments]) == 3
+    assert capsys.readouterr().err.count("mnist:") == 1
+    (suite.parent / "mine.npz").write_bytes(b"no archive")
+    mine = "mine: {data: npz, options: {file: mine.npz, shape: [1, 8, 8]}}"
+    suite.write_text(content.replace("digits: {}", f"digits: {{}}\n      {mine}"))
+    assert main(["run", str(suite), *arguments]) == 3
+    assert "mine.npz" in capsys.readouterr().err and len(stand_in) == 2
+
+
 def test_the_fork_server_is_started_before_planning(suite, monkeypatch, capsys):
     order = []
     monkeypatch.setattr(

@@ -61,6 +61,17 @@ def test_a_file_without_a_header_and_values_of_three_decimals(store):
     np.testing.assert_array_equal(splits.test[..., 0], COUNTS[90:])
 
 
+def test_counts_of_a_stated_step_may_have_been_rounded_to_three_decimals(store):
+    """The cells are those of the counts: over cells of the decimals the noise would leave gaps."""
+    steps = np.array([0.030459, 0.06698])
+    values = np.round(COUNTS * steps, 3).astype("f4").astype(float)  # float32 numbers with the digits of float64
+    stated = load(store, text(values), step=steps[::-1].tolist())
+    assert [step for step, _ in stated.steps] == steps[::-1].tolist()
+    np.testing.assert_array_equal(np.concatenate(list(stated.parts().values()))[..., 0], COUNTS[:, ::-1])
+    with pytest.raises(DataError, match=r"is not a multiple of the step 0\.0303 from"):
+        load(store, text(values), step=[0.06698, 0.0303])
+
+
 GOOD = text(VALUES)
 FAULTS = {
     "text": (GOOD.replace(repr(float(VALUES[3, 1])), "high"), {}, "line 5, column 'b': 'high' is not a finite number"),
