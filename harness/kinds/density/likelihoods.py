@@ -1,4 +1,4 @@
-"""The likelihoods of a density suite by row, column and seed or repetition, which of them compete, and curves of training."""
+"""The likelihoods of a density suite by row, column and repetition, which of them compete, and curves of training."""
 
 from __future__ import annotations
 
@@ -39,6 +39,10 @@ BELOW_FLOOR = "below the resolution floor"
 STANDARD_ERROR = "± standard error over test examples, of one seed"
 EXEMPT = "§"  # after a likelihood whose layer was not tuned, while others on the same data set were
 NOT_RANKED = f"{EXEMPT} not tuned, so in no ranking"
+CORRECTED = (
+    "Corrected: Student's interval and test with the variance of Nadeau and Bengio (2003), as the test splits of "
+    "repetitions overlap."
+)
 WARNING = "data warning"  # the note of a record
 IMPROVING = "‡"  # after a likelihood whose training reached its bound before it converged
 
@@ -72,9 +76,10 @@ def density(results: Results) -> pd.DataFrame:
     """Return the rows of density trials with further columns.
 
     They are `pair`, by which rows are paired: the repetition or, without repetitions, the seed; `measure`, the column
-    of the likelihood in the unit of its data set; `value`, the likelihood, NA for a trial that has none; `doubt`, why it is not to be compared, NA where it may be; `estimated`, whether its
-    log-determinant was estimated; `improving`, whether validation still improved when training reached its bound;
-    `tuned`, whether validation chose its settings; `exempt`, whether it did not although it did for other layers.
+    of the likelihood in the unit of its data set; `value`, the likelihood, NA for a trial that has none; `doubt`, why
+    it is not to be compared, NA where it may be; `estimated`, whether its log-determinant was estimated; `improving`,
+    whether validation still improved when training reached its bound; `tuned`, whether validation chose its settings;
+    `exempt`, whether it did not although it did for other layers.
     """
     frame = results.of_kind("density")
     trials = {trial.id: trial for trial in results.plan.trials if isinstance(trial, DensityTrial)}
@@ -222,9 +227,7 @@ def standard_error(frame: pd.DataFrame) -> float | None:
     return math.hypot(*errors) / len(errors)
 
 
-def mean_and_interval(
-    values: Iterable[float], standard_error: float | None = None, share: float | None = None
-) -> str:
+def mean_and_interval(values: Iterable[float], standard_error: float | None = None, share: float | None = None) -> str:
     """Return "2.314 [2.301, 2.325]"; for a single value "2.314 ± 0.012", or "2.314" without its error."""
     sample = list(values)
     if not sample:
@@ -233,6 +236,17 @@ def mean_and_interval(
     if result.low is not None:
         return f"{result.mean:.3f} [{result.low:.3f}, {result.high:.3f}]"
     return f"{result.mean:.3f}" + ("" if result.standard_error is None else f" ± {result.standard_error:.3f}")
+
+
+def means_text(sizes: Iterable[tuple[bool, int]]) -> str:
+    """Return the meaning of the brackets of means over (whether by repetition, number of values)."""
+    parts = []
+    pairs = list(sizes)
+    for by_repetition in (False, True):
+        numbers = [number for each, number in pairs if each == by_repetition]
+        if max(numbers, default=0) > 1:
+            parts.append(f"mean [{spread_text(numbers, by_repetition)}] over {pair_words([by_repetition])}")
+    return " or ".join(parts) or "one seed"
 
 
 def bars_texts(estimates: Iterable[Estimate]) -> list[str]:
