@@ -1,4 +1,4 @@
-"""Compare likelihoods: paired differences over seeds or repetitions, in the unit of the data; an invalid likelihood is a failure."""
+"""Compare likelihoods by paired differences, in the unit of the data; an invalid likelihood is a failure."""
 
 from __future__ import annotations
 

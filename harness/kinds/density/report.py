@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
+from typing import ClassVar
 
 import pandas as pd
 
 from harness.kinds.density.comparisons import FILE, comparisons
+from harness.kinds.density.intervals import CORRECTED, interval_kind, pair_words, sample_words
 from harness.kinds.density.likelihoods import (
-    CORRECTED,
     IMPROVING,
     UNITS,
     Ranking,
     data_warning,
     density,
-    interval_kind,
     members_of,
     of_column,
     oracles,
-    pair_words,
     ranking,
-    sample_words,
     units,
 )
 from harness.kinds.density.sources import sources_text
@@ -43,7 +41,9 @@ from harness.reporting.tables.rendering import Table
 class DensityReport(Report, kind="density"):
     """Likelihoods, their differences, leads and costs, and the leaders of each data set."""
 
-    further_data = {FILE: "a line for every two ranked layers: difference, interval, tests, smallest detectable one"}
+    further_data: ClassVar[Mapping[str, str]] = {
+        FILE: "a line for every two ranked layers: difference, interval, tests, smallest detectable one"
+    }
 
     @cached_property
     def rankings(self) -> dict[str, Ranking]:

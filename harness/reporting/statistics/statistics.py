@@ -323,11 +323,17 @@ def _paired_t(differences: Sequence[float], share: float | None) -> tuple[float,
     """Return p of Student's t, and Cohen's d; equal differences are certain, but have no standard deviation."""
     if min(differences) == max(differences):
         return (1.0 if differences[0] == 0 else 0.0), None
+    p, effect = student_test(np.asarray(differences), share)
+    return float(p), float(effect)
+
+
+def student_test(differences: np.ndarray, share: float | None) -> tuple[np.ndarray, np.ndarray]:
+    """Return p of the (corrected) t test of samples (..., J) with mean zero, and Cohen's d."""
     from scipy import special, stats
 
-    number, statistic = len(differences), float(stats.ttest_1samp(differences, 0.0).statistic)
-    p = 2 * float(special.stdtr(number - 1, -abs(statistic) / widening(number, share)))
-    return p, statistic / math.sqrt(number)
+    number = differences.shape[-1]
+    statistic = stats.ttest_1samp(differences, 0.0, axis=-1).statistic
+    return 2 * special.stdtr(number - 1, -abs(statistic) / widening(number, share)), statistic / math.sqrt(number)
 
 
 def slope(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:

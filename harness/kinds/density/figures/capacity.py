@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from harness.core.settings import DataRef, FlowSettings
-from harness.kinds.density.likelihoods import IMPROVING, UNITS, density, interval_texts, sample_words, units
+from harness.kinds.density.intervals import interval_texts, sample_words
+from harness.kinds.density.likelihoods import IMPROVING, UNITS, density, units
 from harness.kinds.density.tables.differences import control_of, leads
 from harness.kinds.density.trial import DensityTrial
 from harness.kinds.density.tuning.searches import tuning_text

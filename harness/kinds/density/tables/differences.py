@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from harness.kinds.density.intervals import CORRECTED, interval_kind, sample_words
 from harness.kinds.density.likelihoods import (
-    CORRECTED,
     UNITS,
     Ranking,
     by_pair,
     competes,
     density,
-    interval_kind,
     of_column,
     oracles,
     ranking,
-    sample_words,
     units,
 )
 from harness.kinds.density.trial import DensityTrial

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from harness.core.run_options import shown_seconds
+from harness.kinds.density.intervals import mean_and_interval, means_text
 from harness.kinds.density.likelihoods import (
     ESTIMATE,
     EXEMPT,
@@ -27,8 +28,6 @@ from harness.kinds.density.likelihoods import (
     improving_mark,
     improving_remark,
     marked,
-    mean_and_interval,
-    means_text,
     repeated,
     share_of,
     units,

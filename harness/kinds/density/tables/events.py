@@ -8,6 +8,7 @@ from itertools import combinations
 
 import pandas as pd
 
+from harness.kinds.density.intervals import pair_words
 from harness.kinds.density.likelihoods import (
     UNITS,
     by_pair,
@@ -15,7 +16,6 @@ from harness.kinds.density.likelihoods import (
     explained,
     marked,
     of_column,
-    pair_words,
     ranking,
     repeated,
     units,

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from harness.core.settings import SampleSettings
-from harness.kinds.density.likelihoods import means_text, repeated, share_of
+from harness.kinds.density.intervals import means_text
+from harness.kinds.density.likelihoods import repeated, share_of
 from harness.kinds.density.trial import DensityTrial
 from harness.reporting.frame import MISSING, Results, Row, groups_of, rows_of
 from harness.reporting.statistics.statistics import estimate, sample_text

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from harness.core.settings import PER_SEED
+from harness.kinds.density.intervals import CORRECTED, mean_and_interval, pair_words
 from harness.kinds.density.likelihoods import (
-    CORRECTED,
     ESTIMATE,
     UNITS,
     Ranking,
@@ -21,10 +21,8 @@ from harness.kinds.density.likelihoods import (
     explained,
     improving_mark,
     improving_remark,
-    mean_and_interval,
     members_of,
     of_column,
-    pair_words,
     repeated,
     share_of,
     standard_error,
