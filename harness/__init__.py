@@ -43,7 +43,8 @@ def comparisons(folder: str | Path, margin: float | None = None) -> pd.DataFrame
     Columns and types are those of comparisons.csv: `dataset`, or the name of an average; `first` and `second`, the
     layers; `unit`; `pairs`, the number of seeds or repetitions that both have; `difference`, the mean of first - second
     (below zero the first is better) with the ends `low` and `high` of its 95 % interval; `p`, of the paired t test
-    after Holm's correction for all rows of the data set, and `p_raw` before it; `effect`, Cohen's d of paired values;
+    after Holm's correction for all rows of the data set, and `p_raw` before it; `separated`, whether the two are shown
+    to differ, by the test or, with too few pairs for one, by the interval; `effect`, Cohen's d of paired values;
     `detectable`, the smallest difference that this test finds with 80 % power, two-sided at the first step of Holm's
     correction; `leads`, the share of pairs in which the first layer has the lower value; `margin` and `p_equivalent`,
     which is small where the layers are shown to differ by less than the margin (two one-sided tests, not corrected for
@@ -58,11 +59,12 @@ def comparisons(folder: str | Path, margin: float | None = None) -> pd.DataFrame
             with fewer than two of these.
 
     Raises:
-        UserError: no density suite was run in it, its plan or a record cannot be read, or the margin is not positive.
+        UserError: no suite of likelihoods was run in it, its plan or a record cannot be read, or the margin is not
+            positive.
     """
-    from harness.kinds.density.comparisons import load
+    from harness.reporting.comparisons import comparisons as comparisons_of
 
-    return load(Path(folder), margin)
+    return comparisons_of(Path(folder), margin)
 
 
 def load_flow(folder: str | Path, trial: str, device: str = "cpu", *, third_party: bool = False) -> TrainedFlow:

@@ -8,6 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
+import pandas as pd
+
 from harness.core.archive import FILE as ARCHIVE
 from harness.core.archive import archive_bytes
 from harness.core.discovery import sibling
@@ -61,6 +63,10 @@ class Report:
     @cached_property
     def answer(self) -> Answer | None:
         """The answer to the question of the suite; None where its kind has none, or nothing has run."""
+        return None
+
+    def comparisons(self, margin: float | None = None) -> pd.DataFrame | None:
+        """Return the comparisons of all pairs of layers (see `harness.comparisons`); None where the kind has none."""
         return None
 
     def data_files(self) -> Mapping[str, bytes]:

@@ -1,14 +1,12 @@
-"""The differences of every two ranked layers as data: comparisons.csv, and `harness.comparisons`."""
+"""The differences of every two ranked layers as data: comparisons.csv."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from harness.core.errors import UserError
 from harness.kinds.density.likelihoods import UNITS, Ranking, members_of, ranking, units
 from harness.kinds.density.sources import sources_of
 from harness.kinds.density.trial import DensityTrial
@@ -30,6 +28,7 @@ COLUMNS = {
     "high": "Float64",
     "p": "Float64",
     "p_raw": "Float64",
+    "separated": "boolean",
     "effect": "Float64",
     "detectable": "Float64",
     "leads": "Float64",
@@ -45,19 +44,6 @@ def comparisons(results: Results, margin: float | None = None) -> pd.DataFrame:
     plan = results.plan
     rows = [row for label in (*plan.columns, *plan.means) for row in _rows(results, label, margin)]
     return pd.DataFrame(rows, columns=list(COLUMNS), dtype=object).astype(COLUMNS)
-
-
-def load(folder: Path, margin: float | None = None) -> pd.DataFrame:
-    """See `harness.comparisons`."""
-    results = Results.read(folder)
-    if results.plan.kind != "density":
-        raise UserError(
-            f"{folder} is of kind {results.plan.kind}, and only likelihoods have comparisons; give a run of a suite of "
-            "kind density"
-        )
-    if margin is not None and not 0 < margin < float("inf"):
-        raise UserError(f"margin {margin!r}: expected a positive number of nats or bits per dimension, such as 0.01")
-    return comparisons(results, margin)
 
 
 def margin_of(plan: Plan, competition: Ranking) -> float | None:
@@ -97,6 +83,7 @@ def _rows(results: Results, label: str, margin: float | None) -> Iterator[dict[s
             "high": high,
             "p": difference.p,
             "p_raw": difference.p_raw,
+            "separated": difference.separated,
             "effect": difference.effect,
             "detectable": difference.detectable,
             "leads": difference.leads,

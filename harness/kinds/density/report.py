@@ -90,9 +90,13 @@ class DensityReport(Report, kind="density"):
         findings = tuple(_finding(results, label, competition) for label, competition in self.rankings.items())
         return Answer(findings, tuple(remark for remark in remarks if remark[1]))
 
+    def comparisons(self, margin: float | None = None) -> pd.DataFrame:
+        """Return the differences of every two ranked layers."""
+        return comparisons(self.results, margin)
+
     def data_files(self) -> dict[str, bytes]:
         """Return comparisons.csv, if two ranked layers have a seed or repetition in common."""
-        frame = comparisons(self.results)
+        frame = self.comparisons()
         return {} if frame.empty else {FILE: csv_bytes(frame)}
 
     def table_at(self, terms: str) -> Table:

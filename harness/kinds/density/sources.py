@@ -44,22 +44,20 @@ def sources_of(results: Results, columns: Sequence[str]) -> tuple[str, ...]:
 
 def sources_text(results: Results) -> str:
     """Return sentences that say what intervals and tests cover; empty where no trial is repeated."""
-    columns: dict[str, list[str]] = {}
+    texts: dict[str, dict[str, list[str]]] = {}  # others -> covered -> data sets
     for column in results.plan.columns:
         trials = _trials(results, column)
         if varied := sources(trials):
-            columns.setdefault(_sentence(varied, trials), []).append(column)
-    if len(columns) == 1:
-        return f"Intervals cover {next(iter(columns))}."
-    return " ".join(f"On {listed(names)} intervals cover {text}." for text, names in columns.items())
-
-
-def _sentence(varied: Sequence[str], trials: Sequence[DensityTrial]) -> str:
-    text = f"{varied[0]} alone" if len(varied) == 1 else listed(varied)
-    if KEPT in varied:
-        text += f" ({FIXED})"
-    others = list(_others(varied, trials))
-    return f"{text}: {' or '.join(others)} may order the layers otherwise" if others else text
+            covered = f"{varied[0]} alone" if len(varied) == 1 else listed(varied)
+            covered += f" ({FIXED})" * (KEPT in varied)
+            texts.setdefault(" or ".join(_others(varied, trials)), {}).setdefault(covered, []).append(column)
+    alike = len(texts) == 1 and len(next(iter(texts.values()))) == 1
+    sentences = []
+    for others, columns in texts.items():
+        parts = [covered + ("" if alike else f" on {listed(names)}") for covered, names in columns.items()]
+        open_ones = f": {others} may order the layers otherwise" if others else ""
+        sentences.append(f"Intervals cover {', and '.join(parts)}{open_ones}.")
+    return " ".join(sentences)
 
 
 def _others(varied: Sequence[str], trials: Sequence[DensityTrial]) -> Iterator[str]:
