@@ -96,12 +96,15 @@ def density(results: Results) -> pd.DataFrame:
 
 def data_warning(frame: pd.DataFrame) -> str | None:
     """Return the warnings on the data that trials have read (see `harness.pipeline.data_remarks`), if any."""
-    warnings = {
-        f"{dataset}: {notes[WARNING]}"
-        for dataset, notes in zip(frame["dataset"], frame["notes"], strict=True)
-        if WARNING in notes
-    }
-    return "; ".join(sorted(warnings)) or None
+    warnings: dict[str, dict[str, None]] = {}
+    for dataset, notes in zip(frame["dataset"], frame["notes"], strict=True):
+        if WARNING in notes:
+            warnings.setdefault(dataset, {})[notes[WARNING]] = None
+    parts = []
+    for dataset, (first, *others) in sorted(warnings.items()):
+        more = f" (and {len(others)} other warning{'s' * (len(others) > 1)} on further splits)" if others else ""
+        parts.append(f"{dataset}: {first}{more}")
+    return "; ".join(parts) or None
 
 
 def _still_improved(line: Row, training: TrainingSettings) -> bool:

@@ -201,8 +201,7 @@ def _not_said(results: Results, frame: pd.DataFrame, rankings: list[Ranking]) ->
             f"{improving} of {len(ranked)} tuned trainings still improved when they reached their bound ({IMPROVING}): "
             "longer ones may change the order."
         )
-    edges = at_edges(results)
-    chosen = sum(len(of_layers) for of_layers in searches(results).values())
+    edges, chosen = at_edges(results)
     if edges:
         yield (
             f"{edges} of {chosen} choices lie at an edge of what was tried: a wider search, or more candidates, may "

@@ -229,7 +229,30 @@ def test_a_mean_over_data_sets_has_the_largest_of_their_shares(repeated):
 def test_remarks_on_splits_and_permutations_stand_once(repeated):
     plan, records = repeated(8)
     for record in records:
-        record.notes |= {"data": "toy", "splits": "8 train", "checksum": f"{record.trial['repetition']}" * 12}
+        record.notes |= {
+            "data warning": f"{record.trial['repetition']} events overlap",
+            "data": "toy",
+            "splits": "8 train",
+            "checksum": f"{record.trial['repetition']}" * 12,
+        }
     text = markdown(report_of(Results.of(plan, records)).tables[0])
-    assert text.count("toy") == 1 and "of the first of 8 splits" in text
+    assert text.count("toy") == 1 and "and 7 other splits of the same events" in text
+    assert "0 events overlap (and 7 other warnings on further splits)" in text and "1 events overlap" not in text
     assert text.count("a permutation for each repetition") == 1 and "one permutation for all" not in text
+
+
+def test_choices_are_those_of_every_repetition(repeated):
+    plan, records = repeated(8)
+    rates = (0.001, 0.01, 0.01, 0.01, 0.01, 0.003, 0.003, 0.03)  # the first and the last are edges of what was tried
+    for record in records:
+        if record.trial["layer"]["row"] == FIRST:
+            rate = rates[record.trial["repetition"]]
+            record.rows[0]["chosen"] = f'{{"training.learning_rate": {rate}}}'
+    report = report_of(Results.of(plan, records))
+    choices = next(table for table in report.tables if table.name.endswith("choices"))
+    assert choices.rows[0][1].startswith("learning rate 0.001 to 0.03 (* in 2 of 8)")
+    assert choices.rows[1][1] == "learning rate 0.01"
+    assert "4 candidates of each layer in each repetition, seeds 100 to 107" in choices.caption
+    remark = next(note for note in report.tables[0].notes if note.startswith("chosen learning rates"))
+    assert f"digits: 0.001 to 0.03 ({FIRST}), 0.01 ({SECOND}, {THIRD});" in remark
+    assert any("4 of 48 choices lie at an edge" in text for text in dict(report.answer.remarks)["Not said"])
