@@ -37,6 +37,36 @@ def load_results(folder: str | Path) -> pd.DataFrame:
     return load(Path(folder))
 
 
+def comparisons(folder: str | Path, margin: float | None = None) -> pd.DataFrame:
+    """Return the differences of every two ranked layers, on each data set and average of a density suite.
+
+    Columns and types are those of comparisons.csv: `dataset`, or the name of an average; `first` and `second`, the
+    layers; `unit`; `pairs`, the number of seeds or repetitions that both have; `difference`, the mean of first - second
+    (below zero the first is better) with the ends `low` and `high` of its 95 % interval; `p`, of the paired t test
+    after Holm's correction for all rows of the data set, and `p_raw` before it; `separated`, whether the two are shown
+    to differ, by the test or, with too few pairs for one, by the interval; `effect`, Cohen's d of paired values;
+    `detectable`, the smallest difference that this test finds with 80 % power, two-sided at the first step of Holm's
+    correction; `leads`, the share of pairs in which the first layer has the lower value; `margin` and `p_equivalent`,
+    which is small where the layers are shown to differ by less than the margin (two one-sided tests, not corrected for
+    other rows); `sources`, what varies from pair to pair. Without a test, below eight pairs, its columns are <NA>.
+
+    Over repetitions, intervals and tests have the variance of Nadeau and Bengio (2003), for test splits that overlap.
+
+    Args:
+        folder: OUT/<suite>, written by `run`, or an archive of its records.
+        margin: the difference, in `unit`, below which layers count as equal. By default 5 % of the distance between
+            the best and the worst of the controls (two 1x1 convolutions, fixed maps, a scale for each entry), and <NA>
+            with fewer than two of these.
+
+    Raises:
+        UserError: no suite of likelihoods was run in it, its plan or a record cannot be read, or the margin is not
+            positive.
+    """
+    from harness.reporting.comparisons import comparisons as comparisons_of
+
+    return comparisons_of(Path(folder), margin)
+
+
 def load_flow(folder: str | Path, trial: str, device: str = "cpu", *, third_party: bool = False) -> TrainedFlow:
     """Return the trained flow of a trial with its pre-processing, to sample and score events in the units of the data.
 
@@ -63,4 +93,4 @@ def load_flow(folder: str | Path, trial: str, device: str = "cpu", *, third_part
     return flow
 
 
-__all__ = ["load_flow", "load_results"]
+__all__ = ["comparisons", "load_flow", "load_results"]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+
+import pandas as pd
 
 from harness.core.archive import FILE as ARCHIVE
 from harness.core.archive import archive_bytes
@@ -34,7 +36,12 @@ class Report:
     """The report of a suite: its tables, then its figures by heading.
 
     Subclass with ``class RuntimeReport(Report, kind="runtime")`` in the kind's report.py to register it.
+
+    Attributes:
+        further_data: name -> description, for the page, of each file that `data_files` may return.
     """
+
+    further_data: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, results: Results) -> None:
         self.results = results
@@ -57,6 +64,14 @@ class Report:
     def answer(self) -> Answer | None:
         """The answer to the question of the suite; None where its kind has none, or nothing has run."""
         return None
+
+    def comparisons(self, margin: float | None = None) -> pd.DataFrame | None:
+        """Return the comparisons of all pairs of layers (see `harness.comparisons`); None where the kind has none."""
+        return None
+
+    def data_files(self) -> Mapping[str, bytes]:
+        """Return further files of data beside results.csv, by name; the page offers them for download."""
+        return {}
 
     def table_at(self, terms: str) -> Table:
         """Return the table that `report --at` adds; raise UserError if results of this kind have no such table."""
@@ -113,7 +128,9 @@ def write_report(
     archive: bool = False,
     results: Results | None = None,
 ) -> WrittenReport:
-    """Write results.csv, table.md, table.tex, figures/ and index.html of one suite; each file whole or not at all.
+    """Write results.csv, further data of the kind, table.md, table.tex, figures/ and index.html of one suite.
+
+    Each file is written whole or not at all.
 
     Args:
         at: terms on which results are to be equal, each for a further table, table-at-<terms>.
@@ -139,8 +156,10 @@ def write_report(
             *map(escape_markdown, warnings),
         ]
     )
+    further = {checked_name(name): data for name, data in report.data_files().items()}
     content = {
         TABLE: csv_bytes(results.table),
+        **further,
         "table.md": f"{in_markdown}\n".encode(),
         "table.tex": (NEEDS + latex_tables(report.tables) + "\n").encode(),
     }
@@ -153,13 +172,13 @@ def write_report(
     sections = report.sections(shown, list(beside.values()))
     if archive:
         content[ARCHIVE] = archive_bytes(read_file(folder / PLAN, RECORD), results.records.values())
-        raw: dict[str, bytes | None] = {TABLE: None, ARCHIVE: None}
+        raw: dict[str, bytes | None] = {TABLE: None, **dict.fromkeys(further), ARCHIVE: None}
     else:
-        inside = numbers(results)
+        inside = numbers(results) | further
         raw = {name: data if len(data) <= LARGEST_INSIDE else None for name, data in inside.items()}
         content = {name: inside[name] for name, data in raw.items() if data is None} | content
-    content["index.html"] = page(results, sections, raw, report.answer, shown)
-    write_files(folder, content, ("figures/", "table-", SUMMARY))
+    content["index.html"] = page(results, sections, raw, report.answer, shown, report.further_data)
+    write_files(folder, content, ("figures/", "table-", SUMMARY, *report.further_data))
     text = _joined([title, question, *report.plain_paragraphs(), *warnings, *map(plain, beside.values())])
     return WrittenReport(tuple(content), f"{text}\n")
 

@@ -22,13 +22,14 @@ from harness.kinds.claims.verdicts import (
 )
 from harness.kinds.density.likelihoods import (
     UNITS,
-    by_seed,
+    by_pair,
     comparable,
     curve,
     density,
     explained,
     of_column,
     ranking,
+    share_of,
     units,
 )
 from harness.kinds.density.tuning.searches import tuning_text
@@ -198,7 +199,7 @@ def settings(results: Results) -> Verdict | None:
         for row in plan.rows
         for column in plan.columns[1:]
     }
-    tested = _differences(values, pairs)
+    tested = _differences(cells, values, pairs)
     rows_of_table, outcomes = [], list[Outcome]()
     for name, (changed, published) in pairs.items():
         outcome, text = outcome_of(tested.get(name)), EMPTY
@@ -226,10 +227,10 @@ def settings(results: Results) -> Verdict | None:
 
 def same_likelihood(results: Results) -> Verdict | None:
     """Judge whether each library's layer, "X of LIBRARY", reaches the likelihood of X here, over paired seeds."""
-    names, (_, values) = units(results), _likelihoods(results)
+    names, (cells, values) = units(results), _likelihoods(results)
     pairs = {(row, column): ((row, column), (row.partition(" of ")[0], column)) for row, column in values}
     pairs = {key: (cell, ours) for key, (cell, ours) in pairs.items() if cell != ours and values.get(ours)}
-    tested = _differences(values, pairs)
+    tested = _differences(cells, values, pairs)
     if not tested:
         return None
     rows = tuple(
@@ -254,18 +255,21 @@ def _likelihoods(results: Results) -> tuple[dict[Cell, pd.DataFrame], dict[Cell,
     """Return the frame by (row, column), and the likelihoods by seed, none of a cell where they may not be compared."""
     plan, frame = results.plan, density(results)
     cells = {(row, column): lines for column in plan.columns for row, lines in of_column(frame, plan, column).items()}
-    return cells, {cell: by_seed(lines) if comparable(lines) else {} for cell, lines in cells.items()}
+    return cells, {cell: by_pair(lines) if comparable(lines) else {} for cell, lines in cells.items()}
 
 
 def _differences(
-    values: Mapping[Cell, Mapping[int, float]], pairs: Mapping[Key, tuple[Cell, Cell]]
+    cells: Mapping[Cell, pd.DataFrame],
+    values: Mapping[Cell, Mapping[int, float]],
+    pairs: Mapping[Key, tuple[Cell, Cell]],
 ) -> dict[Key, Difference]:
-    """Return the difference of the first from the second of each pair over paired seeds, where they share seeds."""
+    """Return the difference of the first from the second of each pair over the seeds or repetitions that they share."""
     differences = {
         key: [value - values[reference][seed] for seed, value in values[cell].items() if seed in values[reference]]
         for key, (cell, reference) in pairs.items()
     }
-    return judged({key: sample for key, sample in differences.items() if sample})
+    shares = {key: share_of(cells[cell]) for key, (cell, _) in pairs.items()}
+    return judged({key: sample for key, sample in differences.items() if sample}, shares)
 
 
 JUDGES = (accounting, singularity, ranked, ranked_cdflow, settings, same_likelihood)

@@ -1,4 +1,4 @@
-"""Compare likelihoods: paired differences over seeds, in the unit of the data; an invalid likelihood is a failure."""
+"""Compare likelihoods by paired differences, in the unit of the data; an invalid likelihood is a failure."""
 
 from __future__ import annotations
 
@@ -22,6 +22,11 @@ def text(rows: Sequence[Row]) -> str:
     return f"{statistics.fmean(getattr(row, row.unit) for row in rows):.3f} {UNITS[rows[0].unit]}"
 
 
+def share(row: Row) -> float | None:
+    """Return the test share of a row by repetition, 0 if it has none; None of a row by seed."""
+    return None if row.repetition is None else row.test_share or 0.0
+
+
 def doubt(row: Row) -> str | None:
     """Return why the value is no likelihood to compare."""
     if row.audit != "failed" and not row.below_floor:
@@ -42,4 +47,6 @@ def remarks(first: Row, second: Row) -> list[str]:
     return [f"chosen: {', '.join(texts)}"] if texts else []
 
 
-measure = Measure(value, text, relative=False, tested=True, doubt=doubt, obstacle=obstacle, remarks=remarks)
+measure = Measure(
+    value, text, relative=False, tested=True, share=share, doubt=doubt, obstacle=obstacle, remarks=remarks
+)

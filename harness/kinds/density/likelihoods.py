@@ -1,4 +1,4 @@
-"""The likelihoods of a density suite by row, column and seed, which of them compete, and curves of training."""
+"""The likelihoods of a density suite by row, column and repetition, which of them compete, and curves of training."""
 
 from __future__ import annotations
 
@@ -17,8 +17,12 @@ from harness.core.settings import DataRef, TrainingSettings
 from harness.core.third_party import is_third_party
 from harness.kinds.density.trial import DensityTrial
 from harness.reporting.frame import Results, Row, groups_of, rows_of, shortened
-from harness.reporting.statistics.statistics import Difference, Estimate, estimate, paired_differences, spread_text
-from harness.reporting.tables.cells import EMPTY, fallbacks
+from harness.reporting.statistics.statistics import (
+    Difference,
+    paired_differences,
+    sample_text,
+)
+from harness.reporting.tables.cells import fallbacks
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan
@@ -64,10 +68,11 @@ def _planned_unit(data: DataRef) -> str:
 def density(results: Results) -> pd.DataFrame:
     """Return the rows of density trials with further columns.
 
-    They are `measure`, the column of the likelihood in the unit of its data set; `value`, the likelihood, NA for a
-    trial that has none; `doubt`, why it is not to be compared, NA where it may be; `estimated`, whether its
-    log-determinant was estimated; `improving`, whether validation still improved when training reached its bound;
-    `tuned`, whether validation chose its settings; `exempt`, whether it did not although it did for other layers.
+    They are `pair`, by which rows are paired: the repetition or, without repetitions, the seed; `measure`, the column
+    of the likelihood in the unit of its data set; `value`, the likelihood, NA for a trial that has none; `doubt`, why
+    it is not to be compared, NA where it may be; `estimated`, whether its log-determinant was estimated; `improving`,
+    whether validation still improved when training reached its bound; `tuned`, whether validation chose its settings;
+    `exempt`, whether it did not although it did for other layers.
     """
     frame = results.of_kind("density")
     trials = {trial.id: trial for trial in results.plan.trials if isinstance(trial, DensityTrial)}
@@ -78,6 +83,7 @@ def density(results: Results) -> pd.DataFrame:
     suspect = (frame["audit"] == "failed").fillna(False) | frame["below_floor"].fillna(False)
     doubt = frame["audit_reason"].fillna(BELOW_FLOOR).map(shortened)
     return frame.assign(
+        pair=frame["repetition"].fillna(frame["seed"]),
         measure=measure,
         value=value.where(frame["status"] == "ok"),
         doubt=doubt.where(suspect),
@@ -90,12 +96,15 @@ def density(results: Results) -> pd.DataFrame:
 
 def data_warning(frame: pd.DataFrame) -> str | None:
     """Return the warnings on the data that trials have read (see `harness.pipeline.data_remarks`), if any."""
-    warnings = {
-        f"{dataset}: {notes[WARNING]}"
-        for dataset, notes in zip(frame["dataset"], frame["notes"], strict=True)
-        if WARNING in notes
-    }
-    return "; ".join(sorted(warnings)) or None
+    warnings: dict[str, dict[str, None]] = {}
+    for dataset, notes in zip(frame["dataset"], frame["notes"], strict=True):
+        if WARNING in notes:
+            warnings.setdefault(dataset, {})[notes[WARNING]] = None
+    parts = []
+    for dataset, (first, *others) in sorted(warnings.items()):
+        more = f" (and {len(others)} other warning{'s' * (len(others) > 1)} on further splits)" if others else ""
+        parts.append(f"{dataset}: {first}{more}")
+    return "; ".join(parts) or None
 
 
 def _still_improved(line: Row, training: TrainingSettings) -> bool:
@@ -133,12 +142,26 @@ def competes(frame: pd.DataFrame) -> bool:
     return comparable(frame) and bool(frame["tuned"].all())
 
 
-def by_seed(frame: pd.DataFrame) -> dict[int, float]:
-    """Return seed -> value; of several columns their mean. All trials have a value."""
+def by_pair(frame: pd.DataFrame) -> dict[int, float]:
+    """Return seed or repetition -> value; of several columns their mean. All trials have a value."""
     values: dict[int, list[float]] = {}
-    for seed, value in zip(frame["seed"], frame["value"], strict=True):
-        values.setdefault(int(seed), []).append(float(value))
-    return {seed: statistics.fmean(of_seed) for seed, of_seed in values.items()}
+    for pair, value in zip(frame["pair"], frame["value"], strict=True):
+        values.setdefault(int(pair), []).append(float(value))
+    return {pair: statistics.fmean(of_pair) for pair, of_pair in values.items()}
+
+
+def repeated(frame: pd.DataFrame) -> bool:
+    """Return whether trials are by repetition, and not by seed alone."""
+    return bool(frame["repetition"].notna().any())
+
+
+def share_of(frame: pd.DataFrame) -> float | None:
+    """Return the test share of trials by repetition, for their statistics; None of trials by seed.
+
+    It is the mean over the trials that know theirs; of several data sets, the largest of their means.
+    """
+    shares = frame["test_share"].groupby(frame["dataset"]).mean().dropna()
+    return (float(shares.max()) if len(shares) else 0.0) if repeated(frame) else None
 
 
 def marked(text: str, frame: pd.DataFrame) -> str:
@@ -166,7 +189,7 @@ def explained(rows: Iterable[Iterable[str]], suspect: str = SUSPECT) -> tuple[st
 
 
 def improving_remark(frame: pd.DataFrame) -> tuple[str, ...]:
-    """Return the remark on trials that still improved: their steps, and the layers of which not every seed did."""
+    """Return the remark on trials that still improved: their steps, and the layers of which not all trials did."""
     trained = frame[frame["value"].notna()]
     improving = trained[trained["improving"]]
     if improving.empty:
@@ -182,63 +205,51 @@ def improving_remark(frame: pd.DataFrame) -> tuple[str, ...]:
         for (layer, column), trials in groups_of(trained, ["layer", "dataset"])
         if trials["improving"].any() and not trials["improving"].all()
     ]
-    return (text + (f"; not on every seed: {', '.join(some)}" if some else ""),)
+    sample = "in every repetition" if repeated(frame) else "on every seed"
+    return (text + (f"; not {sample}: {', '.join(some)}" if some else ""),)
 
 
 def standard_error(frame: pd.DataFrame) -> float | None:
     """Return the standard error over test examples of the mean of rows of one seed, as independent; None if unknown."""
     errors = frame["standard_error"]
-    if frame["seed"].nunique() != 1 or errors.isna().any():
+    if frame["pair"].nunique() != 1 or errors.isna().any():
         return None
     return math.hypot(*errors) / len(errors)
 
 
-def mean_and_interval(values: Iterable[float], standard_error: float | None = None) -> str:
-    """Return "2.314 [2.301, 2.325]"; for a single value "2.314 ± 0.012", or "2.314" without its error."""
-    sample = list(values)
-    if not sample:
-        return EMPTY
-    result = estimate(sample, standard_error)
-    if result.low is not None:
-        return f"{result.mean:.3f} [{result.low:.3f}, {result.high:.3f}]"
-    return f"{result.mean:.3f}" + ("" if result.standard_error is None else f" ± {result.standard_error:.3f}")
-
-
-def bars_texts(estimates: Iterable[Estimate]) -> list[str]:
-    """Return texts that explain the error bars of these estimates in a figure."""
-    shown = list(estimates)
-    seeds = [estimate.seeds for estimate in shown if estimate.low is not None]
-    texts = [f"bars over seeds: {spread_text(seeds)}"] if seeds else []
-    return texts + [f"bars: {STANDARD_ERROR}"] * any(estimate.standard_error is not None for estimate in shown)
-
-
-def interval_texts(differences: Iterable[Difference]) -> list[str]:
-    """Return texts that explain the error bars of these differences in a figure."""
-    kind = interval_kind(differences)
-    return [f"bars: {kind} 95 % interval of the difference, over paired seeds"] if kind else []
-
-
-def interval_kind(differences: Iterable[Difference]) -> str:
-    """Return how the intervals of these differences are made; empty where none has one."""
-    certain = [difference for difference in differences if difference.interval is not None]
-    return " or ".join(sorted({"bootstrap" if difference.p is not None else "Student's" for difference in certain}))
-
-
 @dataclass(frozen=True)
 class Ranking:
-    """The layers of one column that compete: all their seeds are tuned and have a likelihood that may be compared.
+    """The layers of one column that compete: all their trials are tuned and have a likelihood that may be compared.
 
     Attributes:
-        rows: label -> seed -> value, in plan order, without oracles.
+        rows: label -> seed or repetition -> value, in plan order, without oracles.
         differences: of every two rows, first - second.
+        share: the test share of repetitions; None of seeds alone.
     """
 
     rows: Mapping[str, Mapping[int, float]]
     differences: Mapping[tuple[str, str], Difference]
+    share: float | None = None
+
+    @property
+    def sample(self) -> str:
+        """The number of pairs: "8 seeds"."""
+        return sample_text(len(self.common), self.share is not None)
+
+    @property
+    def common(self) -> list[int]:
+        """The seeds or repetitions that all rows have."""
+        return sorted(set.intersection(*(set(values) for values in self.rows.values()))) if self.rows else []
+
+    @property
+    def firsts(self) -> dict[str, int]:
+        """The number of seeds or repetitions on which each row has the lowest value of all; equal rows share it."""
+        lowest = {pair: min(values[pair] for values in self.rows.values()) for pair in self.common}
+        return {row: sum(values[pair] == low for pair, low in lowest.items()) for row, values in self.rows.items()}
 
     @property
     def means(self) -> dict[str, float]:
-        """The mean of each row over its seeds."""
+        """The mean of each row over its seeds or repetitions."""
         return {row: statistics.fmean(values.values()) for row, values in self.rows.items()}
 
     @property
@@ -287,8 +298,10 @@ def ranking(results: Results, label: str) -> Ranking:
     """Return the competition of one column, an average of columns included."""
     told = oracles(results.plan)
     columns = of_column(density(results), results.plan, label)
-    rows = {row: by_seed(trials) for row, trials in columns.items() if row not in told and competes(trials)}
-    return Ranking(rows, paired_differences(rows))
+    competing = {row: trials for row, trials in columns.items() if row not in told and competes(trials)}
+    rows = {row: by_pair(trials) for row, trials in competing.items()}
+    share = share_of(pd.concat(competing.values())) if competing else None
+    return Ranking(rows, paired_differences(rows, share), share)
 
 
 def fallback_note(results: Results) -> tuple[str, ...]:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pandas as pd
 
-from harness.kinds.density.likelihoods import comparable, competes, density, standard_error
+from harness.core.settings import DataRef
+from harness.kinds.density.likelihoods import comparable, competes, density, share_of, standard_error
 from harness.kinds.density.trial import DensityTrial
 from harness.kinds.density.tuning.searches import candidates_text, searches
 from harness.reporting.frame import Results, groups_of
@@ -32,15 +33,16 @@ class Model:
     standard_error: float | None = None  # of a single seed, over test examples
     doubtful: bool = False  # not every seed has a likelihood that may be compared, or the row is an oracle
     exempt: bool = False  # it was not tuned, while other rows were
+    share: float | None = None  # test share of repetitions; None of seeds
 
     @property
     def estimate(self) -> Estimate:
-        """The mean over the seeds with its uncertainty."""
-        return estimate(self.values, self.standard_error)
+        """The mean over the seeds or repetitions with its uncertainty."""
+        return estimate(self.values, self.standard_error, self.share)
 
     @property
     def mean(self) -> float:
-        """The mean over the seeds."""
+        """The mean over the seeds or repetitions."""
         return statistics.fmean(self.values)
 
 
@@ -59,9 +61,12 @@ def fields(results: Results) -> list[Field]:
     trials = {trial.id: trial for trial in plan.trials if isinstance(trial, DensityTrial)}
     frame = density(results).sort_values("dataset", key=lambda labels: labels.map(plan.columns.index), kind="stable")
     tunings = {column: candidates_text(tuned) if tuned else "" for column, tuned in searches(results).items()}
+    firsts: dict[str, DataRef] = {}  # of the first repetition, as others have other splits and permutations
+    for trial in trials.values():
+        firsts.setdefault(trial.data.label, trial.data)
     numbers: dict[Any, int] = {}
     frame = frame.assign(
-        field=[numbers.setdefault(_alike(trials[name], tunings), len(numbers)) for name in frame["id"]],
+        field=[numbers.setdefault(_alike(trials[name], firsts, tunings), len(numbers)) for name in frame["id"]],
         width=[trials[name].flow.width for name in frame["id"]],
         oracle=[trials[name].layer.oracle for name in frame["id"]],
     )
@@ -76,9 +81,10 @@ def fields(results: Results) -> list[Field]:
     return made
 
 
-def _alike(trial: DensityTrial, tunings: Mapping[str, str]) -> tuple[Any, ...]:
+def _alike(trial: DensityTrial, data_sets: Mapping[str, DataRef], tunings: Mapping[str, str]) -> tuple[Any, ...]:
     """Return the settings that models of one field share."""
-    data, tuning = trial.data.model_copy(update={"label": ""}), tunings[trial.data.label]
+    label = trial.data.label
+    data, tuning = data_sets[label].model_copy(update={"label": ""}), tunings[label]
     flow, training = trial.flow, trial.training
     return data, tuning, flow.coupling, flow.levels, flow.steps, training.steps, training.batch_size
 
@@ -100,4 +106,5 @@ def _model(row: str, width: int, planned: pd.DataFrame) -> Model:
         standard_error(good),
         oracle or not comparable(planned),
         bool(planned["exempt"].any()),
+        share_of(planned),
     )

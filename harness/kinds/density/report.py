@@ -2,41 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
+from typing import ClassVar
 
 import pandas as pd
 
+from harness.kinds.density.comparisons import FILE, comparisons
+from harness.kinds.density.intervals import CORRECTED, interval_kind, pair_words, sample_words
 from harness.kinds.density.likelihoods import (
     IMPROVING,
     UNITS,
     Ranking,
     data_warning,
     density,
-    interval_kind,
     members_of,
     of_column,
     oracles,
     ranking,
     units,
 )
+from harness.kinds.density.sources import sources_text
 from harness.kinds.density.tables.choices import at_edges, choices_table
 from harness.kinds.density.tables.cost import cost_table
 from harness.kinds.density.tables.differences import differences_table, leads_table
 from harness.kinds.density.tables.equal_terms import equal_terms_table
-from harness.kinds.density.tables.events import events_table
+from harness.kinds.density.tables.events import events_table, single_events
 from harness.kinds.density.tables.fidelity import fidelity_table
 from harness.kinds.density.tables.likelihoods import likelihoods_table, published_table
 from harness.kinds.density.tuning.searches import searches, setting_name, tuning_text
-from harness.reporting.frame import MISSING, Results
+from harness.reporting.frame import MISSING, Results, csv_bytes
 from harness.reporting.page.answer import Answer, Finding, listed
 from harness.reporting.report import Report
-from harness.reporting.statistics.statistics import LEAST_FOR_STUDENT, LEAST_SEEDS
+from harness.reporting.statistics.statistics import LEAST_FOR_STUDENT, LEAST_SEEDS, POWER, sample_text
 from harness.reporting.tables.rendering import Table
 
 
 class DensityReport(Report, kind="density"):
     """Likelihoods, their differences, leads and costs, and the leaders of each data set."""
+
+    further_data: ClassVar[Mapping[str, str]] = {
+        FILE: "a line for every two ranked layers: difference, interval, tests, smallest detectable one"
+    }
 
     @cached_property
     def rankings(self) -> dict[str, Ranking]:
@@ -76,11 +83,21 @@ class DensityReport(Report, kind="density"):
         remarks = (
             ("Data", () if warning is None else (f"{warning}.",)),
             ("Intervals", tuple(_intervals(ranked))),
+            ("Power", tuple(_power(results, self.rankings))),
             ("Tuned", tuple(_tuned(results))),
             ("Not said", tuple(_not_said(results, frame, ranked))),
         )
         findings = tuple(_finding(results, label, competition) for label, competition in self.rankings.items())
         return Answer(findings, tuple(remark for remark in remarks if remark[1]))
+
+    def comparisons(self, margin: float | None = None) -> pd.DataFrame:
+        """Return the differences of every two ranked layers."""
+        return comparisons(self.results, margin)
+
+    def data_files(self) -> dict[str, bytes]:
+        """Return comparisons.csv, if two ranked layers have a seed or repetition in common."""
+        frame = self.comparisons()
+        return {} if frame.empty else {FILE: csv_bytes(frame)}
 
     def table_at(self, terms: str) -> Table:
         """Return the likelihoods at equal steps, seconds, parameters or width."""
@@ -93,7 +110,7 @@ def _finding(results: Results, label: str, competition: Ranking) -> Finding:
         return Finding(label, "not ranked", "open", f"{_why_unranked(results, label, competition)}.")
     unit = UNITS[units(results)[members_of(results.plan, label)[0]]]
     best, *followers = competition.order
-    first = f"{best} {competition.means[best]:.3f} {unit}"
+    first = f"{best} {competition.means[best]:.3f} {unit}, lowest in {competition.firsts[best]} of {competition.sample}"
     outside = [row for row in followers if row not in leaders]
     ahead = f"; next {_behind(competition, outside[0])}" if outside else ""
     if len(leaders) > 1:
@@ -117,18 +134,37 @@ def _why_unranked(results: Results, label: str, competition: Ranking) -> str:
     if len(rows) < 2:
         return f"Fewer than two layers have likelihoods that may be compared ({listed(list(rows)) or 'none'})"
     seeds = min(map(len, rows.values()))
-    return f"{seeds} seed{'s' * (seeds > 1)}: no lead has an interval below {LEAST_FOR_STUDENT} seeds"
+    repeated = competition.share is not None
+    return f"{sample_text(seeds, repeated)}: no lead has an interval below {sample_text(LEAST_FOR_STUDENT, repeated)}"
 
 
 def _intervals(rankings: list[Ranking]) -> Iterator[str]:
     """Yield what the brackets and p-values are."""
     counts = sorted({len(seeds) for competition in rankings for seeds in competition.rows.values()})
+    differences = [difference for competition in rankings for difference in competition.differences.values()]
     if counts:
-        kind = interval_kind(difference for competition in rankings for difference in competition.differences.values())
-        number = " or ".join(map(str, counts))
-        yield f"Distances to the lowest mean with {kind} 95 % interval, over {number} paired seeds."
+        kind, number, words = interval_kind(differences), " or ".join(map(str, counts)), sample_words(differences)
+        yield f"Distances to the lowest mean with {kind} 95 % interval, over {number} paired {words}."
     if any(competition.tested for competition in rankings):
         yield "p: paired t test, after Holm's correction for all pairs of layers."
+    if any(competition.share is not None for competition in rankings):
+        yield CORRECTED
+
+
+def _power(results: Results, rankings: Mapping[str, Ranking]) -> Iterator[str]:
+    """Yield the range of the smallest differences that the tests of each data set could have found."""
+    parts = []
+    for label, competition in rankings.items():
+        sizes = [each.detectable for each in competition.differences.values() if each.detectable is not None]
+        if sizes:
+            unit = UNITS[units(results)[members_of(results.plan, label)[0]]]
+            ends = dict.fromkeys(f"{size:.3f}" for size in (min(sizes), max(sizes)))
+            parts.append(f"{label} {' to '.join(ends)} {unit}")
+    if parts:
+        yield (
+            f"Smallest difference that a test finds with {POWER:.0%} probability, by pair of layers: "
+            f"{'; '.join(parts)} (two-sided, at the first step of Holm's correction)."
+        ).replace("%", " %")
 
 
 def _tuned(results: Results) -> Iterator[str]:
@@ -153,8 +189,11 @@ def _not_said(results: Results, frame: pd.DataFrame, rankings: list[Ranking]) ->
     plan = results.plan
     if rankings:
         yield f"Other data, sizes and budgets than those of profile {plan.profile} may order the layers otherwise."
+        yield from filter(None, (sources_text(results),))
     if not all(competition.tested for competition in rankings):
-        yield f"There is no test below {LEAST_SEEDS} seeds, and no interval is widened for the number of comparisons."
+        words = pair_words(competition.share is not None for competition in rankings if not competition.tested)
+        yield f"There is no test below {LEAST_SEEDS} {words}, and no interval is widened for the number of comparisons."
+    yield from (f"One event decides on {text}." for text in single_events(results))
     ranked = frame[frame["tuned"] & frame["value"].notna()]
     improving = int(ranked["improving"].sum())
     if improving:
@@ -162,8 +201,7 @@ def _not_said(results: Results, frame: pd.DataFrame, rankings: list[Ranking]) ->
             f"{improving} of {len(ranked)} tuned trainings still improved when they reached their bound ({IMPROVING}): "
             "longer ones may change the order."
         )
-    edges = at_edges(results)
-    chosen = sum(len(of_layers) for of_layers in searches(results).values())
+    edges, chosen = at_edges(results)
     if edges:
         yield (
             f"{edges} of {chosen} choices lie at an edge of what was tried: a wider search, or more candidates, may "

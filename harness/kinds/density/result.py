@@ -17,9 +17,9 @@ class DensityResult:
 
     `unit` names the measure that is reported, "bits_per_dim" or "nats_per_dim"; `standard_error`, `median`, `worst`,
     `estimate_error`, `importance_weighted`, `validation`, `floor` and `claimed` are in it, and the three parts
-    `*_nats_per_dim` sum to `nats_per_dim`. `options` are those of the layer, as JSON. Under tuning, `candidate` is the
-    number of the chosen one of `candidates`, and `chosen` are its settings, as JSON. `test_share` is that of the
-    `harness.datasets.Splits`.
+    `*_nats_per_dim` sum to `nats_per_dim`. `test_events` is the number of events whose mean they are; `test_share` is
+    that of the `harness.datasets.Splits`. `options` are those of the layer, as JSON. Under tuning, `candidate` is the
+    number of the chosen one of `candidates`, and `chosen` are its settings, as JSON.
     """
 
     parameters: int
@@ -34,6 +34,7 @@ class DensityResult:
     standard_error: float | None = None
     median: float | None = None
     worst: float | None = None
+    test_events: int | None = None
     estimate_error: float | None = None
     draws: int | None = None
     importance_weighted: float | None = None

@@ -107,6 +107,7 @@ def run(
         nats_per_dim=test.nats_per_dim,
         median=test.median,
         worst=test.worst,
+        test_events=test.values.shape[1],
         draws=len(test.values),
         importance_weighted=test.importance_weighted,
         prior_nats_per_dim=test.parts.prior,

@@ -90,7 +90,8 @@ def compare(first: Path, second: Path, thresholds: Thresholds, other_code: bool 
     for pair in pairs(*runs, other_code):
         groups.setdefault(pair.place, []).append(pair)
     changes = {place: [pair.change for pair in group if pair.change is not None] for place, group in groups.items()}
-    tested = judged({place: values for place, values in changes.items() if values and groups[place][0].measure.tested})
+    samples = {place: values for place, values in changes.items() if values and groups[place][0].measure.tested}
+    tested = judged(samples, {place: _share(groups[place]) for place in samples})
     places = {place: _compare(group, tested.get(place), thresholds) for place, group in groups.items()}
     damaged = [
         f"damaged in {name}: {why}" for name, run in zip("AB", runs, strict=True) for why in run.damaged.values()
@@ -115,6 +116,13 @@ def _compare(group: Sequence[Pair], tested: Difference | None, thresholds: Thres
     elif change is not None:
         verdict = "same" if abs(change.estimate.mean) <= limit else "not significant"
     return PlaceComparison(tuple(group), verdict, change, tuple(dict.fromkeys(reasons)))
+
+
+def _share(group: Sequence[Pair]) -> float | None:
+    """Return the mean test share of the pairs that are compared; None of seeds."""
+    rows = [pair.rows[1] for pair in group if pair.change is not None]
+    shares = [share for row in rows if row is not None and (share := group[0].measure.share(row)) is not None]
+    return statistics.fmean(shares) if shares else None
 
 
 def _significant(change: Difference) -> bool:
@@ -171,15 +179,21 @@ def comparison_tables(comparison: Comparison, first: str, second: str) -> list[T
             else:
                 change = _change(measure, Difference(Estimate(pair.change, None, None, 1)))
             trials.append((*place, pair.repeat, *_joint_texts([pair]), change))
-    spread = spread_text(outcome.change.estimate.seeds for outcome in comparison.places.values() if outcome.change)
+    changes = [outcome.change.estimate for outcome in comparison.places.values() if outcome.change]
+    texts = []
+    for repeated in (False, True):
+        numbers = [change.seeds for change in changes if (change.share is not None) == repeated]
+        texts += [spread_text(numbers, repeated)] if numbers or not (changes or repeated) else []
+    spread = " or ".join(texts)
+    words = "seeds or repetitions" if any(change.share is not None for change in changes) else "seeds"
     likelihood, part = comparison.thresholds
     verdicts = ", ".join(f"{count} {verdict}" for verdict, count in comparison.counts.items())
     caption = (
         f"A: {first}. B: {second}. {verdicts}. Less is better. A change counts beyond {likelihood:g} nats or bits per "
         f"dimension, of times and parameters beyond {100 * part:g} %. Likelihoods: mean difference B - A [{spread}] "
-        f"over paired seeds; from {LEAST_SEEDS} seeds on it must pass a paired t test after Holm's correction for all "
-        "rows here, below that all seeds must change in the same direction. Times: medians, a change is significant "
-        "where their spreads do not overlap."
+        f"over paired {words}; from {LEAST_SEEDS} {words} on it must pass a paired t test after Holm's correction for "
+        f"all rows here, below that all {words} must change in the same direction. Times: medians, a change is "
+        "significant where their spreads do not overlap."
     )
     remarks = (*notes.numbered(), *comparison.damaged, *comparison.versions)
     made = [Table("comparison", caption, ("what", "layer", "A", "B", "change", "verdict"), tuple(rows), remarks)]

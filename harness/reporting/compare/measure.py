@@ -24,6 +24,7 @@ class Measure:
         relative: whether changes are a part of the first value, rather than a difference.
         tested: whether changes over several repetitions are judged by the paired test of `statistics.judged`.
         spread: the joint value of several repetitions with its ends; None: any change exceeds the spread.
+        share: the test share of a row by repetition, for the test; None of a row by seed.
         doubt: why the value of a row must not be compared; None if it may.
         obstacle: why two rows cannot be compared although data and source are the same; None if they can.
         remarks: differences beside the settings and the source, which do not prevent the comparison.
@@ -34,6 +35,7 @@ class Measure:
     relative: bool = True
     tested: bool = False
     spread: Callable[[Sequence[Row]], Spread] | None = None
+    share: Callable[[Row], float | None] = lambda row: None
     doubt: Callable[[Row], str | None] = lambda row: None
     obstacle: Callable[[Row, Row], str | None] = lambda first, second: None
     remarks: Callable[[Row, Row], list[str]] = lambda first, second: []

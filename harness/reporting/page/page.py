@@ -110,17 +110,19 @@ def page(
     raw: Mapping[str, bytes | None],
     answer: Answer | None = None,
     figures: Sequence[PageFigure] = (),
+    further: Mapping[str, str] | None = None,
 ) -> bytes:
     """Return the page as bytes of HTML, a function of its arguments alone.
 
-    It offers the files `raw` for download; one without content is a file beside the page. Of the `figures`, the one
-    that the answer names is shown with it.
+    It offers the files `raw` for download; one without content is a file beside the page. The kind of suite describes
+    the `further` ones among them. Of the `figures`, the one that the answer names is shown with it.
 
     Everything that comes from a suite or a record is escaped. A content security policy permits one script, that of
     the template, and no requests.
     """
     plan, records = results.plan, list(results.records.values())
     made = anchors(sections)
+    texts = DOWNLOADS | dict(further or {})
     script = rendered_template("page.js")
     text = rendered_template(
         "page.html",
@@ -140,8 +142,7 @@ def page(
         environment=environment_rows(records),
         commands=rebuild_lines(plan, records),
         downloads=[
-            (name, DOWNLOADS[name], name if content is None else _data_uri(name, content))
-            for name, content in raw.items()
+            (name, texts[name], name if content is None else _data_uri(name, content)) for name, content in raw.items()
         ],
         css=rendered_template("page.css"),
         script=script,
@@ -176,7 +177,7 @@ def _answer_without_paths(answer: Answer) -> Answer:
 
 
 def _data_uri(name: str, content: bytes) -> str:
-    if name == TABLE:
+    if name.endswith(".csv"):
         return f"data:text/csv;charset=utf-8,{quote(content, safe=CSV_SAFE)}"
     return f"data:application/gzip;base64,{_base64(content)}"
 

@@ -1,7 +1,18 @@
-"""Statistics over seeds: means with their range and, from eight seeds on, bootstrap intervals and paired tests.
+"""Statistics over seeds or repetitions: means with their range or interval, paired differences and their tests.
 
 Seeds are paired: trials of one seed see the same batches in the same order and the same noise, and their backbones
 start from the same weights, whichever layer is tested. So two rows are compared by their differences seed by seed.
+Repetitions, whose splits, tuning points and permutations all rows share, are paired likewise.
+
+Test splits of repetitions are drawn from the same events, so that values of two repetitions are correlated, and the
+standard deviation from one to the next is too small for the uncertainty of their mean. Over J repetitions with a test
+split of the share rho of all events, its variance is taken as
+
+    (1/J + rho / (1 - rho)) s^2,    s^2 the variance between repetitions, with J - 1 degrees of freedom
+
+(Nadeau and Bengio, "Inference for the Generalization Error", Machine Learning 52, 2003). It is exact where any two
+repetitions have the correlation rho, as the means of two random subsets of a pool have. A test split that is the same
+in every repetition has rho = 0: its events are then not part of what varies. Seeds alone have no such share, None.
 
 The test is Student's t on those differences, not Wilcoxon's signed ranks: with eight pairs the ranks cannot give a p
 below 1/128, which Holm's correction of the ten comparisons of five rows would put beyond 0.05 whatever was measured.
@@ -13,7 +24,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
 from typing import TypeVar
@@ -25,19 +36,22 @@ Key = TypeVar("Key", bound=Hashable)
 LEVEL = 0.95  # of intervals
 SIGNIFICANCE = 0.05  # of p-values after Holm's correction
 LEAST_SEEDS = 8  # for an interval and a test; below, the lowest and the highest seed alone
-LEAST_FOR_STUDENT = 3  # seeds, for Student's interval of a difference
+LEAST_FOR_STUDENT = 3  # seeds, for Student's interval of a difference; repetitions, for any interval
+POWER = 0.8  # of the test at the smallest difference that is called detectable
 RESAMPLES = 9999
 BATCH = 500  # resamples at once: all of 660 seeds take 100 MB and more time, and the interval is the same
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds with its uncertainty.
+    """A mean over seeds or repetitions with its uncertainty.
 
     Attributes:
-        low, high: the 95 % interval from `LEAST_SEEDS` seeds on, below that the lowest and the highest seed; None for a
-            single value.
+        low, high: the 95 % interval, of seeds from `LEAST_SEEDS` on and of repetitions from `LEAST_FOR_STUDENT` on;
+            below that the lowest and the highest value; None for a single value.
+        seeds: the number of values.
         standard_error: of a single value that is a mean over examples, over these; None where unknown.
+        share: the test share of repetitions; None for seeds alone.
     """
 
     mean: float
@@ -45,6 +59,7 @@ class Estimate:
     high: float | None
     seeds: int
     standard_error: float | None = None
+    share: float | None = None
 
     @property
     def bars(self) -> tuple[float, float]:
@@ -54,21 +69,50 @@ class Estimate:
         return self.mean - self.low, self.high - self.mean
 
 
-def estimate(values: Sequence[float], standard_error: float | None = None) -> Estimate:
+def estimate(values: Sequence[float], standard_error: float | None = None, share: float | None = None) -> Estimate:
     """Return the mean of one value or more with its uncertainty.
 
-    The interval is the bias-corrected accelerated (BCa) bootstrap interval (Efron, 1987). Its generator is fixed: the
+    Of repetitions, with the test share `share`, the interval is Student's with the corrected variance (see above).
+
+    Of seeds it is the bias-corrected accelerated (BCa) bootstrap interval (Efron, 1987). Its generator is fixed: the
     same values, in whatever order, give the same interval. Of few values it is hardly more than their range, and covers
     the true mean less often than 95 %, so `low` and `high` are then their range.
     """
     mean = statistics.fmean(values)
     if len(values) < 2:
-        return Estimate(mean, None, None, len(values), standard_error)
+        return Estimate(mean, None, None, len(values), standard_error, share)
     if min(values) == max(values):  # of equal values the bootstrap has one mean, and BCa no answer
-        return Estimate(mean, mean, mean, len(values))
-    if len(values) < LEAST_SEEDS:
-        return Estimate(mean, min(values), max(values), len(values))
+        return Estimate(mean, mean, mean, len(values), share=share)
+    if share is not None and len(values) >= LEAST_FOR_STUDENT:
+        half = _half_width(values, share)
+        return Estimate(mean, mean - half, mean + half, len(values), share=share)
+    if share is not None or len(values) < LEAST_SEEDS:
+        return Estimate(mean, min(values), max(values), len(values), share=share)
     return Estimate(mean, *_bootstrap(tuple(sorted(map(float, values)))), len(values))
+
+
+def widening(number: int, share: float | None) -> float:
+    """Return the corrected standard error of a mean over repetitions as a multiple of s / sqrt(J); 1 of seeds.
+
+    Raises:
+        ValueError: the share is not in [0, 1).
+    """
+    if share is None:
+        return 1.0
+    if not 0 <= share < 1:
+        raise ValueError(f"test share {share:g}: a test split has a part of the events, at least 0 and less than 1")
+    return math.sqrt(1 + number * share / (1 - share))
+
+
+def _standard_error(values: Sequence[float], share: float | None) -> float:
+    return statistics.stdev(values) / math.sqrt(len(values)) * widening(len(values), share)
+
+
+def _half_width(values: Sequence[float], share: float | None) -> float:
+    """Return half the width of Student's interval of the mean."""
+    from scipy.special import stdtrit  # the quantile of Student's t; scipy.stats takes most of a second to import
+
+    return float(stdtrit(len(values) - 1, (1 + LEVEL) / 2)) * _standard_error(values, share)
 
 
 @lru_cache(maxsize=4096)  # a report asks for the same seeds in several tables and figures
@@ -87,28 +131,39 @@ def _bootstrap(values: tuple[float, ...]) -> tuple[float, float]:
     return float(interval.low), float(interval.high)
 
 
-def spread_text(seeds: Iterable[int]) -> str:
-    """Return the meaning of `low` and `high` of estimates over these numbers of seeds, for captions and legends."""
-    few = {number < LEAST_SEEDS for number in seeds if number > 1}
-    interval, extremes = f"{100 * LEVEL:g} % bootstrap interval", "lowest, highest"
+def spread_text(seeds: Iterable[int], repeated: bool = False) -> str:
+    """Return the meaning of `low` and `high` of estimates over these numbers of seeds, for captions and legends.
+
+    Args:
+        repeated: they are numbers of repetitions.
+    """
+    least = LEAST_FOR_STUDENT if repeated else LEAST_SEEDS
+    few = {number < least for number in seeds if number > 1}
+    kind, sample = ("corrected", "repetitions") if repeated else ("bootstrap", "seeds")
+    interval, extremes = f"{100 * LEVEL:g} % {kind} interval", "lowest, highest"
     if few == {True, False}:
-        return f"{interval}; below {LEAST_SEEDS} seeds {extremes}"
+        return f"{interval}; below {least} {sample} {extremes}"
     return extremes if True in few else interval
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The difference of two rows, first - second, over the seeds that both have.
+    """The difference of two rows, first - second, over the seeds or repetitions that both have.
 
-    `p` is that of the paired t test, corrected for all comparisons of its family, and `effect` is Cohen's d of paired
-    values; both are None below eight seeds, the latter also where the differences are all equal. `values` are the
-    differences seed by seed.
+    Attributes:
+        p: of the paired t test, corrected for all comparisons of its family; None below eight pairs.
+        effect: Cohen's d of paired values; None below eight pairs, and where the differences are all equal.
+        values: the differences pair by pair.
+        p_raw: p before the correction for several comparisons.
+        family: the number of comparisons that were tested together.
     """
 
     estimate: Estimate
     p: float | None = None
     effect: float | None = None
     values: tuple[float, ...] = ()
+    p_raw: float | None = None
+    family: int = 0
 
     @property
     def significant(self) -> bool:
@@ -120,17 +175,51 @@ class Difference:
         """Student's 95 % interval of the mean; None with fewer than `LEAST_FOR_STUDENT` seeds."""
         if len(self.values) < LEAST_FOR_STUDENT:
             return None
-        from scipy.special import stdtrit  # the quantile of Student's t; scipy.stats takes most of a second to import
-
-        degrees = len(self.values) - 1
-        half = float(stdtrit(degrees, (1 + LEVEL) / 2)) * statistics.stdev(self.values) / math.sqrt(degrees + 1)
+        half = _half_width(self.values, self.estimate.share)
         return self.estimate.mean - half, self.estimate.mean + half
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The 95 % interval: of the bootstrap where there is a test, else Student's; None with too few seeds."""
+        """The 95 % interval: of the bootstrap where seeds have a test, else Student's; None with too few values."""
         low, high = self.estimate.low, self.estimate.high
         return (low, high) if self.p is not None and low is not None and high is not None else self.student
+
+    @property
+    def detectable(self) -> float | None:
+        """The smallest difference that the test finds with 80 % power; None below eight pairs.
+
+        It is that of a two-sided test at the level of the first step of Holm's correction, 0.05 over the number of
+        comparisons of the family: a difference that is found there needs no other one to be found. The distribution of
+        the statistic is the noncentral t, with the (corrected) standard error that was measured.
+        """
+        if self.p is None:
+            return None
+        from scipy.special import nctdtrinc, stdtrit
+
+        degrees = len(self.values) - 1
+        critical = stdtrit(degrees, 1 - SIGNIFICANCE / (2 * self.family))
+        # Of a difference this large, the statistic is beyond the other end with a probability below 1e-6.
+        return float(nctdtrinc(degrees, 1 - POWER, critical)) * _standard_error(self.values, self.estimate.share)
+
+    @property
+    def leads(self) -> float:
+        """The share of pairs in which the first row is lower."""
+        return statistics.fmean(value < 0 for value in self.values)
+
+    def equivalence(self, margin: float) -> float | None:
+        """Return p of the hypothesis that the rows differ by the margin or more; None below eight pairs.
+
+        Small values show that they are equal but for less than the margin: two one-sided t tests (Schuirmann, 1987)
+        with the (corrected) standard error, of which the larger p counts. It is not corrected for other comparisons.
+        """
+        if self.p is None:
+            return None
+        from scipy.special import stdtr
+
+        room = margin - abs(self.estimate.mean)
+        if min(self.values) == max(self.values):
+            return 0.0 if room > 0 else 1.0
+        return float(stdtr(len(self.values) - 1, -room / _standard_error(self.values, self.estimate.share)))
 
     @property
     def separated(self) -> bool:
@@ -152,7 +241,7 @@ class Difference:
         if self.p is not None:
             return self.text()
         seeds = self.estimate.seeds
-        sample = f"{seeds} seed{'s' * (seeds > 1)}"
+        sample = sample_text(seeds, self.estimate.share is not None)
         if self.interval is None:
             return f"{self.estimate.mean:+.3f} ({sample}, too few for an interval)"
         low, high = self.interval
@@ -162,9 +251,9 @@ class Difference:
         """Return second - first."""
         estimate = self.estimate
         low, high = (None if bound is None else -bound for bound in (estimate.high, estimate.low))
-        turned = Estimate(-estimate.mean, low, high, estimate.seeds)
+        turned = replace(estimate, mean=-estimate.mean, low=low, high=high)
         effect = None if self.effect is None else -self.effect
-        return Difference(turned, self.p, effect, tuple(-value for value in self.values))
+        return replace(self, estimate=turned, effect=effect, values=tuple(-value for value in self.values))
 
     def text(self) -> str:
         """Return the difference as text: "+0.148 [+0.140, +0.156], p 0.003, d 2.1"."""
@@ -183,22 +272,41 @@ def p_text(p: float) -> str:
     return f"p {'< 0.001' if p < 0.001 else f'{p:.3f}'}"
 
 
-def paired_differences(rows: Mapping[str, Mapping[int, float]]) -> dict[tuple[str, str], Difference]:
-    """Return (first, second) -> first - second for pairs of rows, label -> seed -> value, tested as one family."""
+def sample_text(number: int, repeated: bool) -> str:
+    """Return "8 seeds" or "8 repetitions"."""
+    return f"{number} {'repetition' if repeated else 'seed'}{'s' * (number != 1)}"
+
+
+def paired_differences(
+    rows: Mapping[str, Mapping[int, float]], share: float | None = None
+) -> dict[tuple[str, str], Difference]:
+    """Return (first, second) -> first - second for pairs of rows, label -> seed -> value, tested as one family.
+
+    Args:
+        share: the test share where the values are by repetition; None: by seed.
+    """
     shared = {(a, b): sorted(rows[a].keys() & rows[b].keys()) for a, b in combinations(rows, 2)}
-    return judged(
-        {(a, b): [rows[a][seed] - rows[b][seed] for seed in seeds] for (a, b), seeds in shared.items() if seeds}
-    )
+    samples = {(a, b): [rows[a][seed] - rows[b][seed] for seed in seeds] for (a, b), seeds in shared.items() if seeds}
+    return judged(samples, dict.fromkeys(samples, share))
 
 
-def judged(differences: Mapping[Key, Sequence[float]]) -> dict[Key, Difference]:
-    """Return the estimate of each sample of differences and, of those with eight or more, the test of their family."""
-    raw = {key: _paired_t(values) for key, values in differences.items() if len(values) >= LEAST_SEEDS}
+def judged(
+    differences: Mapping[Key, Sequence[float]], shares: Mapping[Key, float | None] | None = None
+) -> dict[Key, Difference]:
+    """Return the estimate of each sample of differences and, of those with eight or more, the test of their family.
+
+    Args:
+        shares: the test shares of samples by repetition; None, or a sample without one: by seed.
+    """
+    share = {key: (shares or {}).get(key) for key in differences}
+    raw = {key: _paired_t(values, share[key]) for key, values in differences.items() if len(values) >= LEAST_SEEDS}
     corrected = _holm({key: p for key, (p, _) in raw.items()})
-    return {
-        key: Difference(estimate(values), corrected.get(key), raw[key][1] if key in raw else None, tuple(values))
-        for key, values in differences.items()
-    }
+    tested = {}
+    for key, values in differences.items():
+        p, effect = raw.get(key, (None, None))
+        mean = estimate(values, share=share[key])
+        tested[key] = Difference(mean, corrected.get(key), effect, tuple(values), p, len(raw))
+    return tested
 
 
 def _holm(p_values: Mapping[Key, float]) -> dict[Key, float]:
@@ -211,14 +319,21 @@ def _holm(p_values: Mapping[Key, float]) -> dict[Key, float]:
     return corrected
 
 
-def _paired_t(differences: Sequence[float]) -> tuple[float, float | None]:
+def _paired_t(differences: Sequence[float], share: float | None) -> tuple[float, float | None]:
     """Return p of Student's t, and Cohen's d; equal differences are certain, but have no standard deviation."""
     if min(differences) == max(differences):
         return (1.0 if differences[0] == 0 else 0.0), None
-    from scipy import stats
+    p, effect = student_test(np.asarray(differences), share)
+    return float(p), float(effect)
 
-    result = stats.ttest_1samp(differences, 0.0)
-    return float(result.pvalue), float(result.statistic) / math.sqrt(len(differences))
+
+def student_test(differences: np.ndarray, share: float | None) -> tuple[np.ndarray, np.ndarray]:
+    """Return p of the (corrected) t test of samples (..., J) with mean zero, and Cohen's d."""
+    from scipy import special, stats
+
+    number = differences.shape[-1]
+    statistic = stats.ttest_1samp(differences, 0.0, axis=-1).statistic
+    return 2 * special.stdtr(number - 1, -abs(statistic) / widening(number, share)), statistic / math.sqrt(number)
 
 
 def slope(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
@@ -227,45 +342,3 @@ def slope(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
 
     fit = stats.linregress(x, y)
     return float(fit.slope), float(fit.stderr * stats.t.ppf((1 + LEVEL) / 2, len(x) - 2))
-
-
-@dataclass(frozen=True)
-class ExpectedBest:
-    """V(1), ..., V(N), each with its 95 % bootstrap interval, which is NaN for a single candidate."""
-
-    mean: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-
-
-def expected_best(values: Sequence[float]) -> ExpectedBest:
-    """Return the expected lowest value of n = 1, ..., N candidates, from the finite values of N of them.
-
-    Of n draws with replacement from the N evaluated candidates, v_(1) <= ... <= v_(N), the lowest has the mean
-
-        V(n) = sum_i v_(i) [P(V >= v_(i))^n - P(V > v_(i))^n],    P from the empirical distribution of the N values,
-
-    the estimator of Dodge et al., "Show Your Work: Improved Reporting of Experimental Results" (EMNLP 2019), for a
-    minimum in place of a maximum. The interval is that of percentiles over resamples of the candidates, with a fixed
-    generator: the same values, in whatever order, give the same interval.
-
-    Assumptions: the candidates are independent draws from one distribution. Quasi-random points are spread more evenly
-    than that, so that the band is rather too wide. Draws with replacement repeat candidates, so that V(n) is above the
-    mean over n different ones (Tang et al., ACL 2020). No value below the lowest of the candidates is ever expected, so
-    that the lower end of the band is too high where n is near N.
-    """
-    ordered = np.sort(np.asarray(values, dtype=float))
-    mean = ordered @ _weights(len(ordered))
-    if len(ordered) == 1:
-        return ExpectedBest(mean, np.full(1, np.nan), np.full(1, np.nan))
-    resampled = np.sort(np.random.default_rng(0).choice(ordered, (RESAMPLES, len(ordered))), axis=1)
-    tail = (1 - LEVEL) / 2
-    low, high = np.quantile(resampled @ _weights(len(ordered)), (tail, 1 - tail), axis=0)
-    return ExpectedBest(mean, low, high)
-
-
-def _weights(count: int) -> np.ndarray:
-    """Return (i, n) -> the probability that the i-th lowest of `count` values is the lowest of n draws."""
-    at_least = np.arange(count, -1, -1)[:, None] / count  # P(V >= v_(i)), the last one of none
-    powers = at_least ** np.arange(1, count + 1)
-    return powers[:-1] - powers[1:]

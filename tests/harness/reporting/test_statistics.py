@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from harness.reporting.statistics.expected_best import expected_best
 from harness.reporting.statistics.statistics import (
     Estimate,
     _holm,
     estimate,
-    expected_best,
     judged,
     paired_differences,
     slope,

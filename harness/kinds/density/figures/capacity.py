@@ -10,8 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from harness.core.settings import FlowSettings
-from harness.kinds.density.likelihoods import IMPROVING, UNITS, density, interval_texts, units
+from harness.core.settings import DataRef, FlowSettings
+from harness.kinds.density.intervals import interval_texts, sample_words
+from harness.kinds.density.likelihoods import IMPROVING, UNITS, density, units
 from harness.kinds.density.tables.differences import control_of, leads
 from harness.kinds.density.trial import DensityTrial
 from harness.kinds.density.tuning.searches import tuning_text
@@ -62,8 +63,10 @@ def figures(results: Results) -> dict[str, Figure]:
     side_legend(
         figure, [*row_handles(chosen, markersize=5), Line2D([], [], color=INK, linewidth=1, label=plain(control))]
     )
-    notes = [f"lead: negative log-likelihood of {control} minus that of the layer, by paired seeds"]
-    notes += interval_texts(difference for cells in by_column.values() for difference in cells.values())
+    differences = [difference for cells in by_column.values() for difference in cells.values()]
+    words = sample_words(differences)
+    notes = [f"lead: negative log-likelihood of {control} minus that of the layer, by paired {words}"]
+    notes += interval_texts(differences)
     if density(results)["improving"].any():
         notes.append(f"some trainings still improved when they reached their bound ({IMPROVING} in the table)")
     footnotes(figure, [*notes, tuning_text(results)])
@@ -74,11 +77,11 @@ def _panels(plan: Plan) -> Iterator[Panel]:
     """Yield the panels, data sets in plan order; a column whose layers have different backbones is in none."""
     settings: dict[str, set[Hashable]] = {}  # column -> all that its trials have but data set, backbone and seed
     backbones: dict[str, set[FlowSettings]] = {}
-    data = {}
+    data: dict[str, DataRef] = {}
     for trial in plan.trials:
         if isinstance(trial, DensityTrial):
             column = trial.data.label
-            data[column] = trial.data.model_copy(update={"label": ""})
+            data.setdefault(column, trial.data.model_copy(update={"label": ""}))  # of the first repetition
             settings.setdefault(column, set()).add((trial.layer, trial.training, trial.tuning))
             backbones.setdefault(column, set()).add(trial.flow)
     groups: dict[Hashable, dict[str, FlowSettings]] = {}

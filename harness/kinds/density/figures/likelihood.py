@@ -8,7 +8,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from harness.kinds.density.likelihoods import IMPROVING, UNITS, bars_texts, density, of_column, standard_error, units
+from harness.kinds.density.intervals import bars_texts, pair_words
+from harness.kinds.density.likelihoods import IMPROVING, UNITS, density, of_column, share_of, standard_error, units
 from harness.kinds.density.tuning.searches import tuning_text
 from harness.reporting.figures.figure_style import (
     ROW_HEIGHT,
@@ -30,7 +31,7 @@ ORDER = 1
 
 
 def figures(results: Results) -> dict[str, Figure]:
-    """Return a panel per data set: every seed as a small dot, their mean and its uncertainty beside it."""
+    """Return a panel per data set: each seed or repetition as a small dot, the mean with its uncertainty beside."""
     plan, frame = results.plan, density(results)
     if frame[["nats_per_dim", "bits_per_dim"]].isna().all(axis=None):
         return {}
@@ -57,7 +58,7 @@ def figures(results: Results) -> dict[str, Figure]:
             doubtful = bool(good["doubt"].notna().any() or good["exempt"].any())
             hollow |= doubtful
             colour = chosen[position].colour
-            shown.append(estimate(values, standard_error(good)))
+            shown.append(estimate(values, standard_error(good), share_of(good)))
             mean = shown[-1].mean
             improving |= bool(good["improving"].any())
             text = f"{mean:.3f}" + (f" {IMPROVING}" if good["improving"].any() else "")
@@ -72,7 +73,8 @@ def figures(results: Results) -> dict[str, Figure]:
             axes.errorbar(mean, position, xerr=[[below], [above]], markersize=7, capsize=3, **look)
             value_above(axes, mean, position, text)
     notes = bars_texts(shown)
-    notes += ["small dots: single seeds"] if any(mean_of.seeds > 1 for mean_of in shown) else []
+    words = pair_words(mean_of.share is not None for mean_of in shown if mean_of.seeds > 1)
+    notes += [f"small dots: single {words}"] if words else []
     notes += [f"{IMPROVING} still improving when training reached its bound"] if improving else []
     notes += ["hollow: not to be compared (audit failed, below the resolution floor, or not tuned)"] if hollow else []
     footnotes(figure, [*notes, tuning_text(results)])
@@ -80,7 +82,7 @@ def figures(results: Results) -> dict[str, Figure]:
 
 
 def limits(trials: pd.DataFrame) -> tuple[float, float]:
-    """Return a range that shows the seeds of all rows, but of those far from the others."""
+    """Return a range that shows the values of all rows, but of those far from the others."""
     if trials.empty:
         return 0.0, 1.0
     means = trials.groupby("layer")["value"].mean()

@@ -11,7 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from harness.kinds.density.likelihoods import UNITS, bars_texts, fallback_note
+from harness.kinds.density.intervals import bars_texts
+from harness.kinds.density.likelihoods import UNITS, fallback_note
 from harness.kinds.density.models import Field, Model, fields
 from harness.kinds.density.tuning.searches import tuning_text
 from harness.reporting.figures.figure_style import INK, Look, arrow, footnotes, inner_range, looks, panels, plain

@@ -6,7 +6,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from harness.kinds.density.likelihoods import UNITS, Ranking, interval_texts, members_of, ranking, units
+from harness.kinds.density.intervals import interval_texts
+from harness.kinds.density.likelihoods import UNITS, Ranking, members_of, ranking, units
 from harness.kinds.density.tuning.searches import tuning_text
 from harness.reporting.figures.figure_style import (
     INK,

@@ -99,7 +99,9 @@ def sample_blocks(results: Results, column: str) -> list[Block]:
     for line, arrays in stored(results, column):
         if not blocks:
             blocks.append(Block("data", arrays["data"]))
-        seed = f", seed {line.seed}" if len(results.plan.seeds) > 1 else ""
+        seed = ""
+        if len(results.plan.seeds) > 1 or not pd.isna(line.repetition):
+            seed = f", seed {line.seed}" if pd.isna(line.repetition) else f", repetition {line.repetition}"
         value = line.failure if pd.isna(line.value) else f"{line.value:.3f} {UNITS[line.measure]}{seed}"
         blocks.append(Block(line.layer, arrays["samples"], value))
     return blocks

@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from harness.kinds.density.likelihoods import UNITS, units
 from harness.reporting.figures.figure_style import footnotes, looks, padded, panels, plain, row_handles, side_legend
 from harness.reporting.frame import MISSING, Results, groups_of
-from harness.reporting.statistics.statistics import ExpectedBest, expected_best
+from harness.reporting.statistics.expected_best import ExpectedBest, mean_expected_best
 
 HEADING = "Tuning"
 ORDER = 3
@@ -23,20 +23,22 @@ STEEP = 3  # times the height of the second half of the lines that the first hal
 def figures(results: Results) -> dict[str, Figure]:
     """Return a panel per data set: a line per layer, with its bootstrap band; none without candidates."""
     plan = results.plan
-    curves: dict[str, dict[str, list[float]]] = {}
-    failed = False
-    for (column, row), candidates in groups_of(results.of_kind("tuning"), ["dataset", "layer"]):
-        values, failures = outcomes(candidates)
-        if values:
-            curves.setdefault(column, {})[row] = values
-            failed |= failures > 0
+    curves: dict[str, dict[str, list[list[float]]]] = {}  # of each repetition, or one that all seeds share
+    failed = repeated = False
+    for (column, row), tunings in groups_of(results.of_kind("tuning"), ["dataset", "layer"]):
+        for _, candidates in tunings.groupby("repetition", dropna=False):
+            values, failures = outcomes(candidates)
+            if values:
+                curves.setdefault(column, {}).setdefault(row, []).append(values)
+                failed |= failures > 0
+        repeated |= len(curves.get(column, {}).get(row, [])) > 1
     columns = [column for column in plan.columns if column in curves]
     if not columns:
         return {}
     shown = looks(plan)
     figure, grid = panels(len(columns), 3.4, 3.2, columns=3)
     for axes, column in zip(grid, columns, strict=True):
-        expected = {row: expected_best(values) for row, values in curves[column].items()}
+        expected = {row: mean_expected_best(values) for row, values in curves[column].items()}
         for row, best in expected.items():
             look, number = shown[row], np.arange(1, len(best.mean) + 1)
             axes.plot(number, best.mean, color=look.colour, marker=look.marker, markersize=4)
@@ -50,6 +52,7 @@ def figures(results: Results) -> dict[str, Figure]:
     side_legend(figure, row_handles(drawn, markersize=4))
     notes = ["expected lowest validation value of that many candidates"]
     notes += ["band: 95 % bootstrap interval over candidates"]
+    notes += ["lines and bands: means over repetitions, each with candidates of its own"] if repeated else []
     notes += ["a failed candidate counts as the highest value of its layer on the data set"] if failed else []
     footnotes(figure, notes)
     return {"tuning": figure}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from harness.kinds.density.tuning.searches import Search, candidates_text, searches, setting_name, spans, value_text
+from harness.kinds.density.trial import DensityTrial, Tuning
+from harness.kinds.density.tuning.searches import Search, candidates_text, setting_name, spans, value_text
 from harness.reporting.frame import Results
 from harness.reporting.tables.rendering import Table
 
@@ -17,26 +19,35 @@ EDGE = "*"
 AT_EDGE = f"{EDGE} the lowest or the highest value that was tried, so that a lower loss may lie beyond it"
 
 
+@dataclass(frozen=True)
+class Choice:
+    """The outcome of one tuning of a layer on a data set; None where no candidate was chosen."""
+
+    search: Search
+    changes: Mapping[str, Any] | None
+
+    @property
+    def at_edge(self) -> bool:
+        """True if a chosen setting is the lowest or the highest of those that were tried."""
+        return any(self.search.at_edge(path, value) for path, value in (self.changes or {}).items())
+
+
 def choices_table(results: Results) -> Table | None:
     """Return a row per layer and a column per data set; None where nothing was tuned."""
-    plan, tuned = results.plan, searches(results)
-    if not any(tuned.values()):
+    plan, chosen, states = results.plan, choices(results), results.statuses
+    if not chosen:
         return None
-    chosen, states = _chosen(results), results.statuses
     rows = []
     for row in plan.rows:
         cells = [row]
         for column in plan.columns:
-            search = tuned[column].get(row)
-            if search is None:
-                cells.append(NOT_TUNED)
-            else:
-                cells.append(_settings(search, chosen[row, column]) + _outcomes(search, states))
+            of_cell = chosen.get((row, column))
+            cells.append(NOT_TUNED if of_cell is None else _settings(of_cell) + _outcomes(of_cell, states))
         rows.append(tuple(cells))
     edges = any(EDGE in cell for row in rows for cell in row[1:])
     return Table(
         f"{plan.suite}-choices",
-        f"Settings that validation chose, by data set. {_protocol(tuned)}.",
+        f"Settings that validation chose, by data set. {_protocol(plan.columns, chosen)}.",
         ("layer", *plan.columns),
         tuple(rows),
         (AT_EDGE,) * edges,
@@ -45,52 +56,83 @@ def choices_table(results: Results) -> Table | None:
     )
 
 
-def at_edges(results: Results) -> int:
-    """Return the number of layers and data sets with a choice at an edge of the values that were tried."""
-    chosen = _chosen(results)
-    return sum(
-        any(search.at_edge(path, value) for path, value in (chosen[row, column] or {}).items())
-        for column, of_layers in searches(results).items()
-        for row, search in of_layers.items()
-    )
+def at_edges(results: Results) -> tuple[int, int]:
+    """Return the number of choices at an edge of the values that were tried, and the number of all tunings."""
+    every = [choice for of_cell in choices(results).values() for choice in of_cell]
+    return sum(choice.at_edge for choice in every), len(every)
 
 
 def chosen_rates(results: Results) -> list[str]:
     """Return a remark with the learning rates that validation chose, by data set; none where it chose no rate."""
-    rates: dict[str, dict[str, list[str]]] = {}
-    for (row, column), changes in _chosen(results).items():
-        if changes is not None and RATE in changes:
-            rates.setdefault(column, {}).setdefault(value_text(changes[RATE]), []).append(row)
+    rates: dict[str, dict[tuple[float, ...], list[str]]] = {}
+    for (row, column), of_cell in choices(results).items():
+        values = sorted(choice.changes[RATE] for choice in of_cell if choice.changes and RATE in choice.changes)
+        if values:
+            rates.setdefault(column, {}).setdefault((values[0], values[-1]), []).append(row)
     parts = []
-    for column, of_column in rates.items():
-        listed = [f"{rate} ({', '.join(of_column[rate])})" for rate in sorted(of_column, key=float)]
+    for column in filter(rates.__contains__, results.plan.columns):
+        listed = [
+            f"{' to '.join(dict.fromkeys(map(value_text, ends)))} ({', '.join(rates[column][ends])})"
+            for ends in sorted(rates[column])
+        ]
         parts.append(f"{column}: {', '.join(listed)}")
     return [f"chosen learning rates: {'; '.join(parts)}"] if parts else []
 
 
-def _chosen(results: Results) -> dict[tuple[str, str], Mapping[str, Any] | None]:
-    """Return (layer, data set) -> the chosen settings of what was tuned; None where no candidate was chosen."""
-    trials = results.of_kind("density").dropna(subset="chosen").drop_duplicates(["layer", "dataset"])
-    keys = zip(trials["layer"], trials["dataset"], strict=True)
-    recorded = dict(zip(keys, map(json.loads, trials["chosen"]), strict=True))
-    chosen: dict[tuple[str, str], Mapping[str, Any] | None] = {}
-    for column, of_layers in searches(results).items():
-        for row, search in of_layers.items():
-            number = None if (row, column) in recorded else search.trial.choice(results.records)
-            chosen[row, column] = recorded.get(
-                (row, column), None if number is None else dict(search.tuning.candidates[number])
-            )
-    return chosen
+def choices(results: Results) -> dict[tuple[str, str], list[Choice]]:
+    """Return (layer, data set) -> its choices: one that all seeds share, or one of each repetition with a tuning."""
+    tuned = [trial for trial in results.plan.trials if isinstance(trial, DensityTrial) and trial.tuning is not None]
+    frame = results.of_kind("density").dropna(subset="chosen")
+    recorded = dict(zip(frame["id"], map(json.loads, frame["chosen"]), strict=True))
+    groups: dict[tuple[str, str], dict[Tuning, list[DensityTrial]]] = {}
+    for trial in tuned:
+        assert trial.tuning is not None
+        groups.setdefault((trial.layer.row, trial.data.label), {}).setdefault(trial.tuning, []).append(trial)
+    return {
+        cell: [_choice(results, tuning, trials, recorded) for tuning, trials in of_cell.items()]
+        for cell, of_cell in groups.items()
+    }
 
 
-def _settings(search: Search, changes: Mapping[str, Any] | None) -> str:
-    if changes is None:
+def _choice(
+    results: Results, tuning: Tuning, trials: Sequence[DensityTrial], recorded: Mapping[str, Mapping[str, Any]]
+) -> Choice:
+    """Return the choice of trials that share a tuning: as their records have it, else as the candidates decide."""
+    search = Search(trials[0], tuning, trials[0].prerequisites(results.records))
+    for trial in trials:
+        if trial.id in recorded:
+            return Choice(search, recorded[trial.id])
+    number = trials[0].choice(results.records)
+    return Choice(search, None if number is None else dict(tuning.candidates[number]))
+
+
+def _settings(of_cell: Sequence[Choice]) -> str:
+    """Return the chosen settings; over repetitions the ends of numbers, and how often each other value was chosen."""
+    made = [choice for choice in of_cell if choice.changes is not None]
+    if not made:
         return "none"
-    ordered = {path: changes[path] for path in sorted(changes, key=_place)}
-    return ", ".join(
-        f"{setting_name(path)} {value_text(value)}{EDGE * search.at_edge(path, value)}"
-        for path, value in ordered.items()
-    )
+    parts = []
+    for path in sorted({path for choice in made for path in choice.changes or ()}, key=_place):
+        having = [(choice, choice.changes[path]) for choice in made if choice.changes and path in choice.changes]
+        values = [value for _, value in having]
+        edges = sum(choice.search.at_edge(path, value) for choice, value in having)
+        if len(of_cell) == 1:
+            text = value_text(values[0]) + EDGE * edges
+        else:
+            text = _several(values) + (f" ({EDGE} in {edges} of {len(of_cell)})" if edges else "")
+        parts.append(f"{setting_name(path)} {text}")
+    lacking = len(of_cell) - len(made)
+    return ", ".join(parts) + (f"; none in {lacking} of {len(of_cell)}" if lacking else "")
+
+
+def _several(values: Sequence[Any]) -> str:
+    """Return the ends of numbers, or the other values with their counts."""
+    counts = Counter(map(value_text, values))
+    if len(counts) == 1:
+        return next(iter(counts))
+    if all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values):
+        return f"{value_text(min(values))} to {value_text(max(values))}"
+    return "/".join(f"{text} ({count} of {len(values)})" for text, count in counts.most_common())
 
 
 def _place(path: str) -> tuple[bool, bool, str]:
@@ -98,30 +140,41 @@ def _place(path: str) -> tuple[bool, bool, str]:
     return path.startswith("layer."), path != RATE, path
 
 
-def _outcomes(search: Search, states: Mapping[str, str]) -> str:
+def _outcomes(of_cell: Sequence[Choice], states: Mapping[str, str]) -> str:
     """Return the candidates without a valid likelihood: " (2 of 8 diverged)"; under a budget, the number of all."""
-    total = len(search.run)
-    counts = Counter(states[trial.id] for trial in search.run if states.get(trial.id, "ok") != "ok")
+    run = [trial for choice in of_cell for trial in choice.search.run]
+    total = len(run)
+    counts = Counter(states[trial.id] for trial in run if states.get(trial.id, "ok") != "ok")
     parts = [f"{count} of {total} {state}" for state, count in sorted(counts.items())]
-    if search.tuning.budget is not None:
+    if of_cell[0].search.tuning.budget is not None:
         parts.insert(0, f"{total} candidate{'s' * (total != 1)}")
     return f" ({', '.join(parts)})" if parts else ""
 
 
-def _protocol(tuned: Mapping[str, Mapping[str, Search]]) -> str:
+def _protocol(columns: Sequence[str], chosen: Mapping[tuple[str, str], Sequence[Choice]]) -> str:
     """Return the candidates and their training; for each data set where they differ."""
-    texts = {column: _search_text(of_layers) for column, of_layers in tuned.items() if of_layers}
+    texts = {}
+    for column in columns:
+        of_layers = {row: of_cell for (row, label), of_cell in chosen.items() if label == column}
+        if of_layers:
+            texts[column] = _search_text(of_layers)
     if len(set(texts.values())) == 1:
         return next(iter(texts.values()))
     return "; ".join(f"{column}: {text}" for column, text in texts.items())
 
 
-def _search_text(of_layers: Mapping[str, Search]) -> str:
+def _search_text(of_layers: Mapping[str, Sequence[Choice]]) -> str:
     """Return the number of candidates, their seed and steps, and the values of the settings that all layers share."""
-    seeds = " and ".join(str(seed) for seed in sorted({search.tuning.seed for search in of_layers.values()}))
-    steps = " or ".join(dict.fromkeys(map(_steps_text, of_layers.values())))
-    text = f"{candidates_text(of_layers)} of each layer, seed {seeds}, {steps}"
-    longest = max(of_layers.values(), key=lambda search: len(search.run))
+    firsts = {row: of_cell[0].search for row, of_cell in of_layers.items()}
+    several = max(map(len, of_layers.values())) > 1
+    seeds = sorted({choice.search.tuning.seed for of_cell in of_layers.values() for choice in of_cell})
+    steps = " or ".join(dict.fromkeys(map(_steps_text, firsts.values())))
+    text = f"{candidates_text(firsts)} of each layer"
+    if several:
+        seed = f"seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"seed {seeds[0]}"
+        return f"{text} in each repetition, {seed}, {steps}; the same points for every layer of a repetition"
+    text += f", seed {' and '.join(map(str, seeds))}, {steps}"
+    longest = max(firsts.values(), key=lambda search: len(search.run))
     shared = [
         f"{setting_name(path)} {_values_text(values)}"
         for path, values in sorted(longest.tried.items(), key=lambda item: _place(item[0]))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from harness.kinds.density.intervals import CORRECTED, interval_kind, sample_words
 from harness.kinds.density.likelihoods import (
     UNITS,
     Ranking,
-    by_seed,
+    by_pair,
     competes,
     density,
-    interval_kind,
     of_column,
     oracles,
     ranking,
@@ -31,7 +31,7 @@ BEST = "lowest mean"
 
 
 def differences_table(results: Results, rankings: Mapping[str, Ranking]) -> Table | None:
-    """Return a row per layer, a column per data set; None where no two ranked rows share two seeds."""
+    """Return a row per layer, a column per data set; None where no two ranked rows share two seeds or repetitions."""
     competitions = {
         label: competition
         for label, competition in rankings.items()
@@ -48,30 +48,39 @@ def differences_table(results: Results, rankings: Mapping[str, Ranking]) -> Tabl
     rows = tuple(
         (row, *(_difference(competition, row) for competition in competitions.values())) for row in results.plan.rows
     )
+    words = sample_words(differences)
     caption = (
-        f"Difference from the row of the lowest mean: mean{brackets} over paired seeds. Trials of one seed share the "
-        "order of the data, the noise and the initial weights of the backbone."
+        f"Difference from the row of the lowest mean: mean{brackets} over paired {words}. Trials of one "
+        f"{words.replace('s or', ' or').removesuffix('s')} share the order of the data, the noise and the initial "
+        "weights of the backbone"
     )
+    repetitions = any(difference.estimate.share is not None for difference in differences)
+    caption += ", and in a repetition splits, tuning points and permutation." if repetitions else "."
+    caption += f" Lowest in: the number of {words} in which the row has the lowest value of all ranked rows."
+    if repetitions:
+        caption += f" {CORRECTED}"
     if tests:
         caption += (
             " p: paired t test on the differences, after Holm's correction for all pairs of rows of the column; d: "
             "mean difference in standard deviations of the differences."
         )
     else:
-        caption += f" No test below {LEAST_SEEDS} seeds."
+        caption += f" No test below {LEAST_SEEDS} {words}."
     caption += f" {tuning_text(results)}"
-    remark = f"{EMPTY}: an oracle, a row that was not tuned, or not every seed has a likelihood that may be compared"
+    remark = f"{EMPTY}: an oracle, a row that was not tuned, or not every trial has a likelihood that may be compared"
     notes = (remark,) if any(EMPTY in row for row in rows) else ()
     return Table(f"{results.plan.suite}-differences", caption, ("layer", *competitions), rows, notes, detail=True)
 
 
 def _difference(competition: Ranking, row: str) -> str:
+    first = competition.firsts.get(row)
+    led = f"; lowest in {first} of {len(competition.common)}" if first else ""
     if row == competition.best:
-        return BEST
+        return BEST + led
     difference = competition.behind(row)
     if difference is None:
         return EMPTY
-    return difference.short() if difference.p is None else difference.text()
+    return (difference.short() if difference.p is None else difference.text()) + led
 
 
 def leads_table(results: Results) -> Table | None:
@@ -95,11 +104,12 @@ def leads_table(results: Results) -> Table | None:
     shown = [row for row in plan.rows if any(row in cells for cells in columns)]
     caption = (
         f"Lead over {control}, the control with two 1x1 convolutions in each step: its negative log-likelihood minus "
-        f"that of the layer, mean{_brackets(by_column)} over paired seeds; above zero the layer is better."
+        f"that of the layer, mean{_brackets(by_column)} over paired {_words(by_column)}; above zero the layer is "
+        "better."
     )
     if any(ways.values()):
         caption += (
-            f" The way to the oracle: the lead divided by that of the oracle, seed by seed, mean{_brackets(ways)}; "
+            f" The way to the oracle: the lead divided by that of the oracle, pair by pair, mean{_brackets(ways)}; "
             "100 is as good as knowing the permutation."
         )
     caption += f" {tuning_text(results)}"
@@ -114,20 +124,21 @@ def control_of(plan: Plan) -> str | None:
 
 
 def leads(results: Results, column: str, control: str) -> dict[str, Difference]:
-    """Return control - layer over paired seeds, by layer that competes; above zero the layer is better."""
+    """Return control - layer over paired seeds or repetitions, by layer that competes; above 0 the layer is better."""
     competition = ranking(results, column)
     return {row: lead for row in competition.rows if (lead := competition.difference(control, row)) is not None}
 
 
 def shares(results: Results, column: str, control: str) -> dict[str, Difference]:
-    """Return (control - layer) / (control - oracle) over paired seeds, by layer that competes.
+    """Return (control - layer) / (control - oracle) over paired seeds or repetitions, by layer that competes.
 
     0: as far from the oracle as the control; 1: as good as the oracle. Empty without an oracle whose likelihoods may be
-    compared and are better than the control's on each seed.
+    compared and are better than the control's on each of them.
     """
-    rows = ranking(results, column).rows
+    competition = ranking(results, column)
+    rows, share = competition.rows, competition.share
     columns = of_column(density(results), results.plan, column)
-    bounds = [by_seed(columns[row]) for row in oracles(results.plan) if row in columns and competes(columns[row])]
+    bounds = [by_pair(columns[row]) for row in oracles(results.plan) if row in columns and competes(columns[row])]
     if control not in rows or not bounds:
         return {}
     reference, bound = rows[control], bounds[0]
@@ -136,9 +147,9 @@ def shares(results: Results, column: str, control: str) -> dict[str, Difference]
     ways = {}
     for row, values in rows.items():
         seeds = [seed for seed in reference if seed in values and seed in bound]
-        shares_by_seed = tuple((reference[seed] - values[seed]) / (reference[seed] - bound[seed]) for seed in seeds)
-        if row != control and shares_by_seed:
-            ways[row] = Difference(estimate(shares_by_seed), values=shares_by_seed)
+        shares_by_pair = tuple((reference[seed] - values[seed]) / (reference[seed] - bound[seed]) for seed in seeds)
+        if row != control and shares_by_pair:
+            ways[row] = Difference(estimate(shares_by_pair, share=share), values=shares_by_pair)
     return ways
 
 
@@ -147,6 +158,10 @@ def _brackets(by_column: Mapping[str, Mapping[str, Difference]]) -> str:
     tests = ", p as in the differences" if any(difference.p is not None for difference in differences) else ""
     kind = interval_kind(differences)
     return f" [{kind} 95 % interval{tests}]" if kind else ""
+
+
+def _words(by_column: Mapping[str, Mapping[str, Difference]]) -> str:
+    return sample_words(difference for of_layers in by_column.values() for difference in of_layers.values())
 
 
 def _percent(share: Difference) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from harness.core.run_options import shown_seconds
+from harness.kinds.density.intervals import mean_and_interval, means_text
 from harness.kinds.density.likelihoods import (
     ESTIMATE,
     EXEMPT,
@@ -27,13 +28,13 @@ from harness.kinds.density.likelihoods import (
     improving_mark,
     improving_remark,
     marked,
-    mean_and_interval,
+    repeated,
+    share_of,
     units,
 )
 from harness.kinds.density.models import Field, Model, fields
 from harness.kinds.density.tuning.searches import tuning_text
 from harness.reporting.frame import Results, groups_of
-from harness.reporting.statistics.statistics import spread_text
 from harness.reporting.tables.cells import EMPTY, Notes, grid
 from harness.reporting.tables.rendering import Table
 
@@ -53,7 +54,7 @@ def equal_terms_table(results: Results, terms: str) -> Table:
 def _along_training(results: Results, axis: str) -> Table:
     plan, frame, notes = results.plan, density(results), Notes()
     curves = {name: curve(record, "validation", axis) for name, record in results.records.items()}
-    header, columns, seeds = ["layer"], [], list[int]()
+    header, columns, sizes = ["layer"], [], list[tuple[bool, int]]()
     for column in plan.columns:
         planned = frame[frame["dataset"] == column]
         good, failed = planned[planned["status"] == "ok"], planned[planned["status"] != "ok"]
@@ -73,20 +74,16 @@ def _along_training(results: Results, axis: str) -> Table:
             if len(reached) < len(values):
                 cells[row] = EMPTY + notes.mark(f"{column}: no validation as early as {shown}")
             else:
-                text = marked(mean_and_interval(reached) + improving_mark(trials), trials)
+                text = marked(mean_and_interval(reached, share=share_of(trials)) + improving_mark(trials), trials)
                 cells[row] = text + (f" ({cells[row]})" if row in cells else "")
-                seeds.append(len(reached))
+                sizes.append((repeated(trials), len(reached)))
         columns.append(cells)
     what = "training steps" if axis == "step" else "seconds of training"
     caption = (
         f"At equal {what}: the lowest validation value up to the largest that every trial of the column reached, "
-        f"{_sample(seeds)}; lower is better. Profile {plan.profile}, {plan.device}. {tuning_text(results)}"
+        f"{means_text(sizes)}; lower is better. Profile {plan.profile}, {plan.device}. {tuning_text(results)}"
     )
     return _table(results, "steps" if axis == "step" else "seconds", caption, header, columns, notes)
-
-
-def _sample(seeds: Sequence[int]) -> str:
-    return f"mean [{spread_text(seeds)}] over seeds" if max(seeds, default=0) > 1 else "one seed"
 
 
 def _stopped(good: pd.DataFrame, curves: Mapping[str, Curve], limit: float, column: str, notes: Notes) -> str:
@@ -139,10 +136,11 @@ def _of_models(results: Results, by_data: Sequence[Field], terms: str) -> Table:
             columns.append(
                 {model.row: f"{_value(model)}, {model.parameters:,} at width {model.width}" for model in chosen}
             )
+    sizes = [(model.share is not None, len(model.values)) for field in by_data for model in field.models]
     what = "coupling width" if terms == "width" else "parameters, as nearly as the widths that were trained allow"
     caption = (
         f"At equal {what}: negative log-likelihood on the test split, "
-        f"{_sample([len(model.values) for field in by_data for model in field.models])}; lower is better. "
+        f"{means_text(sizes)}; lower is better. "
         f"Profile {plan.profile}, {plan.device}. {tuning_text(results)}"
     )
     return _table(results, terms, caption, header, columns, notes)
@@ -172,7 +170,7 @@ def nearest_counts(models: Sequence[Model]) -> tuple[int, list[Model]]:
 def _value(model: Model) -> str:
     estimate = f"{ESTIMATE} " if model.estimated else ""
     marks = f" {IMPROVING}" * model.improving + " †" * model.doubtful + f" {EXEMPT}" * model.exempt
-    return estimate + mean_and_interval(model.values, model.standard_error) + marks
+    return estimate + mean_and_interval(model.values, model.standard_error, model.share) + marks
 
 
 def _table(

@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from harness.core.settings import SampleSettings
+from harness.kinds.density.intervals import means_text
+from harness.kinds.density.likelihoods import repeated, share_of
 from harness.kinds.density.trial import DensityTrial
-from harness.reporting.frame import MISSING, Results, Row, rows_of
-from harness.reporting.statistics.statistics import estimate, spread_text
+from harness.reporting.frame import MISSING, Results, Row, groups_of, rows_of
+from harness.reporting.statistics.statistics import estimate, sample_text
 from harness.reporting.tables.cells import EMPTY, Notes, grid
 from harness.reporting.tables.rendering import Table
 
@@ -75,8 +77,8 @@ def _caption(results: Results, asked: Asked) -> str:
     features = f"features of {extractors[0]}"
     if len(extractors) > 1:
         features = f"features of {' and '.join(extractors)}, whose numbers do not compare with each other's"
-    seeds = results.of_kind("density").dropna(subset="fid").groupby(["dataset", "layer"]).size()
-    over = f"mean [{spread_text(seeds)}] over seeds" if len(plan.seeds) > 1 else "one seed"
+    measured = results.of_kind("density").dropna(subset="fid")
+    over = means_text((repeated(trials), len(trials)) for _, trials in groups_of(measured, ["dataset", "layer"]))
     return (
         f"Generated against as many real images, {features}; {over}. Measured: profile {plan.profile}; images asked "
         f"for: {counts}. Few images bias FID upward, so only equal counts compare, and small ones with no published "
@@ -103,7 +105,7 @@ def _cell(planned: pd.DataFrame, measure: str, where: str, notes: Notes) -> str:
     if len(failed) and good.empty:
         text = "/".join(sorted(set(failed["status"].replace("ok", EMPTY))))
     elif len(failed):
-        text += f" ({len(good)} of {len(planned)} seeds)"
+        text += f" ({len(good)} of {sample_text(len(planned), repeated(planned))})"
     if measure == next(iter(FORMATS)):  # the first of a row's cells has the remarks of all
         remarks = [_remark(line, where, line.Index in good.index) for line in rows_of(planned)]
         text += "".join(dict.fromkeys(notes.mark(remark) for remark in remarks if remark is not None))
@@ -116,16 +118,17 @@ def _remark(line: Row, where: str, good: bool) -> str | None:
         return f"{where}: {line.failure}: {line.cause}"
     if not good:
         return line.notes.get("fidelity")
-    return f"{where}, seed {line.seed}: {line.notes['fidelity_lost']}" if "fidelity_lost" in line.notes else None
+    pair = f"seed {line.seed}" if pd.isna(line.repetition) else f"repetition {line.repetition}"
+    return f"{where}, {pair}: {line.notes['fidelity_lost']}" if "fidelity_lost" in line.notes else None
 
 
 def _text(good: pd.DataFrame, measure: str) -> str:
     if good.empty:
         return EMPTY
     form = FORMATS[measure]
-    over_seeds = estimate(list(good[measure]))
-    text = format(over_seeds.mean, form)
-    if over_seeds.low is not None:
-        text += f" [{over_seeds.low:{form}}, {over_seeds.high:{form}}]"
+    mean = estimate(list(good[measure]), share=share_of(good))
+    text = format(mean.mean, form)
+    if mean.low is not None:
+        text += f" [{mean.low:{form}}, {mean.high:{form}}]"
     spread = good["kid_sd"].dropna()
     return f"{text} ({spread.mean():{form}})" if measure == "kid" and len(spread) else text

@@ -9,30 +9,39 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from harness.core.settings import PER_SEED
+from harness.kinds.density.intervals import CORRECTED, mean_and_interval, pair_words
 from harness.kinds.density.likelihoods import (
     ESTIMATE,
     UNITS,
     Ranking,
-    by_seed,
+    by_pair,
     data_warning,
     density,
     exempt_mark,
     explained,
     improving_mark,
     improving_remark,
-    mean_and_interval,
     members_of,
     of_column,
+    repeated,
+    share_of,
     standard_error,
     units,
 )
+from harness.kinds.density.sources import PERMUTATIONS, sources, sources_text
 from harness.kinds.density.tables.choices import chosen_rates
 from harness.kinds.density.tables.events import worst_events
 from harness.kinds.density.tables.fidelity import missing_fidelity
 from harness.kinds.density.trial import DensityTrial
 from harness.kinds.density.tuning.searches import tuning_text
 from harness.reporting.frame import MISSING, Results
-from harness.reporting.statistics.statistics import LEAST_SEEDS, SIGNIFICANCE, spread_text
+from harness.reporting.statistics.statistics import (
+    LEAST_FOR_STUDENT,
+    LEAST_SEEDS,
+    SIGNIFICANCE,
+    sample_text,
+    spread_text,
+)
 from harness.reporting.tables.cells import EMPTY, Notes, device_text, layer_cell
 from harness.reporting.tables.rendering import Table
 
@@ -74,7 +83,7 @@ def likelihoods_table(results: Results, rankings: Mapping[str, Ranking], beside:
     rows = [(layer_cell(row, frame, notes), *(cells.get(row, EMPTY) for cells in columns)) for row in plan.rows]
     rows += [(f"{row} ({QUOTED})", *(cells.get(row, EMPTY) for cells in columns)) for row in extra]
     remarks = [*notes.numbered(), *explained(rows), *improving_remark(frame)]
-    independent = ", ± as of independent data sets" if len(plan.seeds) == 1 else ""
+    independent = ", ± as of independent data sets" if frame["pair"].nunique() == 1 else ""
     remarks += [f"{label}: the mean over {', '.join(members)}{independent}" for label, members in plan.means.items()]
     remarks += data_remarks(results, frame)
     remarks += [plan.remark] if plan.remark else []
@@ -98,10 +107,12 @@ def density_caption(results: Results, bold: bool) -> str:
     """Return the measure, the protocol and the machine."""
     plan = results.plan
     trials = [trial for trial in plan.trials if isinstance(trial, DensityTrial)]
-    seeds: dict[str, set[int]] = {}
+    pairs: dict[str, set[tuple[bool, int]]] = {}
     for trial in trials:
-        seeds.setdefault(trial.data.label, set()).add(trial.seed)
-    sample = _joined({column: seeds_text(len(chosen)) for column, chosen in seeds.items()})
+        pairs.setdefault(trial.data.label, set()).add((trial.repetition is not None, trial.repeat_index))
+    sample = _joined(
+        {column: pairs_text(len(chosen), any(each for each, _ in chosen)) for column, chosen in pairs.items()}
+    )
     budget = _per_column(trials, _budget)
     size = _per_column([trial for trial in trials if not trial.layer.baseline], _size)
     device = device_text(plan.device, results.frame)
@@ -117,6 +128,10 @@ def density_caption(results: Results, bold: bool) -> str:
     if plan.published is not None and plan.profile != "paper":
         parts.append("Not the published protocol: to be compared with no published number.")
     parts.append(tuning_text(results))
+    covered = sources_text(results)
+    parts += [covered] if covered else []
+    if any(trial.repetition is not None for trial in trials):
+        parts.append(CORRECTED)
     if bold:
         parts.append(
             "Bold: the lowest mean, and every row that does not differ from it by a paired t test, "
@@ -125,12 +140,14 @@ def density_caption(results: Results, bold: bool) -> str:
     return " ".join(parts)
 
 
-def seeds_text(seeds: int) -> str:
+def pairs_text(number: int, by_repetition: bool) -> str:
     """Return the sample of a mean: "mean [95 % bootstrap interval] of 8 seeds"."""
-    if seeds < 2:
-        return "one seed, so no interval over seeds"
-    few = ", too few for an interval or a test" if seeds < LEAST_SEEDS else ""
-    return f"mean [{spread_text([seeds])}] of {seeds} seeds{few}"
+    if number < 2:
+        return f"one {'repetition' if by_repetition else 'seed'}, so no interval over {pair_words([by_repetition])}"
+    least = LEAST_FOR_STUDENT if by_repetition else LEAST_SEEDS
+    few = ", too few for an interval or a test" if number < least else ""
+    few = few or ", too few for a test" * (number < LEAST_SEEDS)
+    return f"mean [{spread_text([number], by_repetition)}] of {sample_text(number, by_repetition)}{few}"
 
 
 def _size(trial: DensityTrial) -> str:
@@ -172,7 +189,8 @@ def _likelihood(planned: pd.DataFrame, where: str, unit: str, notes: Notes) -> s
     if planned.empty:
         return EMPTY
     good, failed = planned[planned["value"].notna()], planned[planned["value"].isna()]
-    text = mean_and_interval(good["value"], standard_error(good)) + improving_mark(good) + exempt_mark(good)
+    text = mean_and_interval(good["value"], standard_error(good), share_of(good))
+    text += improving_mark(good) + exempt_mark(good)
     doubts = sorted(good["doubt"].dropna().unique())
     if doubts:
         text += " †" + notes.mark(f"{where}: {'; '.join(doubts)}")
@@ -184,12 +202,15 @@ def _likelihood(planned: pd.DataFrame, where: str, unit: str, notes: Notes) -> s
         text += notes.mark(f"{where}: audit incomplete, some layers are too large for their matrix to be checked")
     if len(failed):
         statuses = "/".join(sorted(failed["failure"].unique()))
-        text = f"{text} ({len(good)} of {len(planned)} seeds, {statuses})" if len(good) else statuses
+        sample = sample_text(len(planned), repeated(planned))
+        text = f"{text} ({len(good)} of {sample}, {statuses})" if len(good) else statuses
         ended = failed[failed["status"] != MISSING]
         if len(ended):
             text += notes.mark(f"{where}: {'; '.join(sorted((ended['failure'] + ': ' + ended['cause']).unique()))}")
-    if 1 < len(good) < LEAST_SEEDS <= len(planned):
-        text += notes.mark(f"{where}: [{spread_text([len(good)])}] of {len(good)} seeds, too few for an interval")
+    by_repetition = repeated(planned)
+    if 1 < len(good) < (LEAST_FOR_STUDENT if by_repetition else LEAST_SEEDS) <= len(planned):
+        spread, sample = spread_text([len(good)], by_repetition), sample_text(len(good), by_repetition)
+        text += notes.mark(f"{where}: [{spread}] of {sample}, too few for an interval")
     return text
 
 
@@ -202,7 +223,7 @@ def _estimate_text(good: pd.DataFrame, unit: str) -> str:
 
 
 def _average(planned: pd.DataFrame, where: str, notes: Notes) -> str:
-    """Return the mean over columns with its interval from seed to seed; none if one of their trials has no value."""
+    """Return the mean over columns with its interval; none if one of their trials has no value."""
     if planned.empty:
         return EMPTY
     without = planned[planned["value"].isna()]
@@ -211,7 +232,7 @@ def _average(planned: pd.DataFrame, where: str, notes: Notes) -> str:
             return MISSING
         lacking = ", ".join(without["dataset"].unique())
         return EMPTY + notes.mark(f"{where}: none, for a trial of {lacking} has no value")
-    text = mean_and_interval(by_seed(planned).values(), standard_error(planned))
+    text = mean_and_interval(by_pair(planned).values(), standard_error(planned), share_of(planned))
     text += improving_mark(planned) + exempt_mark(planned)
     if (warning := data_warning(planned)) is not None:
         text += notes.mark(warning)
@@ -259,7 +280,9 @@ def data_remarks(results: Results, frame: pd.DataFrame) -> list[str]:
         others = len(of_splits) - 1
         more = f"; and {others} other split{'s' * (others > 1)} of the same events" * (others > 0)
         texts = [text + more for text in next(iter(of_splits.values()), ())]
-        texts += [text for trial in trials if trial.data.label == column for text in _treatment(trial)]
+        planned = [trial for trial in trials if trial.data.label == column]
+        varied = PERMUTATIONS in sources(planned)
+        texts += [text for trial in planned for text in _treatment(trial, varied)]
         for text in filter(None, dict.fromkeys(texts)):
             columns.setdefault(text, []).append(column)
         of_layers = {
@@ -289,16 +312,18 @@ def _data_text(notes: Mapping[str, str]) -> str:
     return "; ".join(parts)
 
 
-def _treatment(trial: DensityTrial) -> Iterator[str]:
+def _treatment(trial: DensityTrial, varied: bool) -> Iterator[str]:
+    """Yield texts on the treatment of the data; the permutation is `varied` or one for all trials."""
     if not trial.data.dequantise:
         yield "raw values without dequantisation; where they lie on a lattice, any density is possible"
     if trial.data.preprocessing == "logit":
         yield "modelled as logits of pixels, whose Jacobian is counted"
     if trial.data.permute is not None:
+        pair = "seed" if trial.repetition is None else "repetition"
         chosen = (
-            "a permutation for each seed, so intervals and p-values include the variation between permutations"
-            if trial.data.permute == PER_SEED
-            else f"one permutation for all seeds, that of seed {trial.data.permute}"
+            f"a permutation for each {pair}, so intervals and p-values include the variation between permutations"
+            if varied or trial.data.permute == PER_SEED
+            else f"one permutation for all {pair}s, that of seed {trial.data.permute}"
         )
         yield f"all entries permuted, the same in every example and split: {chosen}"
     if trial.data.augmentation != "none":

@@ -14,7 +14,9 @@ def findings(run):
 def test_a_lead_has_its_interval_and_its_test(many_seeds):
     by_subject, remarks = findings(many_seeds(8))
     assert by_subject["digits"].verdict == "significant lead"
-    assert by_subject["digits"].text == "conv1x1 2.035 bits/dim; next my_layer & co +1.000 [+0.990, +1.010], p < 0.001."
+    assert by_subject["digits"].text == (
+        "conv1x1 2.035 bits/dim, lowest in 8 of 8 seeds; next my_layer & co +1.000 [+0.990, +1.010], p < 0.001."
+    )
     assert by_subject["waveforms"].verdict == "no single leader"
     first, close, after = by_subject["waveforms"].text.split("; ")
     assert first.startswith("my_layer & co -2.") and after.startswith("next conv1x1 +")

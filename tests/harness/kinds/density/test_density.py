@@ -97,7 +97,7 @@ def test_a_record_has_every_measure(kind, data, tmp_path):
         "of released accounting and third-party layers"
     )
     assert all(math.isfinite(row[name]) for name in ("bits_per_dim", "nats_per_dim", "standard_error", "condition"))
-    assert row["median"] <= row["worst"] and row[row["unit"]] <= row["worst"]
+    assert row["median"] <= row["worst"] and row[row["unit"]] <= row["worst"] and row["test_events"] == len(splits.test)
     assert row["validation"] == min(record.curves["validation"]) and row["steps"] == 6
     total = row["prior_nats_per_dim"] + row["log_det_nats_per_dim"] + row["preprocessing_nats_per_dim"]
     assert total == pytest.approx(row["nats_per_dim"], abs=1e-12)

@@ -13,7 +13,7 @@ from harness.kinds.density.trial import DensityTrial, Tuning
 from harness.reporting.frame import Results, csv_bytes
 from harness.reporting.page.page_facts import trial_rows
 from harness.reporting.report import report_of, write_report
-from harness.reporting.statistics.statistics import expected_best
+from harness.reporting.statistics.expected_best import expected_best
 from harness.reporting.tables.rendering import latex, markdown
 
 ROWS = ("conv1x1", "my_layer & co", "<script>")
@@ -201,7 +201,10 @@ def test_an_exempt_layer_is_marked_and_in_no_ranking(many_seeds, retuned):
     likelihood, differences = made["likelihood"], made["differences"]
     assert cell(likelihood, ROWS[0], DIGITS).endswith("] §") and cell(likelihood, ROWS[1], DIGITS).endswith("]")
     assert likelihood.bold == {(1, 1)}, "although the exempt layer has the lowest mean"
-    assert (cell(differences, ROWS[0], "digits"), cell(differences, ROWS[1], "digits")) == ("–", "lowest mean")
+    assert (cell(differences, ROWS[0], "digits"), cell(differences, ROWS[1], "digits")) == (
+        "–",
+        "lowest mean; lowest in 8 of 8",
+    )
     assert "§ not tuned, so in no ranking" in likelihood.notes and r"] \S{}" in latex(likelihood)
     wide = equal_terms_table(Results.of(*run), "width")
     assert "] §, " in wide.rows[0][1] and "§ not tuned, so in no ranking" in wide.notes
@@ -234,6 +237,25 @@ def test_the_figure_of_tuning_counts_a_failure_as_the_highest_value(searched):
     assert list(lines[1].get_ydata()) == list(expected_best(OUTCOMES[ROWS[1]]).mean)
     assert "a failed candidate counts as the highest value of its layer" in figure.get_supxlabel()
     assert tuning.figures(Results.of(searched[0], [])) == {}
+
+
+def test_the_figure_of_tuning_has_the_mean_of_repetitions_with_candidates_of_their_own(density_run, retuned, replanned):
+    def repeat(trial):
+        if getattr(trial, "tuning", None) is None:
+            return {}
+        return {"repetition": trial.seed, "tuning.repetition": trial.seed, "data.split": trial.seed}
+
+    run = replanned(retuned(density_run, mixed), repeat)
+    run = with_candidates(run, lambda row, column, number: OUTCOMES[row][number])
+    for record in run[1]:
+        if record.trial["kind"] == "tuning" and record.rows:
+            record.rows[0]["validation"] += record.trial["repetition"]
+    figure = tuning.figures(Results.of(*run))["tuning"]
+    values = [(3.0, 2.0, 3.0, 3.0), OUTCOMES[ROWS[1]]]
+    for line, of_layer in zip(figure.axes[0].lines, values, strict=True):
+        expected = [expected_best([value + number for value in of_layer]).mean for number in range(3)]
+        assert list(line.get_ydata()) == pytest.approx(list(sum(expected) / 3))
+    assert "means over repetitions" in " ".join(text.get_text() for text in figure.texts)
 
 
 def test_a_steep_first_point_may_leave_the_panel():

@@ -1,0 +1,93 @@
+"""The differences of every two ranked layers as data: comparisons.csv."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+
+from harness.kinds.density.likelihoods import UNITS, Ranking, members_of, ranking, units
+from harness.kinds.density.sources import sources_of
+from harness.kinds.density.trial import DensityTrial
+from harness.planning.plan import Plan
+from harness.reporting.frame import Results
+
+FILE = "comparisons.csv"
+MARGIN = 0.05  # of the distance between controls
+LAYERS_OF_CONTROLS = ("fixed", "scale")  # beside a 1x1 convolution that keeps the mixer
+
+COLUMNS = {
+    "dataset": "string",
+    "first": "string",
+    "second": "string",
+    "unit": "string",
+    "pairs": "Int64",
+    "difference": "Float64",
+    "low": "Float64",
+    "high": "Float64",
+    "p": "Float64",
+    "p_raw": "Float64",
+    "separated": "boolean",
+    "effect": "Float64",
+    "detectable": "Float64",
+    "leads": "Float64",
+    "margin": "Float64",
+    "p_equivalent": "Float64",
+    "sources": "string",
+}
+"""Name -> pandas type of every column; `harness.comparisons` says what they mean."""
+
+
+def comparisons(results: Results, margin: float | None = None) -> pd.DataFrame:
+    """Return a row for every two ranked layers of each data set and average (see `harness.comparisons`)."""
+    plan = results.plan
+    rows = [row for label in (*plan.columns, *plan.means) for row in _rows(results, label, margin)]
+    return pd.DataFrame(rows, columns=list(COLUMNS), dtype=object).astype(COLUMNS)
+
+
+def margin_of(plan: Plan, competition: Ranking) -> float | None:
+    """Return the difference below which layers count as equal: a part of the distance between the controls.
+
+    The distance is that of the best control's mean from the worst one's, over two 1x1 convolutions in each step, fixed
+    maps and a scale for each entry. It is what mixing, of any kind or none, makes on this data with this backbone, and
+    so a scale that needs no setting and has the unit of the data: likelihoods near zero, or of data with a fine
+    lattice, make a share of the value itself meaningless. None where fewer than two controls are ranked.
+    """
+    layers = [trial.layer for trial in plan.trials if isinstance(trial, DensityTrial)]
+    controls = {
+        layer.row
+        for layer in layers
+        if layer.layer in LAYERS_OF_CONTROLS or (layer.layer == "conv1x1" and layer.keep_mixer)
+    }
+    means = [mean for row, mean in competition.means.items() if row in controls]
+    distance = max(means) - min(means) if means else 0.0
+    return MARGIN * distance if distance > 0 else None
+
+
+def _rows(results: Results, label: str, margin: float | None) -> Iterator[dict[str, Any]]:
+    competition, members = ranking(results, label), members_of(results.plan, label)
+    unit = UNITS[units(results)[members[0]]]
+    covered = ", ".join(sources_of(results, members))
+    within = margin_of(results.plan, competition) if margin is None else margin
+    for (first, second), difference in competition.differences.items():
+        low, high = difference.interval or (None, None)
+        yield {
+            "dataset": label,
+            "first": first,
+            "second": second,
+            "unit": unit,
+            "pairs": len(difference.values),
+            "difference": difference.estimate.mean,
+            "low": low,
+            "high": high,
+            "p": difference.p,
+            "p_raw": difference.p_raw,
+            "separated": difference.separated,
+            "effect": difference.effect,
+            "detectable": difference.detectable,
+            "leads": difference.leads,
+            "margin": within,
+            "p_equivalent": None if within is None else difference.equivalence(within),
+            "sources": covered or None,
+        }

@@ -1,0 +1,258 @@
+"""Reports over repetitions: pairs, corrected intervals, who leads how often, and what the intervals cover."""
+
+import io
+import statistics
+
+import pandas as pd
+import pytest
+from scipy import stats
+
+import harness
+from harness.core.errors import UserError
+from harness.kinds.density.likelihoods import density, ranking
+from harness.kinds.density.sources import sources, sources_text
+from harness.kinds.density.tables.events import single_events
+from harness.kinds.density.trial import DensityTrial
+from harness.reporting.frame import Results
+from harness.reporting.report import report_of, write_report
+from harness.reporting.tables.rendering import markdown
+
+SHARE = 0.2
+DRAWN = {"seed", "split", "tuning", "permute"}
+FIRST, SECOND, THIRD = "conv1x1", "my_layer & co", "<script>"
+
+
+@pytest.fixture
+def repeated(many_seeds, replanned):
+    """Return a function that makes a run over repetitions from the seeds of `many_seeds`; `vary` is what they draw."""
+
+    def make(number, vary=DRAWN, share=SHARE, **data):
+        def change(trial):
+            drawn = {
+                "seed": {"seed": trial.seed if "seed" in vary else 0},
+                "split": {"data.split": trial.seed if "split" in vary else None},
+                "tuning": {"tuning.seed": 100 + trial.seed * ("tuning" in vary), "tuning.repetition": trial.seed},
+                "permute": {"data.permute": trial.seed} if "permute" in vary else {},
+            }
+            settings = {f"data.{name}": value for name, value in data.items()}
+            return {"repetition": trial.seed, **settings} | {k: v for each in drawn.values() for k, v in each.items()}
+
+        plan, records = replanned(many_seeds(number), change, seeds=())
+        for record in records:
+            record.rows[0]["test_share"] = share
+        return plan, records
+
+    return make
+
+
+def values_of(records, row, column="digits"):
+    unit = {"digits": "bits_per_dim", "waveforms": "nats_per_dim"}[column]
+    trials = [r for r in records if r.trial["layer"]["row"] == row and r.trial["data"]["label"] == column]
+    return [record.rows[0][unit] for record in trials]
+
+
+def test_rows_are_paired_by_repetition_and_not_by_seed(repeated):
+    """All repetitions have one seed of the training, so that seeds pair nothing."""
+    results = Results.of(*repeated(8, vary={"split"}))
+    assert set(density(results)["pair"]) == set(range(8)) and density(results)["seed"].nunique() == 1
+    rank = ranking(results, "digits")
+    assert rank.share == pytest.approx(SHARE) and rank.sample == "8 repetitions"
+    assert {len(each.values) for each in rank.differences.values()} == {8} and rank.tested
+
+
+def test_means_and_differences_have_corrected_intervals(repeated):
+    plan, records = repeated(8)
+    report = report_of(Results.of(plan, records))
+    values = values_of(records, FIRST)
+    error = statistics.stdev(values) * (1 / 8 + SHARE / (1 - SHARE)) ** 0.5
+    low, high = stats.t.interval(0.95, 7, statistics.fmean(values), error)
+    table = report.tables[0]
+    assert table.rows[0][1] == f"{statistics.fmean(values):.3f} [{low:.3f}, {high:.3f}]"
+    assert "mean [95 % corrected interval] of 8 repetitions" in table.caption and "Nadeau and Bengio" in table.caption
+    differences = next(each for each in report.tables if each.name.endswith("differences"))
+    assert "[corrected 95 % interval] over paired repetitions" in differences.caption
+    assert "Nadeau and Bengio" in differences.caption and "seed" not in differences.caption
+    remarks = dict(report.answer.remarks)
+    assert "corrected 95 % interval, over 8 paired repetitions" in remarks["Intervals"][0]
+    assert remarks["Power"][0].startswith("Smallest difference that a test finds with 80 % probability, by pair")
+
+
+def test_few_repetitions_have_intervals_and_no_test(repeated):
+    tables = {number: report_of(Results.of(*repeated(number))).tables[0] for number in (2, 3)}
+    assert "mean [lowest, highest] of 2 repetitions, too few for an interval or a test" in tables[2].caption
+    assert "mean [95 % corrected interval] of 3 repetitions, too few for a test" in tables[3].caption
+    assert not tables[3].bold
+
+
+@pytest.mark.parametrize(
+    ("vary", "data", "names"),
+    [
+        (DRAWN, {}, ("training seeds", "tuning points", "splits", "permutations")),
+        ({"seed"}, {}, ("training seeds",)),
+        ({"seed", "split"}, {"keep_test": True}, ("training seeds", "splits of training and validation events")),
+        ({"split", "tuning"}, {}, ("tuning points", "splits")),
+    ],
+)
+def test_the_sources_of_variation_are_read_off_the_trials(repeated, vary, data, names):
+    plan, _ = repeated(3, vary=vary, **data)
+    trials = [trial for trial in plan.trials if isinstance(trial, DensityTrial) and trial.column == "digits"]
+    assert sources(trials) == names and sources(trials[:3]) == ()
+
+
+def test_captions_and_the_answer_say_what_the_intervals_cover(repeated, many_seeds, replanned, one_seed):
+    def texts(run):
+        report = report_of(Results.of(*run))
+        text = sources_text(report.results)
+        assert text in report.tables[0].caption and (not text or text in dict(report.answer.remarks)["Not said"])
+        return text
+
+    everything = "Intervals cover training seeds, tuning points, splits and permutations."
+    assert texts(repeated(8)) == everything
+    alone = "Intervals cover training seeds alone: another tuning draw or another split may order the layers otherwise."
+    assert texts(many_seeds(3)) == alone
+    kept = (
+        "Intervals cover training seeds and splits of training and validation events (the test split is fixed): "
+        "another tuning draw or another test split may order the layers otherwise."
+    )
+    assert texts(repeated(8, vary={"seed", "split"}, share=0.0, keep_test=True)) == kept
+    permuted = replanned(many_seeds(3), lambda trial: {"data.permute": "per-seed"} if trial.column == "digits" else {})
+    assert texts(permuted) == (
+        "Intervals cover training seeds and permutations on digits, and training seeds alone on waveforms: another "
+        "tuning draw or another split may order the layers otherwise."
+    )
+    assert "another permutation" in texts(replanned(many_seeds(3), lambda trial: {"data.permute": 0}))
+    assert sources_text(Results.of(*one_seed(many_seeds(3)))) == "", "no interval covers anything"
+
+
+def test_who_leads_how_often_is_said(repeated):
+    plan, records = repeated(8)
+    for record in records:
+        if record.trial["layer"]["row"] == THIRD and record.trial["repetition"] in (1, 5):
+            record.rows[0]["bits_per_dim"] = 1.0
+    report = report_of(Results.of(plan, records))
+    assert report.rankings["digits"].firsts == {FIRST: 6, SECOND: 0, THIRD: 2}
+    finding = next(each for each in report.answer.findings if each.subject == "digits")
+    assert f"{FIRST} 2.035 bits/dim, lowest in 6 of 8 repetitions" in finding.text
+    cells = next(each for each in report.tables if each.name.endswith("differences")).rows
+    assert cells[0][1] == "lowest mean; lowest in 6 of 8" and cells[2][1].endswith("; lowest in 2 of 8")
+
+
+def with_events(run, events, worst):
+    """Return a run with the number of test events and the worst of them, `worst` above the mean by layer."""
+    plan, records = run
+    for record in records:
+        row = record.rows[0]
+        above = worst.get(record.trial["layer"]["row"], 0.0)
+        row |= {"worst": row[row["unit"]] + above, "test_events": events}
+    return plan, records
+
+
+def test_a_lead_that_one_event_makes_is_said(repeated):
+    plan, records = with_events(repeated(8), 11, {SECOND: 0.1, THIRD: 0.2, FIRST: 0.0})
+    assert not any(text.startswith("digits") for text in single_events(Results.of(plan, records)))
+    # Without an event that is 30 above the mean of 11, the others have a mean 3 lower.
+    plan, records = with_events((plan, records), 11, {THIRD: 30.0})
+    results = Results.of(plan, records)
+    without = [(11 * value - (value + 30)) / 10 for value in values_of(records, THIRD)]
+    assert statistics.fmean(without) < statistics.fmean(values_of(records, FIRST))
+    text = (
+        f"digits: without the worst test event of each training {THIRD} has the lowest mean, not {FIRST}; {THIRD} lies "
+        f"before {SECOND}"
+    )
+    assert single_events(results)[0] == text
+    report = report_of(results)
+    assert f"One event decides on {text}." in dict(report.answer.remarks)["Not said"]
+    assert f"one event decides: {text}" in report.tables[0].notes
+    for record in records:  # of a version without the number
+        record.rows[0]["test_events"] = None
+    assert single_events(Results.of(plan, records)) == []
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_all_pairs_are_data_beside_the_report(repeated, write_run):
+    folder = write_run(*repeated(8))
+    written = write_report(folder)
+    assert "comparisons.csv" in written.files and "comparisons.csv</a>" in (folder / "index.html").read_text()
+    frame = harness.comparisons(folder)
+    assert len(frame) == 2 * 3 and frame.dtypes["pairs"] == "Int64" and frame.dtypes["separated"] == "boolean"
+    read = pd.read_csv(io.BytesIO((folder / "comparisons.csv").read_bytes()), dtype=frame.dtypes.to_dict())
+    pd.testing.assert_frame_equal(read, frame)
+    results = Results.read(folder)
+    for line in frame.itertuples():
+        difference = ranking(results, line.dataset).differences[line.first, line.second]
+        assert (line.difference, line.p, line.p_raw) == (difference.estimate.mean, difference.p, difference.p_raw)
+        assert (line.low, line.high) == difference.interval and line.detectable == difference.detectable
+        assert line.sources == "training seeds, tuning points, splits, permutations" and line.leads == difference.leads
+    assert frame["margin"].isna().all(), "there are no controls"
+    stated = harness.comparisons(folder, margin=0.05)
+    assert (stated["margin"] == 0.05).all() and stated["p_equivalent"].between(0, 1).all()
+    with pytest.raises(UserError, match="margin -1: expected a positive number"):
+        harness.comparisons(folder, margin=-1)
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_a_report_without_pairs_has_no_such_file_and_removes_the_last_one(repeated, write_run, replanned):
+    folder = write_run(*repeated(3))
+    write_report(folder)
+    assert (folder / "comparisons.csv").exists()
+    folder = write_run(*replanned(repeated(3), lambda trial: {"tuning": None}))  # nothing is ranked
+    assert "comparisons.csv" not in write_report(folder).files and not (folder / "comparisons.csv").exists()
+    assert harness.comparisons(folder).empty
+
+
+def test_runs_of_another_kind_have_no_comparisons(runtime_run, write_run):
+    with pytest.raises(UserError, match="of kind runtime, whose layers are not compared in pairs"):
+        harness.comparisons(write_run(*runtime_run))
+
+
+def test_the_margin_is_a_part_of_the_distance_between_controls(repeated, replanned):
+    controls = {SECOND: "fixed", THIRD: "scale"}
+    run = replanned(repeated(8), lambda trial: {"layer.layer": controls.get(trial.layer.row, trial.layer.layer)})
+    frame = report_of(Results.of(*run)).comparisons()
+    digits = frame[frame["dataset"] == "digits"]
+    distance = statistics.fmean(values_of(run[1], THIRD)) - statistics.fmean(values_of(run[1], SECOND))
+    assert list(digits["margin"]) == pytest.approx([0.05 * distance] * 3)
+    assert digits["p_equivalent"].notna().all() and (digits["p_equivalent"] > 0.05).all()
+
+
+def test_a_mean_over_data_sets_has_the_largest_of_their_shares(repeated):
+    plan, records = repeated(8)
+    for record in records:
+        if record.trial["data"]["label"] == "waveforms":
+            record.rows[0] |= {"test_share": 0.1, "unit": "bits_per_dim"}
+    plan = plan.model_copy(update={"averages": {"both": ("digits", "waveforms")}})
+    results = Results.of(plan, records)
+    shares = [ranking(results, label).share for label in ("digits", "waveforms", "both")]
+    assert shares == pytest.approx([0.2, 0.1, 0.2])
+
+
+def test_remarks_on_splits_and_permutations_stand_once(repeated):
+    plan, records = repeated(8)
+    for record in records:
+        record.notes |= {
+            "data warning": f"{record.trial['repetition']} events overlap",
+            "data": "toy",
+            "splits": "8 train",
+            "checksum": f"{record.trial['repetition']}" * 12,
+        }
+    text = markdown(report_of(Results.of(plan, records)).tables[0])
+    assert text.count("toy") == 1 and "and 7 other splits of the same events" in text
+    assert "0 events overlap (and 7 other warnings on further splits)" in text and "1 events overlap" not in text
+    assert text.count("a permutation for each repetition") == 1 and "one permutation for all" not in text
+
+
+def test_choices_are_those_of_every_repetition(repeated):
+    plan, records = repeated(8)
+    rates = (0.001, 0.01, 0.01, 0.01, 0.01, 0.003, 0.003, 0.03)  # the first and the last are edges of what was tried
+    for record in records:
+        if record.trial["layer"]["row"] == FIRST:
+            rate = rates[record.trial["repetition"]]
+            record.rows[0]["chosen"] = f'{{"training.learning_rate": {rate}}}'
+    report = report_of(Results.of(plan, records))
+    choices = next(table for table in report.tables if table.name.endswith("choices"))
+    assert choices.rows[0][1].startswith("learning rate 0.001 to 0.03 (* in 2 of 8)")
+    assert choices.rows[1][1] == "learning rate 0.01"
+    assert "4 candidates of each layer in each repetition, seeds 100 to 107" in choices.caption
+    remark = next(note for note in report.tables[0].notes if note.startswith("chosen learning rates"))
+    assert f"digits: 0.001 to 0.03 ({FIRST}), 0.01 ({SECOND}, {THIRD});" in remark
+    assert any("4 of 48 choices lie at an edge" in text for text in dict(report.answer.remarks)["Not said"])
