@@ -36,7 +36,7 @@ class Tuning:
 
     @cached_property
     def short(self) -> list[CandidateTrial]:
-        """The trials of the first round."""
+        """The trials of the first rung."""
         return [CandidateTrial(**candidate.model_dump() | {"short": True}) for candidate in self.candidates]
 
     def values(self, candidates: Sequence[CandidateTrial]) -> list[tuple[float, int]]:
@@ -75,7 +75,7 @@ def tunings(paths: Sequence[Path]) -> Iterator[Tuning]:
 
 def replay(tuning: Tuning, first: Fraction, kept: Fraction) -> Outcome | None:
     """Return the outcome of halving after a share `first` of the steps; None if the curves have no value there."""
-    rule = type("Rule", (Halving,), {"rounds": (first, Fraction(1)), "kept": kept})()
+    rule = type("Rule", (Halving,), {"rungs": (first, Fraction(1)), "kept": kept})()
     steps = tuning.candidates[0].steps * first
     if steps.denominator > 1 or steps % tuning.candidates[0].training.evaluate_every:
         return None
@@ -128,7 +128,7 @@ def table(found: Sequence[Tuning]) -> str:
                     f"{saved:.0%}",
                 ]
             )
-    header = ["steps of the first round", "kept", "same choice", "share", "lost otherwise: median, most", "steps saved"]
+    header = ["steps of the first rung", "kept", "same choice", "share", "lost otherwise: median, most", "steps saved"]
     return tabulate(lines, header, tablefmt="github", disable_numparse=True)
 
 

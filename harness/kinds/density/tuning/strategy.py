@@ -26,7 +26,7 @@ class Strategy(ABC):
     """Draw the candidates of a tuning, the same for every layer; validation chooses among those of the last rung.
 
     Attributes:
-        rungs: the share of the training steps that a candidate has in each rung; the last is 1. Each rung trains
+        rungs: the share of the training steps that a candidate has on each rung; the last is 1. Each rung trains
             from the beginning.
         remark: for captions, which candidates end before the last rung; empty if all run in one.
     """

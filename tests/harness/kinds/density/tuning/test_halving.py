@@ -246,3 +246,21 @@ def test_halving_runs_on_the_smoke_profile_and_reads_no_test_split(tmp_path, cap
     settings = ["tuning.candidates=4", "tuning.steps=4"]
     sobol = settle(load_suite("which_layer"), "smoke", "cpu", settings=settings).plan()[0]
     assert len({trial.id for trial in of(sobol)} & set(records)) == 2
+
+
+def test_each_repetition_halves_its_own_candidates(planned, leave, tmp_path):
+    """Repetitions are outermost; within each the short candidates come first."""
+    plan = planned(
+        "tuning.strategy=halving", "tuning.candidates=4", "repetitions={number: 2, vary: [training, tuning]}"
+    )
+    first, second = ([trial for trial in short(plan) if trial.repetition == number] for number in (0, 1))
+    assert [trial.id for trial in first] != [trial.id for trial in second] and len(first) == len(second) == 4
+    assert first[0].repeat == "repetition 0, candidate 0, first 1 step"
+    for trial in first:
+        leave(trial, 1.0 + trial.candidate)
+    for trial in second:
+        leave(trial, 1.0 - trial.candidate)
+    kept = [entry.trial for entry in agenda(plan, tmp_path) if entry.trial in full(plan)]
+    assert [(trial.repetition, trial.candidate) for trial in kept] == [(0, 0), (0, 1), (1, 2), (1, 3)]
+    rows, columns = list(plan.rows), list(plan.columns)
+    assert list(plan.trials) == sorted(plan.trials, key=lambda trial: trial.order(rows, columns))
