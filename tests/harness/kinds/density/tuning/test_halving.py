@@ -73,7 +73,8 @@ def test_a_plan_lists_the_short_candidates_and_says_that_more_follow(plan, tmp_p
         "candidate 1",
         "candidate 2",
     ]
-    assert [entry.text() for entry in entries if entry.trial.kind == "density"][0] == "to run, after 3 trials or more"
+    final = next(entry for entry in entries if entry.trial.kind == "density")
+    assert final.text() == "to run, after 3 trials or more"
 
 
 @pytest.mark.parametrize(
@@ -119,7 +120,7 @@ def test_half_of_any_number_trains_to_the_end(planned, leave, tmp_path, number, 
     assert due(plan, tmp_path) == list(range(number - kept, number))
 
 
-def test_a_run_in_rounds_resumes_after_any_trial(plan, leave, tmp_path):
+def test_a_run_on_rungs_resumes_after_any_trial(plan, leave, tmp_path):
     """Each command runs the first trial that is ready, as if the one before had been interrupted after it."""
     ran = []
     while wave := ready(agenda(plan, tmp_path), Choice(), set()):
