@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Container, Mapping, Sequence
 from functools import cache, cached_property
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import SerializerFunctionWrapHandler, model_serializer
 
-from harness.core.records import AUDIT_FAILED, Record, verdict
+from harness.core.records import AUDIT_FAILED, Record
 from harness.core.settings import (
     Count,
     DataRef,
+    Flag,
     FlowSettings,
     LayerRef,
     Options,
@@ -22,7 +24,7 @@ from harness.core.settings import (
 )
 from harness.core.trial import IDENTITY, ORIGIN, OUTCOME, Dependencies, Trial
 from harness.kinds.density.result import CANDIDATE_MEASURES, MEASURES, result_fault
-from harness.kinds.density.tuning.strategy import strategy
+from harness.kinds.density.tuning.strategy import strategy, validation
 
 REPETITION = {"repetition": "Int64"}
 
@@ -35,7 +37,7 @@ class Tuning(Settings):
 
     Attributes:
         seed: of the training of every candidate; the seeds of the trials that use the choice are others.
-        steps: training steps of a candidate; None: as many as those trials have.
+        steps: training steps of a candidate that runs to the end; None: as many as those trials have.
         budget: seconds; no candidate starts after those before it have taken as long. None: every candidate runs.
         candidates: setting -> value, such as "training.learning_rate" or "layer.options.levels", by number.
         strategy: by which they are drawn and run.
@@ -186,15 +188,20 @@ class DensityTrial(FlowTrial):
 
     @property
     def open_ended(self) -> bool:
-        """True under a budget of time, which decides the number of candidates."""
-        return self.tuning is not None and self.tuning.budget is not None
+        """True under a budget of time, which decides the number of candidates, and under halving."""
+        return self.tuning is not None and (self.tuning.budget is not None or len(self._rungs) > 1)
+
+    @property
+    def candidates(self) -> tuple[CandidateTrial, ...]:
+        """The candidates on all rungs, the same for every seed, or those of the repetition; none without tuning."""
+        return tuple(candidate for candidates in self._rungs for candidate in candidates)
 
     @cached_property
-    def candidates(self) -> tuple[CandidateTrial, ...]:
-        """The candidates of the tuning, the same for every seed, or those of the repetition; none without tuning."""
+    def _rungs(self) -> tuple[tuple[CandidateTrial, ...], ...]:
+        """The candidates of each rung, by number."""
         if self.tuning is None:
             return ()
-        return _candidates(self.model_copy(update={"seed": self.tuning.seed, "repetition": self.tuning.repetition}))
+        return _rungs(self.model_copy(update={"seed": self.tuning.seed, "repetition": self.tuning.repetition}))
 
     def settled(self, changes: Mapping[str, Any]) -> DensityTrial:
         """Return the trial without tuning and with changed settings: path -> value, as in `Tuning.candidates`."""
@@ -207,14 +214,17 @@ class DensityTrial(FlowTrial):
         layer = self.layer.model_copy(update={"options": tuple(sorted(options.items()))})
         return self._with(tuning=None, layer=layer, training=TrainingSettings(**training))
 
-    def prerequisites(self, records: Mapping[str, Record]) -> tuple[Trial, ...]:
-        """Return the candidates; under a budget of time, those for which it has time, up to the next one to run."""
+    def prerequisites(self, records: Mapping[str, Record]) -> tuple[CandidateTrial, ...]:
+        """Return the candidates that run, as far as the records tell.
+
+        Under a budget of time, those for which it has time, up to the next one to run.
+        """
         if self.tuning is None:
             return ()
-        due = strategy(self.tuning.strategy).due(self.candidates, records)
+        due = strategy(self.tuning.strategy).due(self._rungs, records)
         if self.tuning.budget is None:
             return tuple(due)
-        affordable: list[Trial] = []
+        affordable: list[CandidateTrial] = []
         spent = 0.0
         for candidate in due:
             if spent >= self.tuning.budget:
@@ -229,14 +239,13 @@ class DensityTrial(FlowTrial):
     def choice(self, records: Mapping[str, Record]) -> int | None:
         """Return the number of the candidate of the lowest validation value; None if no candidate has one.
 
-        A candidate that diverged, failed its audit or failed otherwise has none.
+        A candidate that ended early, diverged, failed its audit or failed otherwise has none.
         """
         values = {}
-        for number, candidate in enumerate(self.prerequisites(records)):
-            record = records.get(candidate.id)
-            value = record.rows[0].get("validation") if record is not None and verdict(record) == "ok" else None
+        for candidate in self.prerequisites(records):
+            value = None if candidate.short else validation(records.get(candidate.id))
             if value is not None:
-                values[number] = value
+                values[candidate.candidate] = value
         return min(values, key=lambda number: values[number], default=None)
 
     def fault(self, record: Record) -> str | None:
@@ -268,7 +277,10 @@ class DensityTrial(FlowTrial):
 
 
 class CandidateTrial(FlowTrial):
-    """Train one flow with one candidate of its tuning, evaluate it on the validation split and audit it in part."""
+    """Train one flow with one candidate of its tuning, evaluate it on the validation split and audit it in part.
+
+    A short one has the first part of the steps, after which the tuning decides whether the candidate ends early.
+    """
 
     columns: ClassVar[Mapping[str, str]] = (
         IDENTITY | {"candidate": "Int64"} | REPETITION | OUTCOME | CANDIDATE_MEASURES | ORIGIN
@@ -279,10 +291,11 @@ class CandidateTrial(FlowTrial):
 
     kind: Literal["tuning"] = "tuning"
     candidate: int
+    short: Flag = False
 
     @model_serializer(mode="wrap")
     def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_defaults(self, handler, ("repetition",))
+        return without_defaults(self, handler, ("short", "repetition"))
 
     @property
     def repeats(self) -> str:
@@ -291,14 +304,20 @@ class CandidateTrial(FlowTrial):
 
     @property
     def repeat(self) -> str:
-        """The candidate, and the repetition to which it belongs."""
-        return super().repeat if self.repetition is None else f"repetition {self.repetition}, {super().repeat}"
+        """The candidate, the repetition to which it belongs, and the steps of a short one."""
+        text = super().repeat if self.repetition is None else f"repetition {self.repetition}, {super().repeat}"
+        return f"{text}, first {self.steps} step{'s' * (self.steps != 1)}" if self.short else text
 
     @property
     def slug(self) -> str:
         """The readable part of the id: data set, row, the repetition if there is one, and candidate."""
         repetition = "" if self.repetition is None else f"r{self.repetition}-"
-        return f"{self.data.label}-{self.layer.row}-{repetition}c{self.candidate}"
+        return f"{self.data.label}-{self.layer.row}-{repetition}c{self.candidate}{'-short' * self.short}"
+
+    def order(self, rows: Sequence[str], columns: Sequence[str]) -> tuple[int, ...]:
+        """Return a sort key: short candidates first."""
+        alone, round, stage, *rest = super().order(rows, columns)
+        return alone, round, stage, not self.short, *rest
 
     def selected(self, rows: Container[str], columns: Container[str], repeats: Mapping[str, Container[int]]) -> bool:
         """Return also whether the repetition is selected to which the candidate belongs."""
@@ -312,13 +331,17 @@ class CandidateTrial(FlowTrial):
 
 
 @cache  # a plan asks for them at every seed
-def _candidates(trial: DensityTrial) -> tuple[CandidateTrial, ...]:
-    """Return the candidates of a trial with the seed of its tuning."""
+def _rungs(trial: DensityTrial) -> tuple[tuple[CandidateTrial, ...], ...]:
+    """Return the candidates of each rung of a trial with the seed of its tuning."""
     assert trial.tuning is not None
-    candidates = []
-    for number, changes in enumerate(trial.tuning.candidates):
-        values = vars(trial.settled(dict(changes))) | {"kind": "tuning", "candidate": number}
-        steps = trial.tuning.steps or trial.training.steps
-        values["training"] = values["training"].model_copy(update={"steps": steps, "samples": None})
-        candidates.append(CandidateTrial(**{name: values[name] for name in CandidateTrial.model_fields}))
-    return tuple(candidates)
+    steps = trial.tuning.steps or trial.training.steps
+    rungs = []
+    for share in strategy(trial.tuning.strategy).rungs:
+        candidates = []
+        for number, changes in enumerate(trial.tuning.candidates):
+            values = vars(trial.settled(dict(changes))) | {"kind": "tuning", "candidate": number, "short": share < 1}
+            update = {"steps": math.ceil(steps * share), "samples": None}
+            values["training"] = values["training"].model_copy(update=update)
+            candidates.append(CandidateTrial(**{name: values[name] for name in CandidateTrial.model_fields}))
+        rungs.append(tuple(candidates))
+    return tuple(rungs)

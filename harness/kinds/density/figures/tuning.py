@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from harness.kinds.density.likelihoods import UNITS, units
+from harness.kinds.density.trial import CandidateTrial
 from harness.reporting.figures.figure_style import footnotes, looks, padded, panels, plain, row_handles, side_legend
 from harness.reporting.frame import MISSING, Results, groups_of
 from harness.reporting.statistics.expected_best import ExpectedBest, mean_expected_best
@@ -50,10 +51,12 @@ def figures(results: Results) -> dict[str, Figure]:
         axes.set_ylabel(UNITS[units(results)[column]])
     drawn = {row: look for row, look in shown.items() if any(row in curves[column] for column in columns)}
     side_legend(figure, row_handles(drawn, markersize=4))
+    short = any(isinstance(trial, CandidateTrial) and trial.short for trial in plan.trials)
     notes = ["expected lowest validation value of that many candidates"]
     notes += ["band: 95 % bootstrap interval over candidates"]
     notes += ["lines and bands: means over repetitions, each with candidates of its own"] if repeated else []
     notes += ["a failed candidate counts as the highest value of its layer on the data set"] if failed else []
+    notes += ["a candidate that ended early counts with its value at that step"] if short else []
     footnotes(figure, notes)
     return {"tuning": figure}
 
@@ -70,9 +73,10 @@ def limits(shown: Sequence[ExpectedBest]) -> tuple[float, float]:
 def outcomes(candidates: pd.DataFrame) -> tuple[list[float], int]:
     """Return the validation values of a layer's candidates and the number that failed.
 
-    A candidate that failed counts as the highest value of the others; one that has not run yet is left out.
+    A candidate that failed counts as the highest value of the others; one that has not run yet is left out. Of several
+    trials of a candidate the last that has run counts.
     """
-    run = candidates[candidates["status"] != MISSING]
+    run = candidates[candidates["status"] != MISSING].drop_duplicates("candidate", keep="last")
     valid = (run["status"] == "ok") & (run["audit"] != "failed").fillna(True) & run["validation"].notna()
     values = [float(value) for value in run.loc[valid, "validation"]]
     failures = len(run) - len(values)

@@ -12,6 +12,7 @@ from typing import Any
 from harness.core.errors import UserError
 from harness.core.records import Record, Status, read_record, verdict
 from harness.kinds.density.trial import DensityTrial
+from harness.kinds.density.tuning.strategy import validation
 
 
 class NoChoice(Exception):
@@ -61,17 +62,18 @@ def choose(trial: DensityTrial, out: Path) -> Chosen:
     for candidate in run:
         if candidate.id not in records:
             raise UserError(f"candidate {candidate.id} of the tuning has no record; run the suite again")
-    number = trial.choice(records)
+    number, last = trial.choice(records), {candidate.candidate: candidate for candidate in run}
     if number is None or trial.tuning is None:
-        outcomes = [records[candidate.id] for candidate in run]
+        outcomes = [records[c.id] for c in last.values() if not (c.short and validation(records[c.id]) is not None)]
         counts = Counter(verdict(record) for record in outcomes)
         (status, _), *others = counts.most_common()
-        listed = ", ".join(f"{count} {state}" for state, count in counts.most_common())
+        early = {"ended early": len(last) - len(outcomes)} if len(outcomes) < len(last) else {}
+        listed = ", ".join(f"{count} {state}" for state, count in (*counts.most_common(), *early.items()))
         reasons = (record.reason or record.rows[0].get("audit_reason") for record in outcomes)
         reason = next(filter(None, reasons), "no reason given")
         if set(counts) == {"unsupported"}:
             raise NoChoice("unsupported", reason)
         same = not others and status == "diverged"
         raise NoChoice(outcomes[0].status if same else "error", f"no candidate of the tuning won ({listed}): {reason}")
-    check = records[trial.candidates[number].id].rows[0].get("check")
-    return Chosen(number, len(run), dict(trial.tuning.candidates[number]), check)
+    check = records[last[number].id].rows[0].get("check")
+    return Chosen(number, len(last), dict(trial.tuning.candidates[number]), check)

@@ -11,7 +11,7 @@ from harness.core.settings import TrainingSettings
 from harness.kinds.density.repetitions import Drawn, drawn
 from harness.kinds.density.trial import Tuning
 from harness.kinds.density.tuning.space import Choices, Range, TuningSettings
-from harness.kinds.density.tuning.strategy import MOST_SETTINGS
+from harness.kinds.density.tuning.strategy import MOST_SETTINGS, strategy
 from harness.planning.problems import Problem, Where
 from harness.planning.resolve import Cell, Scope
 
@@ -66,6 +66,12 @@ def tuning_problems(scope: Scope) -> Iterator[Problem]:
         if settings.candidates and settings.budget is not None:
             hint = "remove one of the two (--set tuning.candidates=null)"
             yield says("budget", f"a budget of time is given in place of a number of candidates; {hint}")
+        if settings.candidates is None and len(strategy(settings.strategy).rungs) > 1:
+            yield says(
+                "strategy",
+                f"{settings.strategy!r} keeps a share of a number of candidates, and a budget of time sets no number; "
+                "give candidates: 8, or strategy: sobol",
+            )
         if not settings.space and not _tune(cell):
             yield says(
                 "candidates",

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.core.run_options import shown_seconds
-from harness.core.trial import Trial
-from harness.kinds.density.trial import OPTION, DensityTrial, Tuning
+from harness.kinds.density.trial import OPTION, CandidateTrial, DensityTrial, Tuning
+from harness.kinds.density.tuning.strategy import strategy
 from harness.reporting.frame import Results
 
 LEAST_VALUES = 3  # of a numeric setting, for its values to have an inside and edges
@@ -21,12 +21,12 @@ class Search:
     Attributes:
         trial: one of those that use the choice.
         tuning: its candidates, as planned.
-        run: the trials of the candidates; under a budget of time those for which there was time.
+        run: the last trial of each candidate; under a budget of time of those for which there was time.
     """
 
     trial: DensityTrial
     tuning: Tuning
-    run: Sequence[Trial]
+    run: Sequence[CandidateTrial]
 
     @property
     def tried(self) -> dict[str, list[Any]]:
@@ -60,7 +60,8 @@ def searches(results: Results) -> dict[str, dict[str, Search]]:
         if isinstance(trial, DensityTrial) and trial.tuning is not None:
             by_layer = by_column[trial.data.label]
             if trial.layer.row not in by_layer:
-                by_layer[trial.layer.row] = Search(trial, trial.tuning, trial.prerequisites(results.records))
+                run = {candidate.candidate: candidate for candidate in trial.prerequisites(results.records)}
+                by_layer[trial.layer.row] = Search(trial, trial.tuning, tuple(run.values()))
     return by_column
 
 
@@ -89,12 +90,15 @@ def tuning_text(results: Results) -> str:
 
 
 def candidates_text(by_layer: Mapping[str, Search]) -> str:
-    """Return the number of candidates of the layers on one data set: "8 candidates"."""
+    """Return the number of candidates of the layers on one data set, and which of them ended early: "8 candidates"."""
     counts = sorted({len(search.run) for search in by_layer.values()})
     number = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else str(counts[0])
     text = f"{number} candidate{'s' * (counts[-1] != 1)}"
-    budget = next(iter(by_layer.values())).tuning.budget  # layers differ in options alone
-    return text if budget is None else f"{text} (as many as ran in {shown_seconds(budget)})"
+    tuning = next(iter(by_layer.values())).tuning  # layers differ in options alone
+    remark = strategy(tuning.strategy).remark
+    if tuning.budget is not None:
+        remark = f"as many as ran in {shown_seconds(tuning.budget)}"
+    return f"{text} ({remark})" if remark else text
 
 
 def setting_name(path: str) -> str:

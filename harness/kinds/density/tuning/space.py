@@ -145,8 +145,9 @@ class TuningSettings(Settings):
         budget: time for each layer on each data set, in place of the same number of candidates.
         seed: of the points, and of the training of every candidate.
         space: setting, such as training.learning_rate -> list of values, or range.
-        steps: training steps of a candidate; null: as many as the final training.
-        strategy: how candidates are drawn (a file of `harness.kinds.density.tuning.strategies`).
+        steps: training steps of a candidate that runs to the end; null: as many as the final training.
+        strategy: how candidates are drawn, and which of them end early (a file of
+            `harness.kinds.density.tuning.strategies`).
     """
 
     candidates: Annotated[int, Field(ge=0, le=1000, strict=True), AfterValidator(_a_choice)] | None = None
