@@ -8,6 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from harness.core.archive import FILE as ARCHIVE
 from harness.core.archive import archive_bytes
 from harness.core.discovery import sibling
@@ -24,6 +26,16 @@ from harness.reporting.written import write_files
 
 LARGEST_INSIDE = 1 << 20  # bytes of raw numbers inside the page; larger files are written beside it
 NEEDS = "% Needs \\usepackage{booktabs,graphicx}.\n"
+
+
+@dataclass(frozen=True)
+class Overview:
+    """The results of several suites of one kind across their data sets; `frame` has their numbers."""
+
+    answer: Answer
+    tables: list[Table]
+    figures: list[ReportFigure]
+    frame: pd.DataFrame
 
 
 REPORTS: dict[str, type[Report]] = {}
@@ -56,6 +68,11 @@ class Report:
     @cached_property
     def answer(self) -> Answer | None:
         """The answer to the question of the suite; None where its kind has none, or nothing has run."""
+        return None
+
+    @classmethod
+    def overview(cls, runs: tuple[Results, ...]) -> Overview | None:
+        """Return the results of several suites of this kind across their data sets; None where there are too few."""
         return None
 
     def table_at(self, terms: str) -> Table:
