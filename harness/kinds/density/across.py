@@ -41,6 +41,12 @@ class DataColumn:
         return self.data.name, self.data.source, self.data.options
 
     @property
+    def origin(self) -> tuple[object, ...]:
+        """The source and the options that are names, such as a file; the others may be the size or the part taken."""
+        names = [(name, value) for name, value in self.data.options if _is_text(value)]
+        return self.data.name, self.data.source, tuple(names)
+
+    @property
     def family(self) -> str:
         """The family of the data: see `family_of`."""
         return family_of(self.data, self.unit)
@@ -200,14 +206,17 @@ def _distinct(columns: Sequence[DataColumn]) -> tuple[list[DataColumn], list[str
     return chosen, remarks
 
 
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) or (isinstance(value, tuple) and all(isinstance(part, str) for part in value))
+
+
 def _dependent(columns: Sequence[DataColumn]) -> list[str]:
-    """Return a remark on data sets that have the same examples, in another order of their entries."""
+    """Return a remark on data sets of one source, such as the same images in order and permuted."""
     alike: dict[tuple[object, ...], list[str]] = {}
     for column in columns:
-        alike.setdefault(column.content, []).append(column.label)
+        alike.setdefault(column.origin, []).append(column.label)
     return [
-        f"{' and '.join(labels)} have the same examples in another order of their entries: the tests take them for "
-        "independent data sets, which they are not quite"
+        f"{', '.join(labels)} are of one source: the tests take them for independent data sets, which they may not be"
         for labels in alike.values()
         if len(labels) > 1
     ]

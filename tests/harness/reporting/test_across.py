@@ -96,15 +96,15 @@ def test_a_tie_is_what_is_not_shown_or_below_the_margin():
 def test_the_most_cells_without_a_gap_are_kept():
     gap = np.nan
     means = pd.DataFrame(
-        [[1, 2, 3, gap], [1, 2, 3, 4], [1, 2, 3, 4], [1, 2, 3, 4], [1, gap, gap, gap]],
+        [[1, 2, 3, gap], [1, 2, 3, 4], [1, 2, 3, 4], [1, 2, 3, 4], [1, 2, gap, gap]],
         list("vwxyz"),
         list("abcd"),
     )
-    kept = complete(means)  # 4 data sets x 3 layers; 3 x 4 are as many cells of fewer data sets
+    kept = complete(means)  # 4 data sets x 3 layers; 3 x 4 are as many cells, and 5 x 2 fewer
     assert list(kept.index) == list("vwxy") and list(kept.columns) == list("abc")
     assert complete(means.iloc[:2]) is None, "two data sets"
     assert complete(means[["a"]]) is None, "one layer"
-    assert complete(means.loc[["v", "w", "z"]]) is None, "what three data sets share is one layer"
+    assert complete(means.loc[["v", "w", "z"], ["b", "c"]].assign(d=[gap, 1, 1])) is None, "three share one layer"
 
 
 def test_equal_layers_are_called_different_in_one_of_twenty_sets_of_data_sets(monkeypatch):

@@ -8,7 +8,7 @@ import pandas as pd
 
 from harness.kinds.density.across import MARGIN, AcrossDatasets
 from harness.reporting.page.answer import Finding, listed
-from harness.reporting.statistics.across import LEAST_DATASETS, LEAST_LAYERS, Standings, smallest_p, tally
+from harness.reporting.statistics.across import LEAST_DATASETS, LEAST_LAYERS, Friedman, Standings, smallest_p, tally
 from harness.reporting.statistics.statistics import SIGNIFICANCE, p_text
 from harness.reporting.tables.cells import EMPTY
 from harness.reporting.tables.rendering import Table
@@ -90,11 +90,11 @@ def _caption(compared: AcrossDatasets) -> str:
 def _notes(compared: AcrossDatasets) -> Iterator[str]:
     """Yield the tests, the scales of the shares, and the layers and data sets that do not count."""
     together = compared.together
-    if together.friedman is not None:
+    test = together.friedman
+    if test is not None:
         yield (
-            f"Friedman's test that all {together.means.shape[1]} layers are equal: statistic "
-            f"{together.friedman.statistic:.1f}, {p_text(together.friedman.p)} by permutation of the ranks within each "
-            "data set"
+            f"Friedman's test, statistic {test.statistic:.1f}: {_friedman_text(together, test, compared.controls)}; p "
+            "by permutation of the ranks within each data set"
         )
     if together.pairs is not None:
         yield (
@@ -158,16 +158,26 @@ def _finding(subject: str, standings: Standings, controls: Sequence[str], shown:
             ("data sets", LEAST_DATASETS) if len(standings.means) < LEAST_DATASETS else ("layers", LEAST_LAYERS)
         )
         return Finding(subject, "no test", "open", f"{text} There is no test below {least} {few}.")
-    alone = standings.without(controls).friedman if set(controls) & set(ranks.index) else None
-    text += f" Friedman's test that all {len(ranks)} layers are equal: {p_text(test.p)}"
-    text += "." if alone is None else f", without the controls {p_text(alone.p)}."
+    text += f" Friedman's test: {_friedman_text(standings, test, controls)}."
     if standings.pairs is not None:
         apart = _apart(standings)
         more = f" and {len(apart) - SHOWN} more" if len(apart) > SHOWN else ""
         named = f"Pairs that differ: {'; '.join(apart[:SHOWN])}{more}" if apart else _smallest_text(standings)
         text += f" {named}."
-    differ = (alone or test).p < SIGNIFICANCE
+    differ = (_without_controls(standings, controls) or test).p < SIGNIFICANCE  # a bad control is no finding
     return Finding(subject, "layers differ" if differ else "no difference shown", "good" if differ else "open", text)
+
+
+def _friedman_text(standings: Standings, test: Friedman, controls: Sequence[str]) -> str:
+    """Return p of the test of all layers and, where there are layers enough, of those that are no controls."""
+    text = f"that all {standings.means.shape[1]} layers are equal has {p_text(test.p)}"
+    alone = _without_controls(standings, controls)
+    return text if alone is None else f"{text}, without the controls {p_text(alone.p)}"
+
+
+def _without_controls(standings: Standings, controls: Sequence[str]) -> Friedman | None:
+    present = set(controls) & set(standings.means)
+    return standings.without(present).friedman if present else None
 
 
 def across_frame(compared: AcrossDatasets) -> pd.DataFrame:
