@@ -25,9 +25,12 @@ def across_table(compared: AcrossDatasets, name: str) -> Table:
     if len(compared.families) > 1:
         header += [f"{RANK}, {family} ({len(part.means)}) ↓" for family, part in compared.families.items()]
         columns += [_averages(part) for part in compared.families.values()]
-    groups = [("", 1), (RANK, len(columns)), ("", 1)]
-    header.append("not behind ↑")
-    columns.append({layer: f"{count} of {total}" for layer, count in _not_behind(compared).items()})
+    groups = [("", 1), (RANK, len(columns))]
+    with_leads = [column.ranking.leaders for column in compared.columns if column.ranking.leaders]
+    if with_leads:
+        groups.append(("", 1))
+        header.append(f"not behind, of {len(with_leads)} ↑")
+        columns.append({layer: str(sum(layer in leaders for leaders in with_leads)) for layer in compared.layers})
     for control in compared.controls:
         cells = {layer: _outcomes(compared, control, layer) for layer in compared.layers}
         if any(cell != EMPTY for cell in cells.values()):
@@ -47,11 +50,6 @@ def _averages(standings: Standings) -> dict[str, str]:
     return {str(layer): f"{rank:.2f}" for layer, rank in standings.average_ranks.items()}
 
 
-def _not_behind(compared: AcrossDatasets) -> dict[str, int]:
-    """Return the number of data sets on which each layer is among the leaders."""
-    return {layer: sum(layer in column.ranking.leaders for column in compared.columns) for layer in compared.layers}
-
-
 def _outcomes(compared: AcrossDatasets, control: str, layer: str) -> str:
     outcomes = compared.outcomes[control, layer]
     return ", ".join(map(str, tally(outcomes.values()))) if outcomes else EMPTY
@@ -69,8 +67,12 @@ def _caption(compared: AcrossDatasets) -> str:
     parts = [
         f"The layers over {total} data sets ({listed([column.label for column in compared.columns])}). Average rank: "
         "by mean negative log-likelihood within each data set, 1 for the lowest; equal means share their ranks.",
-        "Not behind: data sets on which the layer has the lowest mean, or is not shown to differ from it.",
     ]
+    if any(column.ranking.leaders for column in compared.columns):
+        parts.append(
+            "Not behind: data sets, of those whose leads have intervals, on which the layer has the lowest mean or is not "
+            "shown to differ from it."
+        )
     if compared.controls:
         parts.append(
             "Wins, ties and losses: data sets on which the layer is better than the control, not shown to differ or by "

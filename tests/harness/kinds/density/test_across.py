@@ -92,7 +92,7 @@ def test_the_table_has_ranks_outcomes_and_shares(run_of):
     assert list(rows) == ["emerging", "woodbury", "conv1x1-twice", "entry-scale", "fixed-permutation"]
     emerging = rows["emerging"]
     assert emerging["average rank, all 3 ↓"] == emerging["average rank, sequences (1) ↓"] == "1.00"
-    assert emerging["not behind ↑"] == "3 of 3" and rows["woodbury"]["not behind ↑"] == "0 of 3"
+    assert emerging["not behind, of 3 ↑"] == "3" and rows["woodbury"]["not behind, of 3 ↑"] == "0"
     assert emerging["wins, ties, losses, against conv1x1-twice"] == "3, 0, 0"
     assert rows["fixed-permutation"]["wins, ties, losses, against entry-scale"] == "0, 0, 3"
     share = emerging["share of the controls' distance, median [lowest, highest] ↑"]
