@@ -70,8 +70,8 @@ def _caption(compared: AcrossDatasets) -> str:
     ]
     if any(column.ranking.leaders for column in compared.columns):
         parts.append(
-            "Not behind: data sets, of those whose leads have intervals, on which the layer has the lowest mean or is not "
-            "shown to differ from it."
+            "Not behind: data sets, of those whose leads have intervals, on which the layer has the lowest mean or is "
+            "not shown to differ from it."
         )
     if compared.controls:
         parts.append(
