@@ -36,6 +36,7 @@ ALLOWED = {
         "filelock",
         "jinja2",
         "PIL",
+        "scikit_posthocs",
         "scipy",
         "wfdb",
         "pooch",

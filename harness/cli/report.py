@@ -1,4 +1,4 @@
-"""`report DIR...`: write the report again; for several folders, one report of all their records."""
+"""`report DIR...`: write the report again; for several folders, one for each suite and one across data sets."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from pathlib import Path
 from harness.cli.shared.runs import MERGED, exit_code, print_strays, report_folder, run_folders
 from harness.core.archive import FILE, archive_of, read_records
 from harness.execution.agenda import agenda
+from harness.execution.folder import writing
 from harness.planning.plan import Plan
 
 HELP = "write the report of a run again, or one report of several runs"
 EXAMPLES = (
     "report reports/quickstart --at parameters",
     "report reports/quickstart other/quickstart --out reports/both",
+    "report reports/which_layer reports/permuted --out reports/both",
 )
 
 
@@ -24,13 +26,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=Path,
         nargs="+",
         metavar="DIR",
-        help="OUT/<suite>, a folder of such, or an archive of records; several runs are merged",
+        help="OUT/<suite>, a folder of such, or an archive of records; several runs are merged by suite, and suites "
+        "of one kind compared across data sets",
     )
     parser.add_argument(
         "--out",
         type=Path,
         metavar="DIR",
-        help=f"write the report to DIR/<suite> (default: beside its records; of a merge or an archive, {MERGED})",
+        help=f"write to DIR/<suite>, and DIR/across for several (default: beside the records; of a merge, {MERGED})",
     )
     parser.add_argument(
         "--archive", action="store_true", help=f"also write {FILE}, which holds the plan and the records in one file"
@@ -59,11 +62,19 @@ def execute(args: argparse.Namespace) -> int:
         for run in merged:
             print("\n".join(run.lines()))
             code = max(code, 1 if run.conflicts else 0)
+    runs = []
     for folder in folders:
         plan = Plan.load(folder)
         stored = read_records(folder, plan.trials, others=True)
         if not merging:
             print_strays(plan, folder, stored)
-        report_folder(plan, folder, stored, args.at, args.archive)
+        runs.append(report_folder(plan, folder, stored, args.at, args.archive))
         code = max(code, exit_code(plan, agenda(plan, folder, stored=stored)))
+    if len(runs) > 1 and merging:
+        from harness.reporting.overview import FOLDER, write_overview
+
+        target = (args.out or MERGED) / FOLDER
+        with writing(target):
+            text = write_overview(target, runs)
+        print("" if text is None else f"\n{text}\n\nin {target}")
     return code

@@ -28,6 +28,16 @@ LARGEST_INSIDE = 1 << 20  # bytes of raw numbers inside the page; larger files a
 NEEDS = "% Needs \\usepackage{booktabs,graphicx}.\n"
 
 
+@dataclass(frozen=True)
+class Overview:
+    """The results of several suites of one kind across their data sets; `frame` has their numbers."""
+
+    answer: Answer
+    tables: list[Table]
+    figures: list[ReportFigure]
+    frame: pd.DataFrame
+
+
 REPORTS: dict[str, type[Report]] = {}
 """Name of a kind of suite -> the class of its reports, once it is imported (see `report_of`)."""
 
@@ -72,6 +82,11 @@ class Report:
     def data_files(self) -> Mapping[str, bytes]:
         """Return further files of data beside results.csv, by name; the page offers them for download."""
         return {}
+
+    @classmethod
+    def overview(cls, runs: tuple[Results, ...]) -> Overview | None:
+        """Return the results of several suites of this kind across their data sets; None where there are too few."""
+        return None
 
     def table_at(self, terms: str) -> Table:
         """Return the table that `report --at` adds; raise UserError if results of this kind have no such table."""

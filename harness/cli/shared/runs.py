@@ -7,7 +7,7 @@ import io
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harness.core.archive import StoredRecords, archive_of, reading
 from harness.core.errors import UserError
@@ -15,6 +15,9 @@ from harness.core.texts import bounded
 from harness.execution.agenda import Entry
 from harness.execution.folder import writing
 from harness.planning.plan import FILE, Plan
+
+if TYPE_CHECKING:
+    from harness.reporting.frame import Results
 
 MERGED = Path("reports/merged")
 """Folder below which the results of merged runs and of archives are written, in a folder named after the suite."""
@@ -68,8 +71,8 @@ def report_folder(
     stored: StoredRecords,
     at: Sequence[Any] = (),
     archive: bool = False,
-) -> None:
-    """Write the report of a folder from its plan and its records, and an archive if asked to, and print its table."""
+) -> Results:
+    """Write the report of a folder, and an archive if asked to, print its table, and return the results."""
     from harness.reporting.frame import Results
     from harness.reporting.report import write_report
 
@@ -78,3 +81,4 @@ def report_folder(
         written = write_report(folder, at, archive, results)
     print(f"\n{written.text}")
     print(f"in {folder}: {', '.join(written.files)}")
+    return results

@@ -8,7 +8,9 @@ from typing import ClassVar
 
 import pandas as pd
 
+from harness.kinds.density.across import across
 from harness.kinds.density.comparisons import FILE, comparisons
+from harness.kinds.density.figures.critical_difference import HEADING, diagram
 from harness.kinds.density.intervals import CORRECTED, interval_kind, pair_words, sample_words
 from harness.kinds.density.likelihoods import (
     IMPROVING,
@@ -23,6 +25,7 @@ from harness.kinds.density.likelihoods import (
     units,
 )
 from harness.kinds.density.sources import sources_text
+from harness.kinds.density.tables.across import across_findings, across_frame, across_table
 from harness.kinds.density.tables.choices import at_edges, choices_table
 from harness.kinds.density.tables.cost import cost_table
 from harness.kinds.density.tables.differences import differences_table, leads_table
@@ -31,9 +34,11 @@ from harness.kinds.density.tables.events import events_table, single_events
 from harness.kinds.density.tables.fidelity import fidelity_table
 from harness.kinds.density.tables.likelihoods import likelihoods_table, published_table
 from harness.kinds.density.tuning.searches import searches, setting_name, tuning_text
+from harness.reporting.figures.figure_style import render, style
+from harness.reporting.figures.figures import ReportFigure
 from harness.reporting.frame import MISSING, Results, csv_bytes
 from harness.reporting.page.answer import Answer, Finding, listed
-from harness.reporting.report import Report
+from harness.reporting.report import Overview, Report
 from harness.reporting.statistics.statistics import LEAST_FOR_STUDENT, LEAST_SEEDS, POWER, sample_text
 from harness.reporting.tables.rendering import Table
 
@@ -53,15 +58,17 @@ class DensityReport(Report, kind="density"):
 
     @cached_property
     def tables(self) -> list[Table]:
-        """Likelihoods, test events, differences, leads and costs.
+        """Likelihoods, their order across data sets, test events, differences, leads and costs.
 
         Published numbers are columns of the first table under the published protocol, otherwise a separate table.
         """
         results, plan = self.results, self.results.plan
         quoted = plan.published if plan.published is not None and plan.published.measure in UNITS else None
         beside = quoted if plan.profile == "paper" else None
+        compared = across((results,))
         made = [
             likelihoods_table(results, self.rankings, beside),
+            None if compared is None else across_table(compared, f"{plan.suite}-across"),
             choices_table(results),
             events_table(results),
             differences_table(results, self.rankings),
@@ -87,8 +94,21 @@ class DensityReport(Report, kind="density"):
             ("Tuned", tuple(_tuned(results))),
             ("Not said", tuple(_not_said(results, frame, ranked))),
         )
-        findings = tuple(_finding(results, label, competition) for label, competition in self.rankings.items())
-        return Answer(findings, tuple(remark for remark in remarks if remark[1]))
+        findings = [_finding(results, label, competition) for label, competition in self.rankings.items()]
+        compared = across((results,))
+        findings += [] if compared is None else across_findings(compared)
+        return Answer(tuple(findings), tuple(remark for remark in remarks if remark[1]))
+
+    @classmethod
+    def overview(cls, runs: tuple[Results, ...]) -> Overview | None:
+        """Return the layers over the data sets of all runs; None with fewer than three that rank the same layers."""
+        compared = across(runs)
+        if compared is None:
+            return None
+        with style():
+            figure = ReportFigure("critical-difference", HEADING, render(diagram(compared)))
+        answer = Answer(tuple(across_findings(compared)))
+        return Overview(answer, [across_table(compared, "across")], [figure], across_frame(compared))
 
     def comparisons(self, margin: float | None = None) -> pd.DataFrame:
         """Return the differences of every two ranked layers."""
