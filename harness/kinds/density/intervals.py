@@ -9,8 +9,7 @@ from harness.reporting.statistics.statistics import Difference, Estimate, estima
 from harness.reporting.tables.cells import EMPTY
 
 CORRECTED = (
-    "Corrected: Student's interval and test with the variance of Nadeau and Bengio (2003), as the test splits of "
-    "repetitions overlap."
+    "Corrected: Student's interval and test with the variance of Nadeau and Bengio (2003) for test splits that overlap."
 )
 
 

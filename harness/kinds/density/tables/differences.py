@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from harness.kinds.density.intervals import CORRECTED, interval_kind, sample_words
+from harness.kinds.density.intervals import interval_kind, sample_words
 from harness.kinds.density.likelihoods import (
     UNITS,
     Ranking,
@@ -57,8 +57,6 @@ def differences_table(results: Results, rankings: Mapping[str, Ranking]) -> Tabl
     repetitions = any(difference.estimate.share is not None for difference in differences)
     caption += ", and in a repetition splits, tuning points and permutation." if repetitions else "."
     caption += f" Lowest in: the number of {words} in which the row has the lowest value of all ranked rows."
-    if repetitions:
-        caption += f" {CORRECTED}"
     if tests:
         caption += (
             " p: paired t test on the differences, after Holm's correction for all pairs of rows of the column; d: "
