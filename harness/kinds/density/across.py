@@ -12,6 +12,7 @@ import pandas as pd
 from harness.core.errors import UserError
 from harness.core.settings import DataRef
 from harness.core.third_party import is_third_party
+from harness.kinds.density.comparisons import controls_of, distance_of, margin_of
 from harness.kinds.density.likelihoods import Ranking, ranking, units
 from harness.kinds.density.tables.differences import control_of
 from harness.kinds.density.trial import DensityTrial
@@ -20,9 +21,8 @@ from harness.reporting.compare.comparison import Thresholds
 from harness.reporting.frame import Results
 from harness.reporting.statistics.across import Outcome, Standings, complete, outcome
 
-MARGIN = Thresholds().likelihood  # nats or bits per dimension: a smaller difference counts as a tie
+LEAST_DISTANCE = Thresholds().likelihood  # nats or bits per dimension, of the controls: closer ones are no scale
 IMAGES, SEQUENCES, TABLES, PERMUTED = "images", "sequences", "tables of numbers", "without order"
-ONE_MAP = ("fixed", "scale")  # layers that serve as controls: a map without parameters, and one that mixes nothing
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,16 +105,6 @@ def family_of(data: DataRef, unit: str) -> str:
     return kind if data.permute is None else f"{kind} {PERMUTED}"
 
 
-def controls_of(plan: Plan) -> tuple[str, ...]:
-    """Return the rows of two linear maps in each step and of the layers `ONE_MAP`; an oracle is a bound, no control."""
-    rows = {
-        trial.layer.row
-        for trial in plan.trials
-        if isinstance(trial, DensityTrial) and (trial.layer.keep_mixer or trial.layer.layer in ONE_MAP)
-    }
-    return tuple(row for row in plan.rows if row in rows)
-
-
 @lru_cache(maxsize=4)  # the table, the figure and the answer ask for the same one
 def across(runs: tuple[Results, ...]) -> AcrossDatasets | None:
     """Return the comparison over the data sets of these runs; None with fewer than three that rank the same layers.
@@ -146,7 +136,8 @@ def across(runs: tuple[Results, ...]) -> AcrossDatasets | None:
     columns = tuple(column for column in ranked if column.label in kept.index)
     remarks += _dependent(columns)
     controls = controls_of(plan)
-    distances = {column.label: distance for column in columns if (distance := _distance(column, controls)) is not None}
+    distances = {column.label: distance_of(plan, column.ranking) for column in columns}
+    distances = {label: distance for label, distance in distances.items() if distance >= LEAST_DISTANCE}
     reference = control_of(plan)
     effects = kept.iloc[:0]
     if reference in layers:
@@ -161,7 +152,7 @@ def across(runs: tuple[Results, ...]) -> AcrossDatasets | None:
     }
     outcomes = {
         (control, row): {
-            column.label: outcome(difference, MARGIN)
+            column.label: outcome(difference, margin_of(plan, column.ranking) or 0.0)
             for column in columns
             if (difference := column.ranking.difference(row, control)) is not None
         }
@@ -220,13 +211,6 @@ def _dependent(columns: Sequence[DataColumn]) -> list[str]:
         for labels in alike.values()
         if len(labels) > 1
     ]
-
-
-def _distance(column: DataColumn, controls: Sequence[str]) -> float | None:
-    """Return the highest minus the lowest mean of the controls; None with one alone, or a distance below `MARGIN`."""
-    means = [column.ranking.means[row] for row in controls if row in column.ranking.rows]
-    distance = max(means) - min(means) if len(means) > 1 else 0.0
-    return distance if distance >= MARGIN else None
 
 
 def _are(names: Sequence[str]) -> str:

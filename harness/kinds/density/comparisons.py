@@ -46,6 +46,23 @@ def comparisons(results: Results, margin: float | None = None) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(COLUMNS), dtype=object).astype(COLUMNS)
 
 
+def controls_of(plan: Plan) -> tuple[str, ...]:
+    """Return the control rows: two 1x1 convolutions in each step, fixed maps and a scale for each entry; no oracle."""
+    layers = [trial.layer for trial in plan.trials if isinstance(trial, DensityTrial)]
+    controls = {
+        layer.row
+        for layer in layers
+        if layer.layer in LAYERS_OF_CONTROLS or (layer.layer == "conv1x1" and layer.keep_mixer)
+    }
+    return tuple(row for row in plan.rows if row in controls)
+
+
+def distance_of(plan: Plan, competition: Ranking) -> float:
+    """Return the distance of the best control's mean from the worst one's; 0 where fewer than two are ranked."""
+    means = [competition.means[row] for row in controls_of(plan) if row in competition.rows]
+    return max(means) - min(means) if means else 0.0
+
+
 def margin_of(plan: Plan, competition: Ranking) -> float | None:
     """Return the difference below which layers count as equal: a part of the distance between the controls.
 
@@ -54,14 +71,7 @@ def margin_of(plan: Plan, competition: Ranking) -> float | None:
     so a scale that needs no setting and has the unit of the data: likelihoods near zero, or of data with a fine
     lattice, make a share of the value itself meaningless. None where fewer than two controls are ranked.
     """
-    layers = [trial.layer for trial in plan.trials if isinstance(trial, DensityTrial)]
-    controls = {
-        layer.row
-        for layer in layers
-        if layer.layer in LAYERS_OF_CONTROLS or (layer.layer == "conv1x1" and layer.keep_mixer)
-    }
-    means = [mean for row, mean in competition.means.items() if row in controls]
-    distance = max(means) - min(means) if means else 0.0
+    distance = distance_of(plan, competition)
     return MARGIN * distance if distance > 0 else None
 
 

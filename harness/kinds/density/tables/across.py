@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
-from harness.kinds.density.across import MARGIN, AcrossDatasets
+from harness.kinds.density.across import AcrossDatasets
+from harness.kinds.density.comparisons import MARGIN
 from harness.reporting.page.answer import Finding, listed
 from harness.reporting.statistics.across import LEAST_DATASETS, LEAST_LAYERS, Friedman, Standings, smallest_p, tally
 from harness.reporting.statistics.statistics import SIGNIFICANCE, p_text
@@ -76,7 +77,7 @@ def _caption(compared: AcrossDatasets) -> str:
     if compared.controls:
         parts.append(
             "Wins, ties and losses: data sets on which the layer is better than the control, not shown to differ or by "
-            f"less than {MARGIN:g} nats or bits per dimension, and worse."
+            f"less than {MARGIN:.0%} of the distance between the best and the worst control, and worse."
         )
     if len(compared.together.effects):
         number = len(compared.together.effects)
