@@ -98,7 +98,7 @@ def _choice(
     results: Results, tuning: Tuning, trials: Sequence[DensityTrial], recorded: Mapping[str, Mapping[str, Any]]
 ) -> Choice:
     """Return the choice of trials that share a tuning: as their records have it, else as the candidates decide."""
-    search = Search(trials[0], tuning, trials[0].prerequisites(results.records))
+    search = Search.of(trials[0], tuning, results)
     for trial in trials:
         if trial.id in recorded:
             return Choice(search, recorded[trial.id])

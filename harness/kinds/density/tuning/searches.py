@@ -28,6 +28,12 @@ class Search:
     tuning: Tuning
     run: Sequence[CandidateTrial]
 
+    @classmethod
+    def of(cls, trial: DensityTrial, tuning: Tuning, results: Results) -> Search:
+        """Return the tuning of a trial, as far as it has run."""
+        last = {candidate.candidate: candidate for candidate in trial.prerequisites(results.records)}
+        return cls(trial, tuning, tuple(last.values()))
+
     @property
     def tried(self) -> dict[str, list[Any]]:
         """Setting -> its distinct values, numbers in ascending order."""
@@ -60,8 +66,7 @@ def searches(results: Results) -> dict[str, dict[str, Search]]:
         if isinstance(trial, DensityTrial) and trial.tuning is not None:
             by_layer = by_column[trial.data.label]
             if trial.layer.row not in by_layer:
-                run = {candidate.candidate: candidate for candidate in trial.prerequisites(results.records)}
-                by_layer[trial.layer.row] = Search(trial, trial.tuning, tuple(run.values()))
+                by_layer[trial.layer.row] = Search.of(trial, trial.tuning, results)
     return by_column
 
 

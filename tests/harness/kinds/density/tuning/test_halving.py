@@ -268,3 +268,6 @@ def test_each_repetition_halves_its_own_candidates(planned, leave, tmp_path):
         [(number, False, True)] * 8 + [(number, False, False)] * 8 + [(number, True, None)] * 2 for number in (0, 1)
     ]
     assert order == [*parts[0], *parts[1]]
+    plan.save(tmp_path)
+    line = figures(Results.read(tmp_path))["tuning"].axes[0].lines[0]
+    assert len(line.get_xdata()) == 4, "a mean over repetitions of as many candidates"

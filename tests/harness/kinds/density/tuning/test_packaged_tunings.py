@@ -4,6 +4,7 @@ from collections import defaultdict
 
 import pytest
 
+from harness.kinds.density.repetitions import drawn
 from harness.kinds.density.tuning.planned import tuning_of
 from harness.planning.overrides import scope_of
 from harness.planning.settle import load_suite
@@ -24,9 +25,10 @@ UNTUNED = {("layers", "patches")}
 
 
 def candidates(name, profile):
-    """Return (data set, layer) -> the candidates of its tuning, without baselines."""
-    cells = [cell for cell in scope_of(load_suite(name), profile).every_cell if not cell.layer.baseline]
-    tunings = {(cell.column, cell.row): tuning_of(cell) for cell in cells}
+    """Return (data set, layer) -> the candidates of its first tuning, without baselines."""
+    scope = scope_of(load_suite(name), profile)
+    cells = [cell for cell in scope.every_cell if not cell.layer.baseline]
+    tunings = {(cell.column, cell.row): tuning_of(cell, drawn(scope, cell.column)[0]) for cell in cells}
     return {place: () if tuning is None else tuning.candidates for place, tuning in tunings.items()}
 
 
