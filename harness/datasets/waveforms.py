@@ -108,5 +108,5 @@ class Waveforms(Dataset, name="waveforms"):
                 f"windows of {chosen.length} samples at 125 Hz, 10-bit units, split in time"
                 + ("" if new is None else f"; {described_ring(new)}")
             ),
-            test_share=None if new is None else held_out * chosen.length / samples,
+            test_share=None if new is None else held_out / chosen.windows,  # of the windows: gaps may be longer
         )
