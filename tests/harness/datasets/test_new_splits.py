@@ -345,6 +345,6 @@ def test_each_split_is_checked_and_remarked_on(store, monkeypatch):
 def test_a_split_that_cannot_be_drawn_is_a_fault():
     data = DataRef(label="w", name="waveforms", split=1, keep_test=True)
     _, faults = examine_data([data], None, offline=True, tell=print)
-    assert [str(fault) for fault in faults] == [
+    assert list(map(str, faults.values())) == [
         "data set waveforms: is generated and has no test split to keep; leave keep_test out"
     ]
