@@ -27,7 +27,7 @@ def run(
     Returns:
         A record of one row: `validation`, the lowest value of the validation split, and `standard_error` over its
         examples, in the data's unit; the audit of a candidate; the size and the costs as in a density trial. No weights
-        are kept.
+        are kept. A short candidate has no audit and no `standard_error`.
     """
     record = blank_record(trial, "ok", None)
     trained = train(trial, record, "validation", root, None, progress, checkpoints)

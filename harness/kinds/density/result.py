@@ -83,9 +83,13 @@ class DensityResult:
         }
 
 
-def result_fault(record: Record) -> str | None:
-    """Return why the rows of a record are not those of a `DensityResult`; None if they are."""
-    verdicts = get_args(AuditVerdict) + (() if record.status == "ok" else (None,))
+def result_fault(record: Record, audited: bool) -> str | None:
+    """Return why the rows of a record are not those of a `DensityResult`; None if they are.
+
+    Args:
+        audited: whether a trial that is ok has the verdict of its audit.
+    """
+    verdicts = get_args(AuditVerdict) + (() if record.status == "ok" and audited else (None,))
     for row in record.rows:
         for name, allowed in (("unit", get_args(Unit)), ("audit", verdicts)):
             if row.get(name) not in allowed:

@@ -183,6 +183,18 @@ def train(
         record.status, record.reason, record.curves = "diverged", str(error), error.curves
         return None
     record.curves = training.curves
+    trained = replace(
+        size,
+        validation=training.best,
+        steps=training.steps_done,
+        passes=training.passes,
+        best_step=training.best_step,
+        stopped_early=training.stopped_early,
+        train_seconds=training.train_seconds,
+    )
+    if not trial.audited:
+        record.rows, record.notes = [trained.row()], trained.notes() | record.notes
+        return None
     reload = None
     if out is not None:
         saved = save_flow(flow, planned, out, {} if chosen is None else chosen.changes, pipeline.values)
@@ -212,10 +224,9 @@ def train(
     record.audit = findings.record()
     record.notes |= _notes(training, evaluation, findings, pipeline, held_out)
     result = replace(
-        size,
+        trained,
         standard_error=evaluation.standard_error,
         estimate_error=evaluation.estimate_error,
-        validation=training.best,
         inverse_error=findings.inverse_error,
         logdet_error=findings.logdet_error,
         condition=findings.condition,
@@ -224,11 +235,6 @@ def train(
         audit=findings.verdict,
         audit_reason="; ".join(findings.reasons) or None,
         audit_seconds=audit_seconds,
-        steps=training.steps_done,
-        passes=training.passes,
-        best_step=training.best_step,
-        stopped_early=training.stopped_early,
-        train_seconds=training.train_seconds,
     )
     return Trained(trial.training, flow, pipeline, evaluation, findings, result)
 

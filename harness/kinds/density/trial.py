@@ -79,6 +79,11 @@ class FlowTrial(Trial):
         return super().fields | {"repetition": self.repetition, "seed": self.seed}
 
     @property
+    def audited(self) -> bool:
+        """True if the trained flow is evaluated and audited; a training that only decides what else runs is not."""
+        return True
+
+    @property
     def round(self) -> int:
         """The repetition; 0 without repetitions, and for what all share."""
         return self.repetition or 0
@@ -135,7 +140,7 @@ class FlowTrial(Trial):
 
     def fault(self, record: Record) -> str | None:
         """Return also how the measures of a record contradict each other."""
-        return result_fault(record) or super().fault(record)
+        return result_fault(record, self.audited) or super().fault(record)
 
     @classmethod
     def similar(cls, trial: Mapping[str, Any]) -> list[tuple[list[Any], float]]:
@@ -279,7 +284,8 @@ class DensityTrial(FlowTrial):
 class CandidateTrial(FlowTrial):
     """Train one flow with one candidate of its tuning, evaluate it on the validation split and audit it in part.
 
-    A short one has the first part of the steps, after which the tuning decides whether the candidate ends early.
+    A short one has the first part of the steps, after which the tuning decides whether the candidate ends early. It is
+    not audited: the audit would take most of its time, and follows where the candidate goes on.
     """
 
     columns: ClassVar[Mapping[str, str]] = (
@@ -296,6 +302,11 @@ class CandidateTrial(FlowTrial):
     @model_serializer(mode="wrap")
     def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         return without_defaults(self, handler, ("short", "repetition"))
+
+    @property
+    def audited(self) -> bool:
+        """True but for a short one: whether it may be chosen is decided when it has run to its end."""
+        return not self.short
 
     @property
     def repeats(self) -> str:

@@ -9,6 +9,7 @@ from harness.cli.parser import main
 from harness.core.errors import SuiteError
 from harness.core.records import read_record
 from harness.execution.agenda import Choice, agenda, outlook, ready
+from harness.kinds.density.candidate import run as run_candidate
 from harness.kinds.density.figures.tuning import figures
 from harness.kinds.density.tuning.choice import NoChoice, choose
 from harness.kinds.density.tuning.strategy import strategy
@@ -271,3 +272,11 @@ def test_each_repetition_halves_its_own_candidates(planned, leave, tmp_path):
     plan.save(tmp_path)
     line = figures(Results.read(tmp_path))["tuning"].axes[0].lines[0]
     assert len(line.get_xdata()) == 4, "a mean over repetitions of as many candidates"
+
+
+def test_a_short_candidate_is_not_audited_and_its_record_is_one_of_the_trial(plan, tmp_path):
+    trial = short(plan)[0]
+    record = run_candidate(trial, None, tmp_path, lambda done, text: None)
+    assert record.status == "ok" and not record.audit and record.rows[0]["audit"] is None
+    assert record.rows[0]["validation"] > 0 and trial.fault(record) is None
+    assert "audit None is not one of" in full(plan)[0].fault(record)
