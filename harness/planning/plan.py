@@ -68,6 +68,11 @@ class Plan(Settings):
         return section.head.model_copy(update={"trials": trials})
 
     @property
+    def repetitions(self) -> tuple[int, ...]:
+        """The numbers of the repetitions, in order; none where seeds alone differ."""
+        return tuple(sorted({trial.repeat_index for trial in self.trials if trial.repeats == "repetition"}))
+
+    @property
     def means(self) -> dict[str, tuple[str, ...]]:
         """The averages of which the plan has every column."""
         return {label: members for label, members in self.averages.items() if set(members) <= set(self.columns)}
