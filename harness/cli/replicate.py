@@ -43,6 +43,8 @@ def execute(args: argparse.Namespace) -> int:
 
     folder, runs, code = args.out, {name: Path(name) for name in args.suite}, 0
     if len(runs) == 1:
+        if args.draws < 2:
+            raise UserError("--draws 1: verdicts are compared between draws, so there are two or more")
         suite = read_suite(args.suite[0])
         folder = args.out / f"{suite.suite}-draws"
         runs, code = _run_draws(suite, folder, args)
