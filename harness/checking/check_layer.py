@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import math
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -16,7 +17,15 @@ import torch
 from harness.checking import global_checks, layer_checks, layer_module_checks, training_checks
 from harness.checking.events import Done, Rules, Served, Tell
 from harness.checking.global_checks import SettingsWatch
-from harness.checking.large_checks import EXACT_LIMIT, LARGE_SHAPES, SMALL, large_events, smaller_shapes
+from harness.checking.large_checks import (
+    DENSE_LIMIT,
+    EXACT_LIMIT,
+    LARGE_SHAPES,
+    SMALL,
+    forms_matrix,
+    large_events,
+    smaller_shapes,
+)
 from harness.checking.layer_case import LayerCase
 from harness.checking.layer_checks import Check
 from harness.checking.report import CONSTRUCTION, CheckReport, Remark, Unanswered
@@ -133,7 +142,7 @@ def check_layer(
             if sound or (report.served and not cases):
                 case = LayerCase(cls, (), torch.float64, options, device, training=False, batches=tuple(batches))
                 large_cases = [replace(case, shape=shape) for shape in large_shapes - report.refused.keys()]
-                _check_large(sorted(large_cases, key=lambda case: case.dim), report)
+                _check_large(sorted(large_cases, key=lambda case: case.dim), report, shapes)
                 watch.look(name)
             continue
         for case in cases if name == "forward" else sound:
@@ -148,15 +157,22 @@ def check_layer(
     return report
 
 
-def _check_large(cases: Sequence[LayerCase], report: CheckReport) -> None:
-    """Check large events in the order of the cases until one has a fault or takes too long; name those left then."""
+def _check_large(cases: Sequence[LayerCase], report: CheckReport, asked: Collection[tuple[int, ...]]) -> None:
+    """Check large events in the order of the cases until one has a fault or takes too long; name those left then.
+
+    A layer that forms a matrix of D x D entries, on the first of them, is checked briefly or not at all on those that
+    nobody has `asked` for, from the size on where each pass would take a second.
+    """
     checked: set[tuple[int, ...]] = set()
-    slow = False
+    slow, dense = False, None
     report.begin("large-events", "all shapes")
     for case in cases:
         report.begin("large-events", case)
         if slow:
             report.answer([Unanswered("not tried, as there is no answer on smaller events")])
+            continue
+        if dense and case.dim > EXACT_LIMIT and case.shape not in asked:
+            report.answer([Remark(f"not tried: every pass forms a matrix of D x D = {case.dim**2:,} entries")])
             continue
         refusal, _ = construct(case.cls, case.shape, case.options)
         if refusal is not None:
@@ -169,6 +185,10 @@ def _check_large(cases: Sequence[LayerCase], report: CheckReport) -> None:
             case = replace(case, shape=shape)
             report.begin("large-events", case)
         checked.add(case.shape)
+        if dense is None:
+            with contextlib.suppress(Exception, SystemExit):  # the rule reports it
+                dense = forms_matrix(case)
+        case = replace(case, brief=bool(dense) and case.dim > DENSE_LIMIT and case.shape not in asked)
         messages = run_check("large-events", case)
         if report.answer(messages):
             return

@@ -1,38 +1,99 @@
-"""`status DIR`: count the trials by state; print a line for each that is not ok."""
+"""`status DIR`: count the trials by state; print a line for each that is not ok, and for each that runs now."""
 
 from __future__ import annotations
 
-from argparse import Namespace
+import argparse
+import contextlib
+import io
+import sys
+import time
+from datetime import datetime
+from pathlib import Path
 
-from harness.cli.shared.options import add_folder
+from harness.cli.shared.options import add_folder, quantity
 from harness.cli.shared.runs import exit_code, print_strays, run_folders
 from harness.core.archive import read_records
+from harness.core.run_options import parse_timeout
+from harness.core.texts import visible
 from harness.execution.agenda import MISSING, agenda, counted, counted_by_stage
 from harness.execution.executor import every_executor
 from harness.planning.plan import Plan
 
-HELP = "count the trials of a run by state"
-EXAMPLES = ("status reports/quickstart", "status reports")
+HELP = "count the trials of a run by state, and show those that run now"
+EXAMPLES = ("status reports/quickstart", "status reports --watch", "status reports/quickstart --watch 30s")
+
+WATCH = 2.0  # seconds
 
 
-add_options = add_folder
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
+    add_folder(parser)
+    parser.add_argument(
+        "--watch",
+        nargs="?",
+        type=quantity(parse_timeout),
+        const=WATCH,
+        metavar="TIME",
+        help=f"print it again every 10, 30s, 2min (default: {WATCH:g} s), until Ctrl-C",
+    )
 
 
-def execute(args: Namespace) -> int:
-    """Return 0 if every trial of every folder counts as ok, else 1."""
+def execute(args: argparse.Namespace) -> int:
+    """Return 0 if every trial of every folder counts as ok, else 1; of a watch, as it was when Ctrl-C ended it."""
+    if args.watch is not None:
+        return _watch(args.folder, args.watch)
+    return _print_status(args.folder)
+
+
+def _print_status(folder: Path) -> int:
     code = 0
-    for folder in run_folders(args.folder):
-        plan = Plan.load(folder)
-        stored = read_records(folder, plan.trials, others=True)
-        entries = agenda(plan, folder, stored=stored)
-        print(f"{folder}: {plan.suite}, profile {plan.profile}, on {plan.device}: {counted(entries)}")
+    for run in run_folders(folder):
+        plan = Plan.load(run)
+        stored = read_records(run, plan.trials, others=True)
+        entries = agenda(plan, run, stored=stored)
+        print(f"{run}: {plan.suite}, profile {plan.profile}, on {plan.device}: {counted(entries)}")
         for line in counted_by_stage(entries):
             print(f"  {line}")
         for entry in entries:
             if entry.state != MISSING and not entry.trial.accepts(entry.state, unsupported=False):
                 print(f"  {entry.trial.id}  {entry.state}: {entry.reason}")
-        print_strays(plan, folder, stored)
-        for line in (line for executor in every_executor() for line in executor.status(folder)):
+        print_strays(plan, run, stored)
+        for line in (line for executor in every_executor() for line in executor.status(run)):
             print(line)
         code = max(code, exit_code(plan, entries))
     return code
+
+
+def _watch(folder: Path, seconds: float) -> int:
+    """Repaint the status on a terminal, or print it again elsewhere, until KeyboardInterrupt; return the last code."""
+    code, text = _look(folder)
+    with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
+        if sys.stdout.isatty() and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.live import Live
+            from rich.text import Text
+
+            # On standard error, as the progress of a run: standard output shows a terminal's commands as escapes.
+            live = stack.enter_context(Live(console=Console(stderr=True), auto_refresh=False))
+
+            def show(text: str) -> None:
+                live.update(Text(visible(text)), refresh=True)
+        else:
+
+            def show(text: str) -> None:
+                print(text, flush=True)
+
+        while True:
+            show(text)
+            time.sleep(seconds)
+            code, text = _look(folder)
+    return code
+
+
+def _look(folder: Path) -> tuple[int, str]:
+    """Return the exit code of the status, and its text below the time."""
+    text = io.StringIO()
+    print(f"{datetime.now():%H:%M:%S}, Ctrl-C ends the watch", file=text)
+    with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
+        code = _print_status(folder)
+    return code, text.getvalue()

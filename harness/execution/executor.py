@@ -103,7 +103,7 @@ class Executor(ABC):
 
     @classmethod
     def status(cls, folder: Path) -> list[str]:
-        """Return the lines of `status` on submitted trials."""
+        """Return the lines of `status` on trials that run now, or were submitted."""
         return []
 
     @classmethod

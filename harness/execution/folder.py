@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import platform
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ from harness.planning.plan import FILE
 
 LOCK = ".lock"
 OWNER = ".working"
+RUNNING = ".running.json"
+PATIENCE = 0.3  # seconds: `working` holds the lock for a moment
 
 
 def make_folder(folder: Path) -> Path:
@@ -45,18 +48,16 @@ def claimed(folder: Path, host: bool = False) -> Iterator[None]:
 
     lock = filelock.FileLock(folder / LOCK)
     try:
-        lock.acquire(timeout=0)
+        lock.acquire(timeout=PATIENCE)
     except filelock.Timeout:
-        owner = ""
-        with contextlib.suppress(OSError):
-            owner = read_text(folder / OWNER)
         raise UserError(
-            f"{folder}: another run uses this folder{owner}; wait for its end, or choose another --out"
+            f"{folder}: another run uses this folder{_owner(folder)}; wait for its end, or choose another --out"
         ) from None
     except OSError as error:
         raise UserError(f"{folder}: cannot be locked ({error.strerror}); choose another --out") from error
     try:
         with writing(folder):
+            (folder / RUNNING).unlink(missing_ok=True)  # of a killed run, whose trials have ended with it
             where = f" on {platform.node()}" if host else ""
             since = datetime.now(UTC).isoformat(timespec="seconds")
             write_atomically(folder / OWNER, f" (process {os.getpid()}{where}, since {since})".encode())
@@ -65,6 +66,27 @@ def claimed(folder: Path, host: bool = False) -> Iterator[None]:
         with contextlib.suppress(OSError):
             (folder / OWNER).unlink(missing_ok=True)
         lock.release()
+
+
+def working(folder: Path) -> str | None:
+    """Return the process of the run that uses a folder now and since when, as text; None if none does.
+
+    A killed run has lost its lock. The lock of a folder that this user may not read is unknown, and counts as none.
+    """
+    try:
+        with (folder / LOCK).open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _owner(folder)
+    except OSError:
+        return None
+    return None
+
+
+def _owner(folder: Path) -> str:
+    with contextlib.suppress(OSError):
+        return read_text(folder / OWNER)
+    return ""
 
 
 @contextlib.contextmanager

@@ -33,7 +33,10 @@ class Reporter(contextlib.AbstractContextManager["Reporter"]):
         return None
 
     def started(self, trial: Trial) -> None:
-        """Note that a trial's process has started."""
+        """Note that a trial has started."""
+
+    def process(self, trial: Trial, pid: int) -> None:
+        """Note the process of a trial that has started on this machine."""
 
     def update(self, trial: Trial, fraction: float, text: str) -> None:
         """Note the progress of a running trial."""

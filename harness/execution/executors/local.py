@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from pathlib import Path
 
 from harness.core.run_options import RunOptions
 from harness.core.trial import Trial, trial_class
@@ -27,10 +28,18 @@ class Local(Executor):
         self, trials: Sequence[Trial], attached: Sequence[Trial], run_options: RunOptions, following: Following
     ) -> None:
         """Run the trials side by side; those that run alone come last."""
+        from harness.execution.local.running_reporter import RunningReporter
         from harness.execution.local.supervisor import run_trials
 
         if not trials:
             return
         slots = make_slots(trials, self.jobs)
-        with following.reporter(len(trials)) as reporter:
+        with following.reporter(len(trials)) as shown, RunningReporter(shown, run_options.out) as reporter:
             run_trials(trials, run_options, slots, reporter, provenance=following.provenance, stop_at=following.stop_at)
+
+    @classmethod
+    def status(cls, folder: Path) -> list[str]:
+        """Return a line on the run that uses the folder now, and one on each of its trials."""
+        from harness.execution.local.running import running_lines
+
+        return running_lines(folder)

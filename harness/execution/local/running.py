@@ -1,0 +1,62 @@
+"""The file that lists the trials which run on this machine now, from which `status` describes them.
+
+The process of the run writes it while its trials run. It says nothing unless a run holds the lock of the folder: a
+killed run leaves it behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from harness.core.files import RECORD, TEMPORARY, read_file
+from harness.core.run_options import shown_seconds
+from harness.core.settings import Settings
+from harness.core.texts import visible
+from harness.execution.folder import RUNNING, working
+
+
+class RunningTrial(Settings):
+    """A trial that runs now; times are in seconds since 1970."""
+
+    id: str
+    process: int
+    since: float  # start of its process
+    heard: float  # time of its last message
+    fraction: float = 0.0  # of its work, by this message
+    text: str = ""  # of this message, such as "step 340/1000"
+
+    def line(self, now: float) -> str:
+        """Return its line of `status`."""
+        step = f"{self.text or 'begins'}, {self.fraction:.0%} done"
+        silence = shown_seconds(max(0.0, now - self.heard))
+        running = shown_seconds(max(0.0, now - self.since))
+        return visible(f"  {self.id}  running for {running}: {step} (process {self.process}, heard {silence} ago)")
+
+
+_TRIALS = TypeAdapter(tuple[RunningTrial, ...])
+
+
+def write_running(folder: Path, trials: Iterable[RunningTrial]) -> None:
+    """Replace the list of a folder; an error of the disk ends no trial, and leaves an older list."""
+    # Not forced onto the disk: a list that is lost with the machine was of trials that have ended with it.
+    with contextlib.suppress(OSError):
+        new = folder / f"{RUNNING}{TEMPORARY}"
+        new.write_bytes(_TRIALS.dump_json(tuple(trials)))
+        new.replace(folder / RUNNING)
+
+
+def running_lines(folder: Path) -> list[str]:
+    """Return the lines of `status` on a run that uses the folder now, and on each of its trials; none without one."""
+    owner = working(folder)
+    if owner is None:
+        return []
+    trials: tuple[RunningTrial, ...] = ()
+    with contextlib.suppress(OSError, ValidationError):
+        trials = _TRIALS.validate_json(read_file(folder / RUNNING, RECORD))
+    now, count = time.time(), f"{len(trials) or 'no'} trial{'' if len(trials) == 1 else 's'} in its processes now"
+    return [visible(f"a run uses this folder{owner}: {count}"), *(trial.line(now) for trial in trials)]

@@ -1,0 +1,233 @@
+"""`status` shows the trials of a run that uses the folder now, and none of a run that was killed."""
+
+import fcntl
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.cli.parser import main
+from harness.core.records import blank_record
+from harness.core.run_options import RunOptions
+from harness.core.settings import FlowSettings, LayerRef
+from harness.execution.executors.local import Local
+from harness.execution.folder import RUNNING, claimed, make_folder, working
+from harness.execution.local.running import RunningTrial, running_lines, write_running
+from harness.execution.local.running_reporter import RunningReporter
+from harness.execution.local.slots import Slots
+from harness.execution.local.supervisor import run_trials
+from harness.execution.progress import Reporter
+from harness.kinds.parameters.trial import ParametersTrial
+from harness.planning.cluster import Cluster
+
+HERE = Path(__file__).parents[1]
+PROJECT = HERE.parents[1]
+
+
+def trial(label):
+    row = LayerRef(row="one", layer="conv1x1")
+    return ParametersTrial(suite="s", profile="smoke", label=label, shape=(2, 4), layer=row, flow=FlowSettings())
+
+
+def running(name="digits-s0", **changes):
+    now = time.time()
+    about = {"id": name, "process": 4713, "since": now - 600, "heard": now - 200, "fraction": 0.34}
+    return RunningTrial(**about | {"text": "step 340/1000"} | changes)
+
+
+def wait_for(condition, seconds=20.0):
+    end = time.monotonic() + seconds
+    while not (result := condition()):
+        assert time.monotonic() < end, "timed out"
+        time.sleep(0.02)
+    return result
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return make_folder(tmp_path / "suite")
+
+
+def test_a_line_says_how_long_a_trial_runs_its_step_its_process_and_its_silence(folder):
+    assert running_lines(folder) == []
+    with claimed(folder):
+        [line] = running_lines(folder)
+        assert re.fullmatch(rf"a run uses this folder \(process {os.getpid()}, since 20\S+\): no trials in .* now", line)
+        write_running(folder, [running(), running("new\x1b", text="", fraction=0.0)])
+        heading, first, second = running_lines(folder)
+    assert heading.endswith(": 2 trials in its processes now")
+    assert first == "  digits-s0  running for 10 min: step 340/1000, 34% done (process 4713, heard 3 min ago)"
+    assert second.startswith(r"  new\x1b  running for 10 min: begins, 0% done"), "no escape sequence reaches a terminal"
+    assert running_lines(folder) == [], "the run has ended"
+
+
+def test_a_damaged_list_ends_no_status(folder):
+    with claimed(folder):
+        (folder / RUNNING).write_bytes(b"[{}]")
+        assert len(running_lines(folder)) == 1
+
+
+def test_the_list_of_a_killed_run_is_not_that_of_the_next(folder):
+    code = f"""
+import sys
+from pathlib import Path
+sys.path[:0] = [{str(PROJECT)!r}, {str(Path(__file__).parent)!r}]
+from test_running import running
+from harness.execution.folder import claimed
+from harness.execution.local.running import write_running
+with claimed(Path(sys.argv[1])):
+    write_running(Path(sys.argv[1]), [running()])
+    print("written", flush=True)
+    sys.stdin.read()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout.readline() == "written\n" and len(running_lines(folder)) == 2
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert (folder / RUNNING).exists() and (folder / ".working").exists()
+    assert running_lines(folder) == [], "its lock has gone with it"
+    with claimed(folder):
+        assert len(running_lines(folder)) == 1
+
+
+def test_a_look_at_the_folder_refuses_no_run(folder):
+    """`working` holds a shared lock for a moment, in which a run may begin."""
+    with claimed(folder):
+        assert working(folder) is not None
+    with (folder / ".lock").open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        threading.Timer(0.1, fcntl.flock, (file, fcntl.LOCK_UN)).start()
+        with claimed(folder):
+            pass
+    assert working(folder) is None
+
+
+class Listener(Reporter):
+    def __init__(self):
+        super().__init__(3, sys.stderr)
+        self.heard = []
+
+    def started(self, trial):
+        self.heard.append("started")
+
+    def process(self, trial, pid):
+        self.heard.append(pid)
+
+    def update(self, trial, fraction, text):
+        self.heard.append(text)
+
+    def finished(self, trial, record):
+        self.heard.append("finished")
+
+    def line(self, text):
+        self.heard.append(text)
+
+
+def test_the_reporter_lists_running_trials_and_passes_reports_on(folder):
+    first, second, listener = trial("a"), trial("b"), Listener()
+    with claimed(folder), RunningReporter(listener, folder) as reporter:
+        assert reporter.total == 3
+        for number, one in enumerate((first, second)):
+            reporter.started(one)
+            reporter.process(one, 10 + number)
+        reporter.update(first, 0.5, "step 5/10")
+        reporter.finished(second, blank_record(second, "ok", None))
+        reporter.line("a line")
+        wait_for(lambda: len(running_lines(folder)) == 2)
+        [line] = running_lines(folder)[1:]
+        assert line.startswith(f"  {first.id}  running for") and "step 5/10, 50% done (process 10, heard" in line
+    assert not (folder / RUNNING).exists()
+    assert listener.heard == ["started", 10, "started", 11, "step 5/10", "finished", "a line"]
+
+
+def test_the_supervisor_names_the_process_of_each_trial(folder, monkeypatch):
+    monkeypatch.syspath_prepend(HERE)
+    import faulty_trials
+
+    listener = Listener()
+    run_trials([trial("fine")], RunOptions(folder), Slots(1), listener, work=faulty_trials.work)
+    assert listener.heard[0] == "started" and listener.heard[1] > 1 and listener.heard[-1] == "finished"
+
+
+def test_the_local_executor_keeps_the_list(folder, monkeypatch):
+    def run_trials(trials, run_options, slots, reporter, **_):
+        reporter.process(trials[0], 4713)
+        with claimed(folder):
+            pass  # removes a list: the next is written over it
+        reporter.update(trials[0], 0.1, "step 1/10")
+        wait_for((folder / RUNNING).exists)
+
+    monkeypatch.setattr("harness.execution.local.supervisor.run_trials", run_trials)
+
+    class Following:
+        provenance, stop_at = None, None
+
+        def reporter(self, total):
+            return Listener()
+
+    Local(None, Cluster(), ()).run([trial("a")], [], RunOptions(folder), Following())
+    assert not (folder / RUNNING).exists()
+
+
+@pytest.fixture
+def run(density_run, write_run):
+    return write_run(*density_run)
+
+
+def test_status_shows_a_run(run, capsys):
+    with claimed(run):
+        write_running(run, [running()])
+        assert main(["status", str(run)]) == 0
+    assert "  digits-s0  running for 10 min: step 340/1000, 34% done" in capsys.readouterr().out
+
+
+def watch(run, **options):
+    words = [sys.executable, "-m", "harness", "status", str(run), "--watch", "0.3"]
+    environment = os.environ | {"PYTHONPATH": str(PROJECT), "TERM": "xterm"}
+    return subprocess.Popen(words, env=environment, cwd=run, **options)
+
+
+def test_a_watch_prints_a_block_for_each_look_and_ends_by_interrupt_with_the_code_of_status(run):
+    with watch(run, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        blocks = [process.stdout.readline()]
+        next(run.glob("records/*.json")).unlink()
+        while not any("1 to run" in line for line in blocks):
+            blocks.append(process.stdout.readline())
+        process.send_signal(signal.SIGINT)
+        rest, errors = process.communicate()
+    assert (process.returncode, errors) == (1, "")
+    assert re.match(r"\d\d:\d\d:\d\d, Ctrl-C ends the watch", blocks[0])
+    assert sum("Ctrl-C" in line for line in blocks) >= 2 and "\x1b" not in "".join(blocks) + rest
+
+
+def test_a_watch_repaints_a_terminal(run):
+    pty = pytest.importorskip("pty")
+    master, slave = pty.openpty()
+    with watch(run, stdin=slave, stdout=slave, stderr=slave) as process:
+        os.close(slave)
+        text = b""
+        while text.count(b"Ctrl-C ends") < 3:
+            text += os.read(master, 4096)
+        process.send_signal(signal.SIGINT)
+        while True:
+            try:
+                text += os.read(master, 4096)
+            except OSError:  # the last end of the terminal is closed
+                break
+    os.close(master)
+    assert process.returncode == 0, "all trials are ok"
+    assert b"\x1b[1A" in text and b"\\x1b" not in text, "the cursor moves up, and no command of the terminal is escaped"
+
+
+@pytest.mark.parametrize("words", [["--watch", "0"], ["--watch", "soon"]])
+def test_an_interval_is_a_time(run, words, capsys):
+    assert main(["status", str(run), *words]) == 2
+    assert repr(words[1]) in capsys.readouterr().err
