@@ -49,7 +49,7 @@ def execute(args: argparse.Namespace) -> int:
 def layers() -> str:
     """Return a page for each layer from the text of its file, without imports; of installed packages a line each."""
     classes = _classes(PROJECT / "layers")
-    named = {name: node for node in classes.values() if (name := _registered_name(node))}
+    named = _named(classes)
     pages = []
     for name, node in sorted(named.items()):
         docstring = ast.get_docstring(node) or ""
@@ -60,6 +60,17 @@ def layers() -> str:
         pages.append("\n".join(lines + _entry("options", "; ".join(_options(node, classes)) or "none")))
     offered = [offer for of_name in offers("layer", named).values() for offer in of_name]
     return "\n\n".join([*pages, *(f"{offer.name}: {offer.spec} ({offer.origin})" for offer in offered)])
+
+
+def layer_names() -> list[str]:
+    """Return the names of the layers of this project and of installed packages, without imports."""
+    named = _named(_classes(PROJECT / "layers"))
+    return sorted({*named, *offers("layer", named)})
+
+
+def _named(classes: Mapping[str, ast.ClassDef]) -> dict[str, ast.ClassDef]:
+    """Return the classes that register themselves as layers, by the name of the layer."""
+    return {name: node for node in classes.values() if (name := _registered_name(node))}
 
 
 def _classes(folder: Path) -> dict[str, ast.ClassDef]:

@@ -9,10 +9,10 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from harness.cli.shared import streams
-from harness.core.errors import UserError
+from harness.core.errors import UserError, close_names, nearest
 from harness.core.texts import LONGEST, visible
 from harness.core.third_party import ignore_deprecations_of_peers
 
@@ -30,6 +30,7 @@ COMMANDS = (
     "list",
     "schema",
     "check-layer",
+    "completion",
 )
 """The commands in the order of the help. Each is a module here that defines `HELP`, `EXAMPLES` (command lines without
 the program), `add_options(parser)` and `execute(args)`, which returns the exit code. Bodies import torch, pandas and
@@ -51,6 +52,21 @@ class Parser(argparse.ArgumentParser):
         """See `argparse.ArgumentParser.error`."""
         self.print_usage(sys.stderr)
         raise UserError(f"{self.prog}: error: {message}")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """See `argparse.ArgumentParser.parse_known_args`; the parser of a command refuses what it does not know."""
+        parsed, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            options = [word.partition("=")[0] for word in unknown if word.startswith("-")]
+            hints = {option: close_names(option, self._option_string_actions) for option in options}
+            guesses = "".join(f"; {name}: did you mean {' or '.join(near)}?" for name, near in hints.items() if near)
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{guesses}")
+        return parsed, unknown
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """See `argparse.ArgumentParser._check_value`; also suggest the nearest choice."""
+        if action.choices is not None and value not in action.choices:
+            raise argparse.ArgumentError(action, f"invalid choice: {value!r}; {nearest(str(value), [*action.choices])}")
 
 
 class ShowVersion(argparse.Action):

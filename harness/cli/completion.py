@@ -1,0 +1,78 @@
+"""`completion SHELL`: print a script by which a shell completes commands, options and their values."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Iterator, Sequence
+
+from harness.core.errors import UserError
+
+HELP = "print a script that completes commands, options and values in a shell"
+EXAMPLES = ("completion bash", "completion zsh")
+
+PROGRAM = "invertbench"  # a shell completes by the name of a program: not `python -m harness`
+
+PATHS = ("DIR", "ROOT", "A", "B", "FILE")
+"""Metavars of options and arguments whose values are paths; those of runs may be archives."""
+
+FUNCTIONS = {
+    "bash": """{function}() {{
+  compgen -W {names} -- "$1"
+  compgen -f -- "$1"
+}}""",
+    "zsh": """{function}() {{
+  local -a names=({words})
+  _describe name names
+  _files
+}}""",
+}
+"""Shell -> a function that completes one of some names, or a file."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the argument of this command."""
+    parser.add_argument("shell", choices=list(FUNCTIONS), help="the shell that reads the script")
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Return 0."""
+    try:
+        import shtab
+    except ImportError as error:
+        raise UserError(f"completion: {error}; install it: pip install shtab, or 'invertbench[completion]'") from error
+    from harness.cli.list import layer_names
+    from harness.cli.parser import make_parser
+    from harness.planning.suite import packaged_suites
+
+    parser = make_parser()
+    parser.prog = PROGRAM
+    named = {"SUITE": packaged_suites(), "LAYER": layer_names()}
+    for action in _actions(parser):
+        metavar = action.metavar if isinstance(action.metavar, str) else ""
+        if metavar in named:
+            action.complete = {args.shell: _function(metavar)}  # type: ignore[attr-defined]
+        elif metavar in PATHS:
+            action.complete = shtab.FILE  # type: ignore[attr-defined]
+    preamble = "\n".join(_definition(args.shell, metavar, names) for metavar, names in named.items())
+    print(shtab.complete(parser, args.shell, preamble={args.shell: preamble}))
+    return 0
+
+
+def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """Yield the options and arguments of all commands."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                yield from _actions(command)
+        else:
+            yield action
+
+
+def _function(metavar: str) -> str:
+    return f"_{PROGRAM}_{metavar.lower()}"
+
+
+def _definition(shell: str, metavar: str, names: Sequence[str]) -> str:
+    words = " ".join(map(shlex.quote, names))
+    return FUNCTIONS[shell].format(function=_function(metavar), names=shlex.quote(" ".join(names)), words=words)
