@@ -25,7 +25,7 @@ from harness.checking.layer_checks import (
 )
 from harness.checking.layer_faults import explain_log_det
 from harness.checking.layer_module_checks import mask_faults
-from harness.checking.report import Unanswered
+from harness.checking.report import Remark, Unanswered
 from harness.checking.training_checks import BATCHES
 from layers import InvertibleLinear
 from layers.base import push_identity
@@ -40,7 +40,6 @@ DENSE_LIMIT = 1024  # D up to which dense() is checked, and every part of the ru
 MATRIX = 4  # of D * D, the part that has as many entries as a matrix: a triangle is half of it
 FEW = 8  # events of which the reference of a training step takes a step at a time
 SLOWEST_PASS = 0.5  # processor seconds of a forward pass of 16 events; on larger events there is no answer
-BRIEF_PASS = 4.0  # the same where no gradient and no step is taken
 EVENTS = 16
 MOST_NUMBERS = 1 << 26  # in a batch: half a GB in float64, of which a check holds several
 SCALES = (0.1, 0.03, 0.01)
@@ -50,9 +49,10 @@ SHARE = 0.1  # in nats per D: the log-det to which the weights are moved, so tha
 
 def large_events(case: LayerCase) -> Iterator[str]:
     """Check that log-det, inverse and linearity hold on events of some thousand entries, in any batch."""
-    seconds, limit = _seconds(case), BRIEF_PASS if case.brief else SLOWEST_PASS
-    if seconds > limit:
-        yield Unanswered(f"a forward pass of {EVENTS} events takes {seconds:.1f} s, and the limit is {limit} s")
+    seconds = _seconds(case)
+    if seconds > SLOWEST_PASS:
+        why = f"a forward pass of {EVENTS} events takes {seconds:.1f} s, and the limit is {SLOWEST_PASS} s"
+        yield Remark(f"not tried: {why}") if case.brief else Unanswered(why)
         return
     layer, condition = _conditioned(case)
     x = case.events(EVENTS)

@@ -44,7 +44,7 @@ class LayerCase:
     training: bool = True
     batches: tuple[int, ...] = ()  # sizes in which the layer will be used, which the rules on batches try as well
     initialised: bool = True  # `initialise` is called after construction
-    brief: bool = False  # on a large event, only the map, its inverse and its log-det are checked
+    brief: bool = False  # on a large event, only the map, its inverse and its log-det are checked, unless it is slow
 
     def __str__(self) -> str:
         mode = "" if self.training else ", in eval()"

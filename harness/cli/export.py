@@ -12,10 +12,11 @@ from harness.core.errors import UserError
 from harness.execution.folder import writing
 from harness.reporting import exports
 
-HELP = "write the curves and measures of a run for another tool"
+HELP = "write the curves, tables and figures of a run for another tool"
 EXAMPLES = (
     "export reports/quickstart --to tensorboard",
     "export reports --to csv",
+    "export reports/quickstart --to pdf",
     "export records.zip --to csv",
 )
 
@@ -24,8 +25,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
     add_folder(parser)
     text = (
-        "csv: the training curves, as curves.csv; tensorboard: curves, measures and settings, for its logdir; written "
-        f"to the folder of the run, and of an archive to {MERGED}/<suite>"
+        "csv: the curves, and the numbers of every table and figure; pdf: the figures; tensorboard: curves, measures "
+        f"and settings, for its logdir; written to the folder of the run, and of an archive to {MERGED}/<suite>"
     )
     parser.add_argument("--to", choices=names_in(exports), required=True, help=text)
 
@@ -42,5 +43,5 @@ def execute(args: argparse.Namespace) -> int:
         target = MERGED / results.plan.suite if folder.is_file() else folder
         with writing(target):
             target.mkdir(parents=True, exist_ok=True)
-            print(write(results, target))
+            print("\n".join(map(str, write(results, target))))
     return 0

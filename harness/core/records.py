@@ -220,7 +220,7 @@ def read_arrays(folder: Path, file: str) -> bytes | None:
         content = read_file(folder / checked_name(file), RECORD)
         if hashlib.sha256(content).hexdigest() != checksum[0]:
             raise ValueError("its checksum does not fit")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):  # an archive has no arrays
         return None
     except (OSError, ValueError) as error:
         raise UserError(f"{folder / file}: damaged arrays ({_reason(error)}); {HINT}") from error

@@ -17,7 +17,8 @@ from harness.core.errors import UserError
 from harness.core.files import RECORD, checked_name, read_file
 from harness.planning.plan import FILE as PLAN
 from harness.planning.suite_model import SUITES
-from harness.reporting.figures.figures import ReportFigure, drawn, image_files
+from harness.reporting.figures.figure_style import render
+from harness.reporting.figures.figures import Form, ReportFigure, drawn, image_files
 from harness.reporting.frame import TABLE, Results, csv_bytes
 from harness.reporting.page.answer import Answer
 from harness.reporting.page.page import SUMMARY, PageFigure, PageSection, numbers, page, page_figures
@@ -67,8 +68,12 @@ class Report:
 
     @cached_property
     def figures(self) -> list[ReportFigure]:
-        """The figures, in order."""
-        return drawn([self.results])[0]
+        """The figures, in order, as the report shows them."""
+        return self.figures_as(render)
+
+    def figures_as(self, form: Form) -> list[ReportFigure]:
+        """Return the figures, in order, with files of another form."""
+        return drawn([self.results], form=form)[0]
 
     @cached_property
     def answer(self) -> Answer | None:

@@ -9,7 +9,7 @@ from functools import cached_property
 from harness.kinds.claims import judges_layers, judges_times, judges_training
 from harness.kinds.claims.verdicts import FAILS, HOLDS, IN_PART, UNDECIDED, Holds, Verdict, nothing_to_judge
 from harness.planning.plan import Section
-from harness.reporting.figures.figures import ReportFigure, drawn, has_figure
+from harness.reporting.figures.figures import Form, ReportFigure, drawn, has_figure
 from harness.reporting.frame import DAMAGED, MISSING, Results
 from harness.reporting.page.answer import Answer, Finding, Tone
 from harness.reporting.page.page import PageFigure, PageSection
@@ -112,10 +112,9 @@ class ClaimsReport(Report, kind="claims"):
         """The verdicts, then the tables of every claim."""
         return [self.summary, *(table for claim in self.examined for table in claim.tables)]
 
-    @cached_property
-    def figures(self) -> list[ReportFigure]:
-        """The figures of every claim; their names begin with that of the claim."""
-        drawn_figures = drawn([claim.results for claim in self.examined], FIGURES)
+    def figures_as(self, form: Form) -> list[ReportFigure]:
+        """Return the figures of every claim; their names begin with that of the claim."""
+        drawn_figures = drawn([claim.results for claim in self.examined], FIGURES, form)
         return [
             replace(figure, name=f"{claim.section.name}-{figure.name}")
             for claim, figures in zip(self.examined, drawn_figures, strict=True)

@@ -1,4 +1,4 @@
-"""The training curves of a run as one table, curves.csv: a row for each trial and step, a column for each curve."""
+"""The numbers of a report: the training curves as curves.csv, and in csv/ a file for each table and each figure."""
 
 from __future__ import annotations
 
@@ -8,17 +8,42 @@ from typing import Any
 
 import pandas as pd
 
-from harness.core.files import write_atomically
+from harness.core.files import distinct_slugs, write_atomically
 from harness.core.records import verdict
+from harness.reporting.figures.figure_data import csv_files
+from harness.reporting.figures.figures import image_files
 from harness.reporting.frame import Results, csv_bytes
+from harness.reporting.report import report_of
+from harness.reporting.tables.rendering import Table
+from harness.reporting.written import refuse_links, write_files
 
-FILE = "curves.csv"
-ABOUT = ("suite", "profile", "kind", "dataset", "layer", "seed", "candidate", "status", "id")
+FILE, FOLDER = "curves.csv", "csv"
+TRIAL = ("suite", "profile", "kind", "dataset", "layer", "seed", "candidate", "status", "id")
 COUNTS = ("seed", "candidate", "step", "crossings")
 
 
-def write(results: Results, folder: Path) -> Path:
-    """Write `curves.csv`; `id` is that of results.csv, which has the settings and the unit of a trial."""
+def write(results: Results, folder: Path) -> list[Path]:
+    """Write `curves.csv` and `csv/`.
+
+    A table has its cells as they are shown: results.csv and comparisons.csv have their numbers with all digits.
+    """
+    write_atomically(folder / FILE, csv_bytes(curves(results)))
+    report = report_of(results)
+    tables = distinct_slugs([table.name for table in report.tables])
+    content = {f"table-{tables[table.name]}.csv": csv_bytes(_cells(table)) for table in report.tables}
+    figures = image_files(report.figures_as(csv_files))
+    content |= {f"figure-{name}": data for name, data in figures.items()}
+    refuse_links(folder, folder / FOLDER)
+    write_files(folder / FOLDER, content, ("",))
+    return [folder / FILE, folder / FOLDER]
+
+
+def _cells(table: Table) -> pd.DataFrame:
+    return pd.DataFrame(list(table.rows), columns=list(table.header), dtype="string")
+
+
+def curves(results: Results) -> pd.DataFrame:
+    """Return a row for each trial and step, a column for each curve; `id` is that of results.csv."""
     rows: list[dict[str, Any]] = []
     for trial in results.plan.trials:
         record = results.records.get(trial.id)
@@ -27,11 +52,8 @@ def write(results: Results, folder: Path) -> Path:
         about = {"suite": trial.suite, "profile": trial.profile, "kind": trial.kind, **trial.fields}
         about |= {"status": verdict(record), "id": trial.id}
         rows += [about | dict(zip(record.curves, point, strict=True)) for point in zip_longest(*record.curves.values())]
-    curves = dict.fromkeys(("step", "seconds", "train", "validation")) | dict.fromkeys(
-        name for row in rows for name in row if name not in ABOUT
+    names = dict.fromkeys(("step", "seconds", "train", "validation")) | dict.fromkeys(
+        name for row in rows for name in row if name not in TRIAL
     )
-    frame = pd.DataFrame(rows, columns=[*ABOUT, *curves])
-    frame = frame.astype({name: "Int64" for name in COUNTS if name in frame})
-    path = folder / FILE
-    write_atomically(path, csv_bytes(frame))
-    return path
+    frame = pd.DataFrame(rows, columns=[*TRIAL, *names])
+    return frame.astype({name: "Int64" for name in COUNTS if name in frame})

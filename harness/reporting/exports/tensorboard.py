@@ -19,7 +19,7 @@ from harness.reporting.written import refuse_links
 FOLDER = "tensorboard"
 
 
-def write(results: Results, folder: Path) -> Path:
+def write(results: Results, folder: Path) -> list[Path]:
     """Write `tensorboard/<trial id>/` for each trial that has a record.
 
     Scalars are the curves by training step, `curves/validation`, and the final measures, `measures/bits_per_dim`; those
@@ -50,7 +50,7 @@ def write(results: Results, folder: Path) -> Path:
             # Not `add_hparams`: it also lists the names of this trial's settings, and TensorBoard shows no others.
             for summary in hparams(settings, {})[1:]:
                 writer.file_writer.add_summary(summary)
-    return target
+    return [target]
 
 
 def _remove_events(target: Path) -> None:

@@ -10,11 +10,13 @@ from __future__ import annotations
 import multiprocessing
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
+
+from matplotlib.figure import Figure
 
 from harness.core.discovery import names_in, sibling
 from harness.core.provenance.machine import usable_cores
@@ -29,11 +31,15 @@ class ReportFigure:
 
     name: str  # of its files
     heading: str  # on the page
-    images: dict[str, bytes]  # suffix -> content: ".png", and ".svg" unless it shows pixels
+    images: dict[str, bytes]  # suffix -> content, of its `Form`
     leading: bool = False  # above the tables of the page
 
 
-def drawn(parts: Sequence[Results], names: tuple[str, ...] = ("",)) -> list[list[ReportFigure]]:
+Form = Callable[[Figure], dict[str, bytes]]
+"""Function from a figure to the content of its files by suffix, such as `harness.reporting.figures.figure_style.render`."""
+
+
+def drawn(parts: Sequence[Results], names: tuple[str, ...] = ("",), form: Form = render) -> list[list[ReportFigure]]:
     """Return the figures of each part whose names begin with one of `names`; made on all cores of Linux.
 
     On other systems a forked process may not use the system's libraries.
@@ -41,10 +47,10 @@ def drawn(parts: Sequence[Results], names: tuple[str, ...] = ("",)) -> list[list
     jobs = [(number, module) for number, results in enumerate(parts) for module in _modules(results)]
     processes = min(usable_cores(), len(jobs)) if sys.platform == "linux" else 1
     if processes < 2:
-        made = [_figures(parts[number], module, names) for number, module in jobs]
+        made = [_figures(parts[number], module, names, form) for number, module in jobs]
     else:
         fork = multiprocessing.get_context("fork")  # so that results and their caches need no pickling
-        with ProcessPoolExecutor(processes, fork, _begin, (parts, names)) as pool:
+        with ProcessPoolExecutor(processes, fork, _begin, (parts, names, form)) as pool:
             made = list(pool.map(_begun_figures, [(number, module.__name__) for number, module in jobs]))
     figures: list[list[ReportFigure]] = [[] for _ in parts]
     for (number, _), of_job in zip(jobs, made, strict=True):
@@ -71,23 +77,25 @@ def _modules(results: Results) -> list[ModuleType]:
     return sorted(files, key=lambda module: module.ORDER)
 
 
-def _figures(results: Results, module: ModuleType, names: tuple[str, ...]) -> list[ReportFigure]:
+def _figures(results: Results, module: ModuleType, names: tuple[str, ...], form: Form) -> list[ReportFigure]:
     with style():
         return [
-            ReportFigure(name, module.HEADING, render(figure), module.ORDER == 0)
+            ReportFigure(name, module.HEADING, form(figure), module.ORDER == 0)
             for name, figure in module.figures(results).items()
             if name.startswith(names)
         ]
 
 
-_begun: list[tuple[Sequence[Results], tuple[str, ...]]] = []  # arguments of `drawn`, in the processes that it starts
+_begun: list[
+    tuple[Sequence[Results], tuple[str, ...], Form]
+] = []  # arguments of `drawn`, in the processes that it starts
 
 
-def _begin(parts: Sequence[Results], names: tuple[str, ...]) -> None:
+def _begin(parts: Sequence[Results], names: tuple[str, ...], form: Form) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes, and this one's parent reports it
-    _begun.append((parts, names))
+    _begun.append((parts, names, form))
 
 
 def _begun_figures(job: tuple[int, str]) -> list[ReportFigure]:
-    ((parts, names),) = _begun
-    return _figures(parts[job[0]], import_module(job[1]), names)
+    ((parts, names, form),) = _begun
+    return _figures(parts[job[0]], import_module(job[1]), names, form)

@@ -230,3 +230,69 @@ def test_an_import_that_changes_a_global_setting_is_named(write_layer):
     report = check_layer(spec, shapes=[(2, 3)], large=False)
     assert [(finding.check, finding.place) for finding in report.faults] == [("global-settings", "import")]
     assert torch.get_default_dtype() == torch.float32
+
+
+DENSE = """
+class Dense(InvertibleLinear):
+    def __init__(self, shape, wrong_above: int = 10**9):
+        super().__init__(shape)
+        self.weight = nn.Parameter(torch.eye(self.dim) + 0.1 * torch.randn(self.dim, self.dim) / self.dim)
+        self.wrong = self.dim > wrong_above
+    def forward(self, x):
+        log_det = torch.linalg.slogdet(self.weight).logabsdet
+        return (x.flatten(1) @ self.weight.T).reshape(x.shape), log_det * 1.1 if self.wrong else log_det
+    def inverse(self, y):
+        return torch.linalg.solve(self.weight, y.flatten(1).T).T.reshape(y.shape)
+"""
+
+
+@pytest.fixture
+def dense_layer(tmp_path):
+    file = tmp_path / "dense.py"
+    file.write_text(THIRD_PARTY + DENSE)
+    return f"{file}:Dense"
+
+
+def cases_tried(monkeypatch, spec, **extent):
+    """Return shape -> whether the rule on large events is brief there, and the report; no rule is checked."""
+    tried = {}
+
+    def run_check(name, case):
+        if name == "large-events":
+            tried[case.shape] = case.brief
+        return []
+
+    monkeypatch.setattr("harness.checking.check_layer.run_check", run_check)
+    return tried, check_layer(spec, **extent)
+
+
+def test_a_layer_that_forms_a_matrix_is_checked_briefly_where_that_is_large(dense_layer, write_layer, monkeypatch):
+    tried, report = cases_tried(monkeypatch, dense_layer, shapes=[(2, 3)])
+    assert tried == {(48, 4, 4): False, (2, 512): False, (3, 32, 32): True}
+    [remark] = report.remarks
+    assert remark.place.startswith("shape (3, 64, 64)") and "D x D = 150,994,944 entries" in remark.message
+    assert report.outcome == "ok"
+    tried, _ = cases_tried(monkeypatch, write_layer(), shapes=[(2, 3)])
+    assert tried == dict.fromkeys(large_checks.LARGE_SHAPES, False)
+
+
+def test_a_large_event_of_a_suite_is_checked_in_full(dense_layer, monkeypatch):
+    tried, report = cases_tried(monkeypatch, dense_layer, shapes=[(2, 3), (2, 600)], large=False)
+    assert tried == {(2, 600): False} and not report.remarks
+
+
+@pytest.mark.parametrize("slowest", [large_checks.SLOWEST_PASS, 1e9])
+def test_a_brief_check_finds_a_wrong_log_det_or_says_that_it_was_not_tried(dense_layer, monkeypatch, slowest):
+    monkeypatch.setattr(large_checks, "LARGE_SHAPES", ((2, 150), (2, 200)))
+    monkeypatch.setattr("harness.checking.check_layer.LARGE_SHAPES", ((2, 150), (2, 200)))
+    monkeypatch.setattr("harness.checking.check_layer.DENSE_LIMIT", 350)
+    seconds = large_checks._seconds
+    monkeypatch.setattr(large_checks, "_seconds", lambda case: seconds(case) + (10.0 if case.dim == 400 else 0.0))
+    monkeypatch.setattr(large_checks, "SLOWEST_PASS", slowest)
+    report = check_layer(dense_layer, {"wrong_above": 350}, shapes=[(2, 3)])
+    if slowest > 10:
+        assert {(finding.check, finding.place) for finding in report.faults} == {
+            ("large-events", "shape (2, 200), float64, in eval()")
+        }
+    else:
+        assert report.outcome == "ok" and "not tried: a forward pass" in report.remarks[0].message

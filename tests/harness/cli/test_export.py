@@ -1,5 +1,6 @@
 """Runs written for other tools, read back as those tools read them."""
 
+import re
 import shutil
 import sys
 from dataclasses import replace
@@ -10,6 +11,9 @@ import pytest
 
 from harness.cli.parser import main
 from harness.core.archive import archive_bytes
+from harness.core.files import slug
+from harness.reporting.frame import Results
+from harness.reporting.report import report_of
 
 ROW, RUNTIME = 0, -2  # the first trial, and one of the layers' times
 
@@ -29,7 +33,7 @@ def run(density_run, write_run):
 def test_curves_as_csv_have_a_row_for_each_step(run, capsys):
     folder, plan, records = run
     assert main(["export", str(folder), "--to", "csv"]) == 0
-    assert capsys.readouterr().out == f"{folder / 'curves.csv'}\n"
+    assert capsys.readouterr().out == f"{folder / 'curves.csv'}\n{folder / 'csv'}\n"
     frame = pd.read_csv(folder / "curves.csv")
     trained = [trial.id for trial in plan.trials if trial.kind == "density"]
     assert list(frame["id"].unique()) == trained and len(frame) == 4 * len(trained)
@@ -48,7 +52,7 @@ def test_an_archive_is_exported_to_a_folder_of_its_own(run, tmp_path, capsys, mo
     Path("mine.zip").write_bytes(archive_bytes((folder / "plan.json").read_bytes(), records))
     assert main(["export", "mine.zip", "--to", "csv"]) == 0
     written = Path("reports/merged") / plan.suite / "curves.csv"
-    assert capsys.readouterr().out == f"{written}\n"
+    assert capsys.readouterr().out == f"{written}\n{written.parent / 'csv'}\n"
     main(["export", str(folder), "--to", "csv"])
     assert written.read_bytes() == (folder / "curves.csv").read_bytes()
 
@@ -101,3 +105,73 @@ def test_without_tensorboard_the_message_says_how_to_get_it(run, capsys, monkeyp
     assert main(["export", str(run[0]), "--to", "tensorboard"]) == 2
     assert "pip install tensorboard" in capsys.readouterr().err
     assert not (run[0] / "tensorboard").exists()
+
+
+def pdf_fonts(data):
+    """Return the types of the fonts in a PDF file, whose fonts matplotlib does not compress."""
+    return set(re.findall(rb"/Subtype /(Type\w+)", data))
+
+
+def test_figures_as_pdf_have_embedded_true_type_fonts_and_no_date(run, capsys):
+    folder, _, _ = run
+    assert main(["export", str(folder), "--to", "pdf"]) == 0
+    assert capsys.readouterr().out == f"{folder / 'pdf'}\n"
+    files = {path.name: path.read_bytes() for path in (folder / "pdf").glob("*.pdf")}
+    assert {"likelihood.pdf", "pareto.pdf", "samples-digits.pdf"} <= files.keys()
+    for name, data in files.items():
+        assert data.startswith(b"%PDF") and b"/CreationDate" not in data
+        assert b"Type3" not in pdf_fonts(data) and (b"/FontFile2" in data or name.startswith("maps")), name
+    assert b"/Subtype /Image" not in files["likelihood.pdf"], "a drawing is of vectors"
+
+
+def test_equal_records_give_equal_files_and_figures_that_are_gone_are_removed(run, capsys):
+    folder, _, _ = run
+
+    def exported():
+        for form in ("pdf", "csv"):
+            assert main(["export", str(folder), "--to", form]) == 0
+        return {path.name: path.read_bytes() for form in ("pdf", "csv") for path in (folder / form).glob("*.???")}
+
+    first = exported()
+    assert exported() == first
+    for path in folder.glob("records/*"):
+        if "waveforms" in path.name:
+            path.unlink()
+    (folder / "pdf" / "mine.pdf").write_bytes(b"a file of the user")
+    assert first.keys() - exported().keys() == {
+        *("samples-waveforms.pdf", "maps-waveforms.pdf", "figure-samples-waveforms.csv")
+    }
+    assert (folder / "pdf" / "mine.pdf").exists()
+
+
+@pytest.mark.parametrize("form", ["pdf", "csv"])
+def test_nothing_is_written_through_a_link(run, form, tmp_path, capsys):
+    (tmp_path / "elsewhere").mkdir()
+    (run[0] / form).symlink_to(tmp_path / "elsewhere")
+    assert main(["export", str(run[0]), "--to", form]) == 2
+    assert "is a symbolic link" in capsys.readouterr().err and not any((tmp_path / "elsewhere").iterdir())
+
+
+def test_every_table_and_drawing_has_its_numbers_as_csv(run):
+    folder, plan, records = run
+    assert main(["report", str(folder)]) == 1  # a trial has diverged
+    assert main(["export", str(folder), "--to", "csv"]) == 0
+    files = {path.name for path in (folder / "csv").glob("*.csv")}
+    drawings = {f"figure-{path.stem}.csv" for path in (folder / "figures").glob("*.svg")}
+    assert drawings and {name for name in files if name.startswith("figure-")} == drawings
+    tables = report_of(Results.read(folder)).tables
+    assert len([name for name in files if name.startswith("table-")]) == len(tables)
+    table = pd.read_csv(folder / "csv" / f"table-{slug(tables[0].name)}.csv", dtype=str, keep_default_na=False)
+    cells = tuple(tuple(cell.removeprefix("'") for cell in row) for row in table.to_numpy())  # no formula
+    assert cells == tables[0].rows
+    frame = pd.read_csv(folder / "csv" / "figure-likelihood.csv")
+    seeds = frame[(frame["panel"] == "digits") & (frame["y_label"] == plan.rows[1]) & frame["x_low"].isna()]
+    of_layer = [trial.id for trial in plan.trials if trial.fields.get("layer") == plan.rows[1]]
+    shown = {
+        row["bits_per_dim"]
+        for record in records
+        if record.id in of_layer
+        for row in record.rows
+        if "bits_per_dim" in row
+    }
+    assert set(seeds["x"]) == shown, "all digits of each seed"
