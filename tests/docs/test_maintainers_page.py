@@ -17,7 +17,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "maintainers.md").read_t
 def table(section, title):
     """Return the rows of a table of a section, without its heading."""
     lines = PAGE.partition(f"## {section}\n")[2].partition("\n## ")[0].partition(f"| {title} |")[2].splitlines()[2:]
-    rows = [line for line in lines[: lines.index("")] if line]
+    rows = lines[: [*lines, ""].index("")]
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
 
 

@@ -36,7 +36,7 @@ class ReportFigure:
 
 
 Form = Callable[[Figure], dict[str, bytes]]
-"""Function from a figure to the content of its files by suffix, such as `harness.reporting.figures.figure_style.render`."""
+"""Function from a figure to the content of its files by suffix, such as `figure_style.render`."""
 
 
 def drawn(parts: Sequence[Results], names: tuple[str, ...] = ("",), form: Form = render) -> list[list[ReportFigure]]:

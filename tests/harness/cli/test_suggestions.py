@@ -13,7 +13,7 @@ from harness.cli.parser import COMMANDS, main
     [
         (["rnu", "quickstart"], "argument COMMAND: invalid choice: 'rnu'; did you mean run?"),
         (["chek-layer", "butterfly"], "did you mean check-layer?"),
-        (["run", "quickstart", "--ony", "layer=butterfly"], "unrecognized arguments: --ony layer=butterfly; --ony: did"),
+        (["run", "quickstart", "--ony", "layer=butterfly"], "unrecognized arguments: --ony layer=butterfly; --ony:"),
         (["run", "quickstart", "--ony=layer=butterfly"], "; --ony: did you mean --only"),
         (["run", "quickstart", "--prof", "quick"], "; --prof: did you mean --profile?"),
         (["run", "quickstart", "--profile", "quik"], "argument --profile: invalid choice: 'quik'; did you mean quick?"),
@@ -40,7 +40,8 @@ def test_nothing_is_suggested_for_what_is_far_from_everything(capsys):
 def completed(script, *words):
     """Return what bash offers for the last of these words."""
     line = " ".join(f"'{word}'" for word in words)
-    code = f'. "$0"; COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; {completer(script)}; printf "%s\\n" "${{COMPREPLY[@]}}"'
+    call = f"COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; {completer(script)}"
+    code = f'. "$0"; {call}; printf "%s\\n" "${{COMPREPLY[@]}}"'
     done = subprocess.run(["bash", "-c", code, str(script)], capture_output=True, text=True, cwd=script.parent)
     return done.stdout.split()
 

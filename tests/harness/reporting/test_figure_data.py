@@ -5,8 +5,7 @@ import pytest
 from matplotlib.lines import Line2D
 
 from harness.reporting.figures.figure_data import csv_files, figure_data
-from harness.reporting.figures.figure_style import layer_axis, panels, row_handles, side_legend
-from harness.reporting.figures.figure_style import Look
+from harness.reporting.figures.figure_style import Look, layer_axis, panels, row_handles, side_legend
 
 
 def points(frame, *names, **where):
