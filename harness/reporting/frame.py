@@ -96,17 +96,19 @@ class Results:
     def of_stored(cls, plan: Plan, stored: StoredRecords, folder: Path) -> Results:
         """Return the results of a plan from its records; those of other trials are left out.
 
-        Runtime trials that were measured on another machine than most are rows without a time.
+        Runtime trials that were measured on another machine than most are rows without a time, except those of a
+        merge, which name their machine.
         """
         planned = {trial.id for trial in plan.trials}
         records = {name: record for name, record in stored.records.items() if name in planned}
         damaged = {name: why for name, why in stored.damaged.items() if name in planned}
-        machine = timing_machine(records.values())
+        unnamed = {trial.id for trial in plan.trials if not trial.measured_on}
+        machine = timing_machine(record for name, record in records.items() if name in unnamed)
         plan = plan.model_copy(update={"trials": plan.due(records)})
         lines: list[dict[str, Any]] = []
         for trial in plan.trials:
             record = records.get(trial.id)
-            why = None if record is None else elsewhere(record, machine)
+            why = None if record is None or trial.id not in unnamed else elsewhere(record, machine)
             if record is None and trial.id in damaged:
                 rows = _lines(trial, DAMAGED, damaged[trial.id], [])
             elif record is None:

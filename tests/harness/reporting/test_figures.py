@@ -25,7 +25,7 @@ from harness.reporting.frame import Results
 def density_files(density_run, write_run):
     plan, records = density_run
     folder = write_run(plan, records)
-    return Results.of(plan, records, folder / "records")
+    return Results.of(plan, records, folder)
 
 
 def test_figures_of_a_density_suite_do_not_depend_on_the_matplotlib_style(density_files):

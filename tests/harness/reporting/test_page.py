@@ -64,7 +64,7 @@ class Parts(HTMLParser):
 
 def index(plan, records, folder):
     """Return the page that `write_report` makes, without writing files."""
-    results = Results.of(plan, records, folder / "records")
+    results = Results.of(plan, records, folder)
     return page(results, results.report.sections(small_figures(), []), numbers(results)).decode()
 
 
