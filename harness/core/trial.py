@@ -294,6 +294,11 @@ class Trial(Settings):
         return self
 
     @property
+    def protocol(self) -> dict[str, Any]:
+        """The settings that all repetitions of the trial share, of a kind with repetitions that draw others."""
+        return {}
+
+    @property
     def measured_on(self) -> str:
         """The machine whose times the trial is to give, in a merge of several machines' times; empty: any."""
         return ""

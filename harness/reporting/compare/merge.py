@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -146,6 +148,7 @@ def join_plans(plans: Mapping[Path, Plan]) -> Plan:
                     f"{before[0]} and {folder} have trials of one cell that differ in "
                     f"{_difference(before[1], trial)}: not one table; report each by itself"
                 )
+    _check_protocols(plans)
     rows = tuple(dict.fromkeys(row for plan in plans.values() for row in plan.rows))
     columns = tuple(dict.fromkeys(column for plan in plans.values() for column in plan.columns))
     seeds = tuple(sorted({seed for plan in plans.values() for seed in plan.seeds}))
@@ -169,10 +172,54 @@ def join_plans(plans: Mapping[Path, Plan]) -> Plan:
     )
 
 
+def _check_protocols(plans: Mapping[Path, Plan]) -> None:
+    """Raise a UserError if repetitions of a trial differ in more than they draw, or `--set` differs for other trials.
+
+    Rows and data sets may have settings of their own, so those of different ones are compared only where the commands
+    of the two plans say that a setting was changed.
+    """
+    seen: dict[tuple[str, ...], tuple[Path, dict[str, Any]]] = {}
+    values: dict[Path, dict[str, set[str]]] = {folder: {} for folder in plans}
+    for folder, plan in plans.items():
+        for trial in plan.trials:
+            protocol = dict(flat(trial.protocol))
+            for name, value in protocol.items():
+                values[folder].setdefault(name, set()).add(str(value))
+            origin, first = seen.setdefault(plan.cell(trial)[:-1], (folder, protocol))
+            if first != protocol:
+                raise UserError(_refusal(origin, folder, _differing(first, protocol)))
+    for one, other in itertools.combinations(plans, 2):
+        changes = {path for path, _ in _changes(plans[one]).items() ^ _changes(plans[other]).items()}
+        for name in sorted(values[one].keys() & values[other].keys()) if changes else ():
+            before, after = values[one][name], values[other][name]
+            if before.isdisjoint(after) and any(_names(change, name) for change in changes):
+                text = f"{name} ({' or '.join(sorted(before))} and {' or '.join(sorted(after))})"
+                raise UserError(_refusal(one, other, text))
+
+
+def _names(path: str, setting: str) -> bool:
+    """Return whether a path of `--set`, such as training.steps, leads to a setting of a trial."""
+    return f".{setting}".endswith(f".{path}") or path.endswith(f".{setting}")
+
+
+def _changes(plan: Plan) -> dict[str, str]:
+    """Return path -> value of `--set` in the command of a plan."""
+    words = shlex.split(plan.command)
+    texts = [text for option, text in itertools.pairwise(words) if option == "--set"]
+    return {path.strip(): value for path, _, value in (text.partition("=") for text in texts)}
+
+
+def _refusal(first: Path, second: Path, text: str) -> str:
+    return f"{first} and {second} have trials of one table that differ in {text}: not one table; report each by itself"
+
+
 def _difference(first: AnyTrial, second: AnyTrial) -> str:
     """Return the settings in which two trials differ, with both values."""
-    before, after = (dict(flat(trial.model_dump(mode="json"))) for trial in (first, second))
-    names = [name for name in before | after if before.get(name) != after.get(name)]
+    return _differing(*(dict(flat(trial.model_dump(mode="json"))) for trial in (first, second)))
+
+
+def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
     return ", ".join(difference(name, before.get(name), after.get(name)) for name in names[:3])
 
 
