@@ -183,8 +183,9 @@ class Results:
         return f"<Results of {self.plan.heading}, in {self.folder}: {self.status_line}>"
 
     def _repr_markdown_(self) -> str:
-        """Return the content of table.md, which a notebook shows."""
-        return self.report.markdown()
+        """Return the content of table.md, which a notebook shows; the title is no heading among those of the notebook."""
+        title, _, rest = self.report.markdown().partition("\n")
+        return f"**{title.removeprefix('# ')}**\n{rest}"
 
     @property
     def conflicts(self) -> dict[str, str]:
