@@ -183,7 +183,7 @@ class Results:
         return f"<Results of {self.plan.heading}, in {self.folder}: {self.status_line}>"
 
     def _repr_markdown_(self) -> str:
-        """Return the content of table.md, which a notebook shows; the title is no heading among those of the notebook."""
+        """Return the content of table.md for a notebook, among whose headings the title is none."""
         title, _, rest = self.report.markdown().partition("\n")
         return f"**{title.removeprefix('# ')}**\n{rest}"
 
