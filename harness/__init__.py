@@ -1,20 +1,52 @@
-"""Suites -> plan -> trials -> records -> tables and figures."""
+"""Suites -> plan -> trials -> records -> tables and figures.
+
+`run`, `plan`, `validate`, `report`, `merge`, `compare` and `replicate` are what the commands call; their keyword
+arguments are the options. Errors that the user can correct are `UserError` and its subclasses.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.core.file_modules import find_own_packages
 
 find_own_packages()
 
 import harness.kinds  # noqa: E402, F401  registers the kinds of trials
+from harness.core.errors import DataError, DataMissing, SuiteError, UserError  # noqa: E402
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from harness.interface.compare import compare, replicate
+    from harness.interface.plan import plan
+    from harness.interface.report import merge, report
+    from harness.interface.run import run
+    from harness.interface.validate import validate
     from harness.kinds.density.trained import TrainedFlow
+
+FUNCTIONS = {
+    "run": "run",
+    "plan": "plan",
+    "validate": "validate",
+    "report": "report",
+    "merge": "report",
+    "compare": "compare",
+    "replicate": "compare",
+}
+"""Function -> its module in harness/interface/, which is imported when the function is asked for: it imports pandas."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in FUNCTIONS:
+        return getattr(import_module(f"harness.interface.{FUNCTIONS[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *FUNCTIONS})
 
 
 def load_results(folder: str | Path) -> pd.DataFrame:
@@ -62,9 +94,9 @@ def comparisons(folder: str | Path, margin: float | None = None) -> pd.DataFrame
         UserError: no suite of likelihoods was run in it, its plan or a record cannot be read, or the margin is not
             positive.
     """
-    from harness.reporting.comparisons import comparisons as comparisons_of
+    from harness.reporting.frame import Results
 
-    return comparisons_of(Path(folder), margin)
+    return Results.read(Path(folder)).comparisons(margin)
 
 
 def load_flow(folder: str | Path, trial: str, device: str = "cpu", *, third_party: bool = False) -> TrainedFlow:
@@ -93,4 +125,19 @@ def load_flow(folder: str | Path, trial: str, device: str = "cpu", *, third_part
     return flow
 
 
-__all__ = ["comparisons", "load_flow", "load_results"]
+__all__ = [
+    "DataError",
+    "DataMissing",
+    "SuiteError",
+    "UserError",
+    "compare",
+    "comparisons",
+    "load_flow",
+    "load_results",
+    "merge",
+    "plan",
+    "replicate",
+    "report",
+    "run",
+    "validate",
+]

@@ -123,6 +123,7 @@ ROOMS = (
     "reporting",
     "kinds",
     "execution",
+    "interface",
     "cli",
     "__main__",
 )

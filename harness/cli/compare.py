@@ -32,11 +32,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Return 0 if nothing became worse, 1 if something did or a record is damaged; 2 if nothing could be compared."""
-    from harness.reporting.compare.comparison import Thresholds, compare, comparison_tables
+    from harness.interface.compare import compare
+    from harness.reporting.compare.comparison import comparison_tables
     from harness.reporting.tables.rendering import markdown, plain
 
-    comparison = compare(args.first, args.second, Thresholds.parse(args.threshold), args.other_code)
-    tables = comparison_tables(comparison, str(args.first), str(args.second))
+    comparison = compare(args.first, args.second, threshold=args.threshold, other_code=args.other_code)
+    tables = comparison_tables(comparison)
     if args.markdown is not None:
         try:
             write_atomically(args.markdown, ("\n\n".join(map(markdown, tables)) + "\n").encode())
@@ -45,7 +46,7 @@ def execute(args: argparse.Namespace) -> int:
     print("\n\n".join(map(plain, tables)))
     for folder in (args.first, args.second):
         print_strays(Plan.load(folder), folder)
-    if not comparison.counts.keys() - {"not comparable"}:
+    if comparison.empty:
         print("\nnothing could be compared; the remarks say why")
         return 2
-    return 1 if comparison.counts["worse"] or comparison.damaged else 0
+    return 1 if comparison.worse else 0

@@ -6,10 +6,11 @@ import argparse
 from importlib import import_module
 
 from harness.cli.shared.options import add_folder
-from harness.cli.shared.runs import MERGED, run_folders
+from harness.cli.shared.runs import run_folders
 from harness.core.discovery import names_in
 from harness.core.errors import UserError
 from harness.execution.folder import writing
+from harness.interface.options import MERGED
 from harness.reporting import exports
 
 HELP = "write the curves, tables and figures of a run for another tool"

@@ -141,7 +141,9 @@ def make_parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action=ShowVersion, nargs=0, help="print the version and exit")
+    parser.add_argument(
+        "--version", action=ShowVersion, nargs=0, default=argparse.SUPPRESS, help="print the version and exit"
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name in COMMANDS:
         module = importlib.import_module(f"harness.cli.{name.replace('-', '_')}")

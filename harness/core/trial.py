@@ -293,6 +293,20 @@ class Trial(Settings):
         """Return the trial with the settings that its record was made with: the planned ones, or what tuning chose."""
         return self
 
+    @property
+    def protocol(self) -> dict[str, Any]:
+        """The settings that all repetitions of the trial share, of a kind with repetitions that draw others."""
+        return {}
+
+    @property
+    def measured_on(self) -> str:
+        """The machine whose times the trial is to give, in a merge of several machines' times; empty: any."""
+        return ""
+
+    def on_machine(self, machine: str) -> Self:
+        """Return the trial that stands for these times in a merge, if it measures times, otherwise unchanged."""
+        return self
+
     def without_rows(self, rows: Container[str]) -> Self:
         """Return the trial without the layers of these rows if it measures several, otherwise unchanged."""
         return self

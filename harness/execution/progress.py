@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TextIO
 
@@ -52,7 +53,10 @@ class Reporter(contextlib.AbstractContextManager["Reporter"]):
 
 
 class LiveReporter(Reporter):
-    """Write the same lines above a progress bar for the whole run, with the time left, and one per running trial."""
+    """Write the same lines above a progress bar for the whole run, with the time left, and one per running trial.
+
+    In a notebook the bars are a widget.
+    """
 
     def __init__(self, total: int, stream: TextIO) -> None:
         super().__init__(total, stream)
@@ -141,9 +145,15 @@ class VerboseReporter(Reporter):
 
 
 def make_reporter(total: int, stream: TextIO | None = None) -> Reporter:
-    """Return a reporter for the stream (standard error by default): live on a terminal, plain elsewhere."""
-    stream = sys.stderr if stream is None else stream
-    return LiveReporter(total, stream) if stream.isatty() else Reporter(total, stream)
+    """Return a reporter for the stream: live on a terminal, and in a notebook that can show widgets; plain elsewhere.
+
+    By default the stream is standard error, in a notebook standard output: notebooks show errors as alarms.
+    """
+    notebook = Console().is_jupyter
+    if stream is None:
+        stream = sys.stdout if notebook else sys.stderr
+    live = find_spec("ipywidgets") is not None if notebook else stream.isatty()
+    return LiveReporter(total, stream) if live else Reporter(total, stream)
 
 
 def outcome(record: Record) -> str:

@@ -62,6 +62,11 @@ class Plan(Settings):
     trials: tuple[AnyTrial, ...]
     sections: tuple[Section, ...] = ()  # of a plan of kind claims
 
+    @property
+    def heading(self) -> str:
+        """The suite, its profile and the device, as text."""
+        return f"{self.suite}, profile {self.profile}, on {self.device}"
+
     def part(self, section: Section) -> Plan:
         """Return the plan of a section, by itself."""
         trials = tuple(trial for trial in self.trials if trial.suite == section.head.suite)

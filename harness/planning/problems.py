@@ -47,17 +47,15 @@ class Problem:
 
 def raise_problems(document: Document, problems: Iterable[Problem]) -> None:
     """Raise one SuiteError with every problem on a line of its own, in the order of the file; without any, return."""
-    raise_faults(document.name, [problem.fault(document) for problem in problems])
+    raise_faults(document, [problem.fault(document) for problem in problems])
 
 
-def raise_faults(name: str, faults: Iterable[Fault]) -> None:
+def raise_faults(document: Document, faults: Iterable[Fault]) -> None:
     """Raise one SuiteError with every fault on a line of its own, in the order of the file; without any, return."""
     ordered = sorted(set(faults))
     if not ordered:
         return
-    lines = [
-        f"{name}:{fault.line}:{fault.column}: {fault.message}" if fault.line else fault.message for fault in ordered
-    ]
+    lines = list(map(document.located, ordered))
     if len(lines) > MAX_SHOWN:
-        lines[MAX_SHOWN:] = [f"{name}: and {len(lines) - MAX_SHOWN} more"]
+        lines[MAX_SHOWN:] = [f"{document.name}: and {len(lines) - MAX_SHOWN} more"]
     raise SuiteError("\n".join(lines))

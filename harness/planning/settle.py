@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -23,7 +22,7 @@ from harness.planning.overrides import parse_only, pick, scope_of
 from harness.planning.plan import Device, GivenDevice, Plan, Section
 from harness.planning.problems import raise_problems
 from harness.planning.resolve import Scope
-from harness.planning.suite import read_suite
+from harness.planning.suite import Source, read_suite
 from harness.planning.suite_base import Suite, SuiteFile
 
 Checksums = Mapping[DataRef, str | None]
@@ -131,8 +130,8 @@ class Settled:
         return Planned(whole, _in_order(chosen))
 
 
-def load_suite(source: str | Path, *, shapes: bool = False) -> SuiteFile:
-    """Read a suite file and check it (see `read_suite` and `check_suite`)."""
+def load_suite(source: Source, *, shapes: bool = False) -> SuiteFile:
+    """Read a suite and check it (see `read_suite` and `check_suite`)."""
     return check_suite(read_suite(source), shapes=shapes)
 
 

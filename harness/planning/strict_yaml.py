@@ -9,9 +9,11 @@ document stays small and finite. Documents beyond the limits below are refused b
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import unicodedata
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ from typing import Any
 import yaml
 
 from harness.core.errors import SuiteError
-from harness.core.explain import Place
+from harness.core.explain import Place, dotted
 from harness.core.files import DATA, open_file
 from harness.core.files import SUITE as MAX_BYTES
 
@@ -76,11 +78,12 @@ class Fault:
 class Document:
     """A parsed document."""
 
-    name: str  # of the file, for messages
+    name: str  # for messages
     value: Any = None  # plain Python: dict, list, str, int, float, bool, None
     faults: list[Fault] = field(default_factory=list)  # of the document as YAML; `value` lacks the faulty parts
     _values: dict[Place, tuple[int, int]] = field(default_factory=dict)
     _keys: dict[Place, tuple[int, int]] = field(default_factory=dict)
+    of_file: bool = True  # else there are no lines to point at, and messages name the keys
 
     def position(self, place: Place) -> tuple[int, int]:
         """Return line and column, from 1, of a value, or of the nearest part around it if there is no such value."""
@@ -90,6 +93,16 @@ class Document:
     def key_position(self, place: Place) -> tuple[int, int]:
         """Return line and column, from 1, of the key that names a value, or those of `position` if there is none."""
         return self._keys.get(place) or self.position(place)
+
+    def located(self, fault: Fault) -> str:
+        """Return the message of a fault after its place: file:line:column, or the keys that lead to it."""
+        if not fault.line:
+            return fault.message
+        if self.of_file:
+            return f"{self.name}:{fault.line}:{fault.column}: {fault.message}"
+        places = {position: place for place, position in (*self._values.items(), *self._keys.items())}
+        keys = dotted(places.get((fault.line, fault.column), ()))
+        return f"{self.name}: {fault.message if fault.message.startswith(keys) else f'{keys}: {fault.message}'}"
 
 
 def read(path: Path, name: str | None = None) -> Document:
@@ -103,6 +116,27 @@ def read(path: Path, name: str | None = None) -> Document:
     except OSError as error:
         raise SuiteError(f"{name}: cannot be read ({error.strerror}); name a YAML file that can") from error
     return load(content, name)
+
+
+def document_of(value: Mapping[str, Any], name: str) -> Document:
+    """Return a mapping as a document: under the same rules, as the text that it is in YAML."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=_plain)
+    except (TypeError, ValueError, RecursionError) as error:
+        hint = "give mappings, lists, texts, numbers, booleans and None"
+        raise SuiteError(f"{name}: not a suite ({error}); {hint}") from error
+    document = load(text, name)
+    document.of_file = False
+    return document
+
+
+def _plain(value: Any) -> Any:
+    """Return a mapping as a dict, and a path as text, for JSON."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"{value!r:.80} is a {type(value).__name__}")
 
 
 def load(content: bytes | str, name: str) -> Document:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any, Literal
@@ -11,9 +12,12 @@ from pydantic import ValidationError, create_model
 from harness.core.errors import SuiteError, nearest
 from harness.core.explain import Explained, dotted, explain
 from harness.planning.problems import Where, raise_faults
-from harness.planning.strict_yaml import Document, Fault, read
+from harness.planning.strict_yaml import Document, Fault, document_of, read
 from harness.planning.suite_base import SuiteFile
 from harness.planning.suite_model import SUITES
+
+Source = str | Path | Mapping[str, Any]
+"""A suite: the path of a file, the name of a packaged one, or a mapping with the content of a file."""
 
 LIST_SUITES = "`python -m harness list suites` shows the packaged ones"
 
@@ -24,19 +28,20 @@ def packaged_suites() -> list[str]:
     return sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml"))
 
 
-def read_suite(source: str | Path, *, examined: bool = False) -> SuiteFile:
-    """Read a suite file and check its structure, without its layers and data sets (and without torch).
+def read_suite(source: Source, *, examined: bool = False) -> SuiteFile:
+    """Read a suite and check its structure, without its layers and data sets (and without torch).
 
     Args:
-        source: a path, or a packaged suite ("quickstart"; "suites/quickstart.yaml" is found outside of a checkout too).
+        source: a path, or a packaged suite ("quickstart"; "suites/quickstart.yaml" is found outside of a checkout too),
+            or a mapping, whose paths are relative to the working directory.
         examined: whether it belongs to a suite of claims, and may train on a published mistake.
 
     Raises:
-        SuiteError: with every fault, each as ``file:line:column: message``.
+        SuiteError: with every fault, each as ``file:line:column: message``, or with the keys of a mapping.
     """
     document, folder = find_document(source)
     if not isinstance(document.value, dict):
-        raise_faults(document.name, document.faults)
+        raise_faults(document, document.faults)
         what = "the file is empty" if document.value is None else "the top level is not a mapping"
         raise SuiteError(f"{document.name}:1:1: {what}; a suite has the keys suite, kind, layers, profiles")
     kinds = dict(sorted(SUITES.items()))
@@ -47,9 +52,9 @@ def read_suite(source: str | Path, *, examined: bool = False) -> SuiteFile:
         suite: SuiteFile = kinds[document.value["kind"]].model_validate(document.value)
     except ValidationError as error:
         model = kinds.get(str(document.value.get("kind")), SuiteFile)
-        raise_faults(document.name, [*document.faults, *_other_faults(document, explain(error, model, kinds))])
+        raise_faults(document, [*document.faults, *_other_faults(document, explain(error, model, kinds))])
         raise
-    raise_faults(document.name, document.faults)
+    raise_faults(document, document.faults)
     return suite.attach(document, folder, examined)
 
 
@@ -68,8 +73,11 @@ def _other_faults(document: Document, structure: list[Explained]) -> list[Fault]
     return list(faults.values())
 
 
-def find_document(source: str | Path) -> tuple[Document, Path | None]:
-    """Return a suite file as YAML, with its faults, and its folder; None for a packaged one."""
+def find_document(source: Source) -> tuple[Document, Path | None]:
+    """Return a suite as YAML, with its faults, and its folder; None for a packaged one."""
+    if isinstance(source, Mapping):
+        name = source.get("suite")
+        return document_of(source, name if isinstance(name, str) and name else "the suite"), Path()
     path, name = Path(source).expanduser(), str(source)
     try:
         packaged = None if path.is_file() else _packaged_name(name)

@@ -15,7 +15,7 @@ from harness.core.trial import Trial
 from harness.planning.cluster import Cluster
 from harness.planning.problems import Problem, Where
 from harness.planning.resolve import Cell, Scope, class_name
-from harness.planning.strict_yaml import Document
+from harness.planning.strict_yaml import Document, document_of
 from harness.planning.suite_model import (
     EVERY_LAYER,
     SUITES,
@@ -76,8 +76,8 @@ class SuiteFile(Settings):
 
     @property
     def document(self) -> Document:
-        """The file, for the positions of its parts."""
-        return self._document or Document(name=self.suite)
+        """The content of the file, with the positions of its parts; of a suite made otherwise, its settings."""
+        return self._document or document_of(self.model_dump(mode="json", exclude_unset=True), self.suite)
 
     @property
     def folder(self) -> Path | None:

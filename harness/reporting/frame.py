@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from harness.core.archive import StoredRecords, read_records
+from harness.core.discovery import sibling
 from harness.core.errors import UserError
 from harness.core.files import RECORD, open_file
 from harness.core.record_arrays import unpacked_arrays
-from harness.core.records import AUDIT_FAILED, Record, read_arrays
+from harness.core.records import AUDIT_FAILED, Record, read_arrays, verdict
 from harness.core.texts import visible
 from harness.core.trial import TRIALS, Trial, column_types, trial_class
 from harness.planning.plan import FILE, Plan
@@ -23,6 +25,8 @@ from harness.planning.suite_model import SUITES
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from harness.reporting.report import Report
 
 
 MISSING = "missing"
@@ -54,17 +58,20 @@ Row = Any
 
 Machine = tuple[str | None, ...]
 
+REPORTS: dict[str, type[Report]] = {}
+"""Name of a kind of suite -> the class of its reports, once it is imported (see `Results.report`)."""
 
-@dataclass(frozen=True, eq=False)  # compared and hashed by identity
+
+@dataclass(frozen=True, eq=False, repr=False)  # compared and hashed by identity
 class Results:
-    """The results of a run, from which every table, figure and verdict is made.
+    """The results of a run, from which every table, figure and verdict is made; in a notebook, shown as its tables.
 
     Attributes:
         plan: the planned trials.
         frame: one row per measure of every planned trial, in plan order, with the typed columns of all kinds of trials
             and `BESIDE`; what was not measured is <NA>.
         records: by trial id, in plan order.
-        folder: the folder of the records, with their arrays.
+        folder: of the run, OUT/<suite>, or its archive.
         damaged: by trial id, why a record cannot be read.
     """
 
@@ -78,7 +85,7 @@ class Results:
     def read(cls, folder: Path) -> Results:
         """Return the results in OUT/<suite> or an archive; raise UserError if its plan or archive cannot be read."""
         plan = Plan.load(folder)
-        return cls.of_stored(plan, read_records(folder, plan.trials), folder / "records")
+        return cls.of_stored(plan, read_records(folder, plan.trials), folder)
 
     @classmethod
     def of(cls, plan: Plan, records: Iterable[Record], folder: Path = Path()) -> Results:
@@ -89,17 +96,19 @@ class Results:
     def of_stored(cls, plan: Plan, stored: StoredRecords, folder: Path) -> Results:
         """Return the results of a plan from its records; those of other trials are left out.
 
-        Runtime trials that were measured on another machine than most are rows without a time.
+        Runtime trials that were measured on another machine than most are rows without a time, except those of a
+        merge, which name their machine.
         """
         planned = {trial.id for trial in plan.trials}
         records = {name: record for name, record in stored.records.items() if name in planned}
         damaged = {name: why for name, why in stored.damaged.items() if name in planned}
-        machine = timing_machine(records.values())
+        unnamed = {trial.id for trial in plan.trials if not trial.measured_on}
+        machine = timing_machine(record for name, record in records.items() if name in unnamed)
         plan = plan.model_copy(update={"trials": plan.due(records)})
         lines: list[dict[str, Any]] = []
         for trial in plan.trials:
             record = records.get(trial.id)
-            why = None if record is None else elsewhere(record, machine)
+            why = None if record is None or trial.id not in unnamed else elsewhere(record, machine)
             if record is None and trial.id in damaged:
                 rows = _lines(trial, DAMAGED, damaged[trial.id], [])
             elif record is None:
@@ -136,8 +145,47 @@ class Results:
         record = self.records.get(trial)
         if record is None or record.arrays is None:
             return None
-        content = read_arrays(self.folder, record.arrays)
-        return None if content is None else unpacked_arrays(content, self.folder / record.arrays)
+        content = read_arrays(self.folder / "records", record.arrays)
+        return None if content is None else unpacked_arrays(content, self.folder / "records" / record.arrays)
+
+    @cached_property
+    def report(self) -> Report:
+        """The report: its tables, figures and answer."""
+        sibling(SUITES[self.plan.kind], "report")  # registers it
+        return REPORTS[self.plan.kind](self)
+
+    @property
+    def ok(self) -> bool:
+        """Whether every trial counts as ok: `unsupported` does where the suite declares it."""
+        states = {name: verdict(record) for name, record in self.records.items()}
+        trials, declared = self.plan.trials, self.plan.unsupported
+        return all(trial.id in states and trial.accepts(states[trial.id], declared) for trial in trials)
+
+    def comparisons(self, margin: float | None = None) -> pd.DataFrame:
+        """Return the differences of every two ranked layers (see `harness.comparisons`).
+
+        Raises:
+            UserError: they are not of a suite of likelihoods, or the margin is not positive.
+        """
+        if margin is not None and not 0 < margin < math.inf:
+            raise UserError(
+                f"margin {margin!r}: expected a positive number of nats or bits per dimension, such as 0.01"
+            )
+        frame = self.report.comparisons(margin)
+        if frame is None:
+            raise UserError(
+                f"{self.folder} is of kind {self.plan.kind}, whose layers are not compared in pairs; give a run of a "
+                "suite that compares likelihoods"
+            )
+        return frame
+
+    def __repr__(self) -> str:
+        return f"<Results of {self.plan.heading}, in {self.folder}: {self.status_line}>"
+
+    def _repr_markdown_(self) -> str:
+        """Return the content of table.md for a notebook, among whose headings the title is none."""
+        title, _, rest = self.report.markdown().partition("\n")
+        return f"**{title.removeprefix('# ')}**\n{rest}"
 
     @property
     def conflicts(self) -> dict[str, str]:

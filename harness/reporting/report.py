@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,14 +12,12 @@ import pandas as pd
 
 from harness.core.archive import FILE as ARCHIVE
 from harness.core.archive import archive_bytes
-from harness.core.discovery import sibling
 from harness.core.errors import UserError
 from harness.core.files import RECORD, checked_name, read_file
 from harness.planning.plan import FILE as PLAN
-from harness.planning.suite_model import SUITES
 from harness.reporting.figures.figure_style import render
 from harness.reporting.figures.figures import Form, ReportFigure, drawn, image_files
-from harness.reporting.frame import TABLE, Results, csv_bytes
+from harness.reporting.frame import REPORTS, TABLE, Results, csv_bytes
 from harness.reporting.page.answer import Answer
 from harness.reporting.page.page import SUMMARY, PageFigure, PageSection, numbers, page, page_figures
 from harness.reporting.tables.rendering import Table, escape_markdown, latex, latex_tables, markdown, one_line, plain
@@ -37,10 +35,6 @@ class Overview:
     tables: list[Table]
     figures: list[ReportFigure]
     frame: pd.DataFrame
-
-
-REPORTS: dict[str, type[Report]] = {}
-"""Name of a kind of suite -> the class of its reports, once it is imported (see `report_of`)."""
 
 
 class Report:
@@ -100,6 +94,19 @@ class Report:
             "have none"
         )
 
+    def markdown(self) -> str:
+        """Return the content of table.md."""
+        plan, warnings = self.results.plan, [f"{one_line(text)}." for text in self.results.warnings]
+        question = escape_markdown(one_line(plan.question))
+        head = [f"# {escape_markdown(one_line(plan.title))}", question]
+        return f"{_joined([*head, *self.markdown_paragraphs(), *map(escape_markdown, warnings)])}\n"
+
+    def plain(self, beside: Iterable[Table] = ()) -> str:
+        """Return the same for a terminal, and further tables."""
+        plan, warnings = self.results.plan, [f"{one_line(text)}." for text in self.results.warnings]
+        head = [one_line(plan.title), one_line(plan.question)]
+        return f"{_joined([*head, *self.plain_paragraphs(), *warnings, *map(plain, beside)])}\n"
+
     def markdown_paragraphs(self) -> list[str]:
         """Return the paragraphs of table.md below the question."""
         answer = "" if self.answer is None else self.answer.markdown()
@@ -125,13 +132,6 @@ class Report:
         details = PageSection("Further tables", tables=tuple(table for table in self.tables if table.detail))
         folded = [replace(section, folded=True) for section in (details, *others) if section.tables or section.figures]
         return [*leading, shown, *folded]
-
-
-def report_of(results: Results) -> Report:
-    """Return the report of results; its class is imported now."""
-    kind = results.plan.kind
-    sibling(SUITES[kind], "report")
-    return REPORTS.get(kind, Report)(results)
 
 
 @dataclass(frozen=True)
@@ -163,24 +163,13 @@ def write_report(
     """
     if results is None:
         results = Results.read(folder)
-    plan = results.plan
-    report = report_of(results)
+    report = results.report
     beside = {f"at-{terms}": report.table_at(terms) for terms in dict.fromkeys(at)}
-    title, question = one_line(plan.title), one_line(plan.question)
-    warnings = [f"{one_line(text)}." for text in results.warnings]
-    in_markdown = _joined(
-        [
-            f"# {escape_markdown(title)}",
-            escape_markdown(question),
-            *report.markdown_paragraphs(),
-            *map(escape_markdown, warnings),
-        ]
-    )
     further = {checked_name(name): data for name, data in report.data_files().items()}
     content = {
         TABLE: csv_bytes(results.table),
         **further,
-        "table.md": f"{in_markdown}\n".encode(),
+        "table.md": report.markdown().encode(),
         "table.tex": (NEEDS + latex_tables(report.tables) + "\n").encode(),
     }
     figures = report.figures  # after the tables: their processes then know what those have computed
@@ -199,8 +188,7 @@ def write_report(
         content = {name: inside[name] for name, data in raw.items() if data is None} | content
     content["index.html"] = page(results, sections, raw, report.answer, shown, report.further_data)
     write_files(folder, content, ("figures/", "table-", SUMMARY, *report.further_data))
-    text = _joined([title, question, *report.plain_paragraphs(), *warnings, *map(plain, beside.values())])
-    return WrittenReport(tuple(content), f"{text}\n")
+    return WrittenReport(tuple(content), report.plain(beside.values()))
 
 
 def _joined(paragraphs: Sequence[str]) -> str:

@@ -9,14 +9,13 @@ import pytest
 import torch
 import yaml
 
+from harness import plan
 from harness.checking.check_layer import run_check
 from harness.checking.layer_case import LayerCase
 from harness.cli.parser import make_parser
-from harness.cli.shared.request import make_executor, make_request
 from harness.core.layer_classes import check_options, resolve_layer
 from harness.planning.overrides import parse_options, scope_of
 from harness.planning.settle import load_suite
-from harness.planning.suite import read_suite
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tutorials" / "libraries.md").read_text()
 SECTIONS = PAGE.split("\n## ")[1:]
@@ -53,9 +52,8 @@ def test_the_layers_named_pass_and_join_a_suite():
     assert libraries == ["nflows", "normflows", "FrEIA", "pyro", "zuko", "torch"]
     for args in checks:
         assert failed_rules(args, (2, 2, 2), rules=("log-det", "inverse")) == [], args.layer
-    suite = read_suite(run.suite)
-    plan = make_request(suite, run, make_executor(suite, run)).plan
-    assert {row for trial in plan.trials for row in trial.rows} >= {"LULinearPermute", "butterfly"}
+    planned = plan(run.suite, profile=run.profile, only=run.only, settings=run.settings, layers=run.layers)
+    assert {row for trial in planned.plan.trials for row in trial.rows} >= {"LULinearPermute", "butterfly"}
 
 
 def test_the_rows_are_those_of_a_suite(tmp_path):

@@ -12,6 +12,11 @@ from harness.execution.executor import executor_names
 from harness.planning.suite_model import ProfileName
 
 
+def keywords(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of a command as the keyword arguments of its function in `harness`."""
+    return {name: value for name, value in vars(args).items() if name not in ("command", "execute")}
+
+
 def add_suite(parser: argparse.ArgumentParser) -> None:
     """Add the argument SUITE."""
     parser.add_argument("suite", metavar="SUITE", help="a suite file, or the name of a packaged suite")
@@ -34,7 +39,7 @@ def add_data(parser: argparse.ArgumentParser) -> None:
 
 
 def add_plan_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options from which `harness.cli.shared.request.make_request` makes a plan."""
+    """Add the options from which `harness.interface.request.make_request` makes a plan."""
     add_profile(parser, default="quick", text="size of the suite (default: quick)")
     parser.add_argument("--out", type=Path, default=Path("reports"), metavar="DIR", help="default: reports")
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto", help="default: auto")

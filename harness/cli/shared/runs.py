@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from harness.core.archive import StoredRecords, archive_of, reading
 from harness.core.errors import UserError
 from harness.core.texts import bounded
 from harness.execution.agenda import Entry
-from harness.execution.folder import writing
 from harness.planning.plan import FILE, Plan
 
 if TYPE_CHECKING:
     from harness.reporting.frame import Results
-
-MERGED = Path("reports/merged")
-"""Folder below which the results of merged runs and of archives are written, in a folder named after the suite."""
 
 
 def run_folders(folder: Path) -> list[Path]:
@@ -60,25 +54,8 @@ def print_strays(plan: Plan, folder: Path, stored: StoredRecords | None = None) 
         print(line)
 
 
-def silenced() -> contextlib.AbstractContextManager[object]:
-    """Return a context in which nothing is printed on standard output."""
-    return contextlib.redirect_stdout(io.StringIO())
-
-
-def report_folder(
-    plan: Plan,
-    folder: Path,
-    stored: StoredRecords,
-    at: Sequence[Any] = (),
-    archive: bool = False,
-) -> Results:
-    """Write the report of a folder, and an archive if asked to, print its table, and return the results."""
-    from harness.reporting.frame import Results
-    from harness.reporting.report import write_report
-
-    with writing(folder):
-        results = Results.of_stored(plan, stored, folder / "records")
-        written = write_report(folder, at, archive, results)
-    print(f"\n{written.text}")
-    print(f"in {folder}: {', '.join(written.files)}")
-    return results
+def print_report(results: Results, at: Sequence[str] = ()) -> None:
+    """Print the tables of a report that has been written, and the folder."""
+    report = results.report
+    print(f"\n{report.plain(map(report.table_at, dict.fromkeys(at)))}")
+    print(f"in {results.folder}: index.html, table.md, table.tex, results.csv")

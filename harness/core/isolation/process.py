@@ -2,9 +2,6 @@
 
 A process is forked from a clean server that has done the imports and computed nothing ("forkserver"), so that it
 starts within milliseconds and no state passes from one process to the next.
-
-Python imports the main module again in every process that it starts this way: a script that starts one must do so
-under `if __name__ == "__main__":`.
 """
 
 from __future__ import annotations
@@ -27,6 +24,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext as Context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from harness.core.files import DATA, open_file
@@ -117,12 +115,24 @@ def start(context: Context, target: Callable[..., None], args: tuple[Any, ...], 
     receiver, sender = context.Pipe(duplex=False)
     output, printed = context.Pipe(duplex=False)
     process = context.Process(target=_main, args=(target, args, printed, sender), name=name)
-    process.start()
+    with _empty_main():
+        process.start()
     sender.close()
     printed.close()
     child = Child(process, Receiver(receiver), Log(output, log))
     child.log.start()
     return child
+
+
+@contextlib.contextmanager
+def _empty_main() -> Iterator[None]:
+    """Hide the main module: Python would import it in the new process, where a script would start its run again."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def _main(target: Callable[..., None], args: tuple[Any, ...], output: Connection, messages: Connection) -> None:

@@ -13,7 +13,7 @@ from harness.reporting.figures.figures import Form, ReportFigure, drawn, has_fig
 from harness.reporting.frame import DAMAGED, MISSING, Results
 from harness.reporting.page.answer import Answer, Finding, Tone
 from harness.reporting.page.page import PageFigure, PageSection
-from harness.reporting.report import Report, report_of
+from harness.reporting.report import Report
 from harness.reporting.tables.rendering import Table, escape_markdown, markdown, one_line, plain
 
 FIGURES = ("accounting", "singular", "likelihood", "training", "runtime")
@@ -73,7 +73,7 @@ def _examined(section: Section, results: Results) -> ExaminedClaim:
         verdict = Verdict(UNDECIDED, short, f"{short}.")
     else:
         verdict = JUDGES[section.judge](results) or nothing_to_judge(results)
-    tables = (*verdict.tables, *report_of(results).tables) if results.records else ()
+    tables = (*verdict.tables, *results.report.tables) if results.records else ()
     return ExaminedClaim(section, results, verdict, tables)
 
 

@@ -182,6 +182,16 @@ class DensityTrial(FlowTrial):
         return "seed" if self.repetition is None else "repetition"
 
     @property
+    def protocol(self) -> dict[str, Any]:
+        """The backbone, the training, the options of layer and data, and the extent of the tuning."""
+        settings = self.model_dump(mode="json", include={"layer", "flow", "training"})
+        settings["data"] = {"name": self.data.name, "options": dict(self.data.options)}
+        if self.tuning is not None:
+            extent = {"candidates": len(self.tuning.candidates), "steps": self.tuning.steps}
+            settings["tuning"] = extent | {"budget": self.tuning.budget, "strategy": self.tuning.strategy}
+        return settings
+
+    @property
     def slug(self) -> str:
         """The readable part of the id: data set, row, and repetition or seed."""
         return f"{self.data.label}-{self.layer.row}-{self.repeats[0]}{self.repeat_index}"

@@ -82,8 +82,10 @@ class _Sweep:
     def __init__(self, results: Results, sweep: str) -> None:
         self.results, self.plan, self.sweep = results, results.plan, sweep
         self.fallbacks = fallbacks(results)
-        trials = [trial for trial in self.plan.trials if isinstance(trial, RuntimeTrial) and trial.sweep == sweep]
+        trials = [trial for trial in self.plan.trials if isinstance(trial, RuntimeTrial) and trial.curve == sweep]
         self.trial = trials[0]
+        timed = {row for trial in trials for row in trial.rows}
+        self.rows = [row for row in self.plan.rows if row in timed or not self.trial.machine]
         self.processes = 1 + max(trial.process for trial in trials)
         frame = results.frame[results.frame["sweep"] == sweep]
         self.measured = merged(frame, self.trial.threads)
@@ -104,7 +106,7 @@ class _Sweep:
         notes = Notes()
         unstable, served = [], []
         rows = []
-        for row in self.plan.rows:
+        for row in self.rows:
             cells = []
             for point, label in zip(self.points, self.header, strict=True):
                 line = self.by_case.get((operation, row, *point))
@@ -121,7 +123,7 @@ class _Sweep:
         timed = self.measured[self.measured["operation"] == operation]
         remarks = (*notes.numbered(), *served, *kernel_remarks(self.results, timed))
         if unstable:
-            cells_in_all = len(self.points) * len(self.plan.rows)
+            cells_in_all = len(self.points) * len(self.rows)
             remarks += (f"† unstable, {len(unstable)} of {cells_in_all} cells: {BOUNDS}.", *unstable[:MOST_COMPLAINTS])
         if len(unstable) > MOST_COMPLAINTS:
             remarks += (f"and {len(unstable) - MOST_COMPLAINTS} more: see results.csv",)
@@ -137,7 +139,7 @@ class _Sweep:
         """Return the exponents of the growth of every layer's times, and a copy's, over the largest points."""
         points, notes = largest(self.measured), Notes()
         rows = []
-        for row in self.plan.rows:
+        for row in self.rows:
             cells = []
             for operation in self.operations:
                 times = points[(points["layer"] == row) & (points["operation"] == operation)]
@@ -206,7 +208,7 @@ class _Sweep:
         """Return a table whose cells hold several operations, a failure of all of them once."""
         notes = Notes()
         rows: list[tuple[Any, ...]] = []
-        for row in self.plan.rows:
+        for row in self.rows:
             cells = []
             for point in self.points:
                 lines = [self.by_case.get((operation, row, *point)) for operation in operations]
@@ -218,7 +220,7 @@ class _Sweep:
         return Table(name, caption, header, tuple(rows), notes.numbered(), detail=True)
 
     def _copy(self, operation: str, point: tuple[str, int]) -> float | None:
-        lines = (self.by_case.get((operation, row, *point)) for row in self.plan.rows)
+        lines = (self.by_case.get((operation, row, *point)) for row in self.rows)
         return next((line.copy_ms for line in lines if line is not None and pd.notna(line.copy_ms)), None)
 
     def _times_caption(self, operation: str) -> str:
@@ -258,7 +260,7 @@ def point_label(point: tuple[str, int], shape_varies: bool, batch_varies: bool) 
 
 
 def _findings(results: Results) -> Iterator[Finding]:
-    trials = {trial.sweep: trial for trial in results.plan.trials if isinstance(trial, RuntimeTrial)}
+    trials = {trial.curve: trial for trial in results.plan.trials if isinstance(trial, RuntimeTrial)}
     for sweep, trial in trials.items():
         frame = results.frame[results.frame["sweep"] == sweep]
         points = merged(frame, trial.threads).dropna(subset="median_ms")

@@ -15,7 +15,7 @@ from harness.reporting.compare.pairs import Pair, Place, pairs
 from harness.reporting.frame import Results, shortened
 from harness.reporting.statistics.statistics import LEAST_SEEDS, Difference, Estimate, judged, spread_text
 from harness.reporting.tables.cells import EMPTY, Notes
-from harness.reporting.tables.rendering import Table
+from harness.reporting.tables.rendering import Table, markdown
 
 Verdict = Literal["worse", "better", "same", "not significant", "not comparable"]
 
@@ -55,7 +55,7 @@ class PlaceComparison:
     reasons: tuple[str, ...]  # why pairs cannot be compared, failures, and other differences
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """The comparison of two runs."""
 
@@ -63,11 +63,30 @@ class Comparison:
     places: Mapping[Place, PlaceComparison]  # in the order of the second run's plan
     versions: tuple[str, ...] = ()  # packages and processors in which the runs differ
     damaged: tuple[str, ...] = ()  # records that cannot be read
+    names: tuple[str, str] = ("A", "B")  # of the runs
 
     @property
     def counts(self) -> Counter[Verdict]:
         """The number of places by verdict."""
         return Counter(place.verdict for place in self.places.values())
+
+    @property
+    def worse(self) -> bool:
+        """Whether something became worse, or a record is damaged."""
+        return bool(self.counts["worse"] or self.damaged)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing could be compared."""
+        return not self.counts.keys() - {"not comparable"}
+
+    def __repr__(self) -> str:
+        verdicts = ", ".join(f"{count} {verdict}" for verdict, count in self.counts.items())
+        return f"<Comparison of {' and '.join(self.names)}: {verdicts}>"
+
+    def _repr_markdown_(self) -> str:
+        """Return the tables as Markdown, which a notebook shows."""
+        return "\n\n".join(map(markdown, comparison_tables(self)))
 
 
 def compare(first: Path, second: Path, thresholds: Thresholds, other_code: bool = False) -> Comparison:
@@ -96,7 +115,7 @@ def compare(first: Path, second: Path, thresholds: Thresholds, other_code: bool 
     damaged = [
         f"damaged in {name}: {why}" for name, run in zip("AB", runs, strict=True) for why in run.damaged.values()
     ]
-    return Comparison(thresholds, places, _surroundings(*runs), tuple(damaged))
+    return Comparison(thresholds, places, _surroundings(*runs), tuple(damaged), (str(first), str(second)))
 
 
 def _compare(group: Sequence[Pair], tested: Difference | None, thresholds: Thresholds) -> PlaceComparison:
@@ -164,9 +183,9 @@ def _versions(run: Results) -> dict[str, str]:
     return {name: "/".join(sorted(texts)) for name, texts in values.items()}
 
 
-def comparison_tables(comparison: Comparison, first: str, second: str) -> list[Table]:
-    """Return the table of verdicts and, if any place has repetitions, a table of these; A and B are the named runs."""
-    notes = Notes()
+def comparison_tables(comparison: Comparison) -> list[Table]:
+    """Return the table of verdicts and, if any place has repetitions, a table of these."""
+    notes, (first, second) = Notes(), comparison.names
     rows, trials = [], []
     for place, outcome in comparison.places.items():
         mark = notes.mark("; ".join(shortened(reason) for reason in outcome.reasons)) if outcome.reasons else ""

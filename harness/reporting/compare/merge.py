@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from harness.core.archive import read_records
+from harness.core.archive import StoredRecords, read_records
 from harness.core.errors import UserError
 from harness.core.files import RECORD, checked_name, read_file, write_atomically
 from harness.core.records import Record, remove_record, verdict, write_record
-from harness.core.trial import AnyTrial
+from harness.core.trial import AnyTrial, Trial
 from harness.planning.plan import FILE, Plan, Section
 from harness.reporting.compare.measure import difference, flat
-from harness.reporting.frame import CONFLICT, elsewhere, is_timed, machine_name, timing_machine
+from harness.reporting.frame import CONFLICT, described, is_timed, machine_name, machine_of, timing_machine
 from harness.reporting.written import refuse_links
 
 MARK = "merged.json"
@@ -39,6 +41,15 @@ class Merged:
         return [head, *(f"  conflict: {text}" for text in self.conflicts), *(f"  {text}" for text in self.remarks)]
 
 
+@dataclass(frozen=True)
+class _Run:
+    """One of the runs to be merged, with the trials and records that it gives to the merge."""
+
+    folder: Path
+    plan: Plan
+    stored: StoredRecords
+
+
 def merge(folders: Sequence[Path], out: Path) -> list[Merged]:
     """Join run folders, suite by suite, as `out/<suite>`; a merge that is already there is replaced.
 
@@ -49,13 +60,68 @@ def merge(folders: Sequence[Path], out: Path) -> list[Merged]:
         UserError: plans that do not belong into one table, a record that cannot be read, or a target that is a run.
     """
     plans = {folder: Plan.load(folder) for folder in dict.fromkeys(folders)}
-    by_suite: dict[str, list[Path]] = {}
+    by_suite: dict[str, list[_Run]] = {}
     for folder, plan in plans.items():
-        by_suite.setdefault(plan.suite, []).append(folder)
-    joined = {suite: join_plans({folder: plans[folder] for folder in origins}) for suite, origins in by_suite.items()}
+        by_suite.setdefault(plan.suite, []).append(_Run(folder, plan, read_records(folder, plan.trials)))
+    named = {suite: by_machine(runs) for suite, runs in by_suite.items()}
+    joined = {suite: join_plans({run.folder: run.plan for run in runs}) for suite, runs in named.items()}
     for suite in joined:
         _check_target(out / suite, list(plans))
-    return [_merge_suite(joined[suite], origins, out / suite) for suite, origins in by_suite.items()]
+    return [_merge_suite(joined[suite], runs, out / suite) for suite, runs in named.items()]
+
+
+def by_machine(runs: Sequence[_Run]) -> list[_Run]:
+    """Return runs whose trials of times name the machine, if the times cannot stand in one table; else unchanged.
+
+    They cannot if two machines measured some, or if two runs measured different layers at one point: layers are timed
+    side by side. A trial without times belongs to the machine of the run, or is left out where another run has it.
+    """
+    timed = [(run, trial, _machine(run, trial)) for run in runs for trial in run.plan.trials if trial.alone]
+    points: dict[tuple[str, ...], set[str]] = {}
+    for run, trial, _ in timed:
+        points.setdefault(run.plan.cell(trial), set()).add(trial.id)
+    if len({name for *_, name in timed if name is not None}) < 2 and all(len(ids) == 1 for ids in points.values()):
+        return list(runs)
+    measured = {run.plan.cell(trial) for run, trial, name in timed if name is not None}
+    first: dict[tuple[str, ...], str] = {}  # machine and point -> the trial that measures it
+    names: dict[Path, dict[str, str]] = {run.folder: {} for run in runs}
+    for run, trial, name in timed:
+        cell = run.plan.cell(trial)
+        if name is None and cell in measured:
+            continue
+        number, named = 1, name or "an unknown machine"
+        while first.setdefault((named, *cell), trial.id) != trial.id:
+            number += 1
+            named = f"{name or 'an unknown machine'}, run {number}"
+        names[run.folder][trial.id] = named
+    return [_named(run, names[run.folder]) for run in runs]
+
+
+def _machine(run: _Run, trial: Trial) -> str | None:
+    """Return the machine on which a trial of times was measured, or else most of its run; None without times."""
+    record = run.stored.records.get(trial.id)
+    timed = record is not None and is_timed(record)
+    machine = machine_of(record) if record is not None and timed else timing_machine(run.stored.records.values())
+    return trial.measured_on or (None if machine is None else described(machine))
+
+
+def _named(run: _Run, machines: Mapping[str, str]) -> _Run:
+    """Return a run whose trials of times, by id, are those of these machines, without any others."""
+    kept = [trial for trial in run.plan.trials if not trial.alone or trial.id in machines]
+    trials = {trial.id: trial.on_machine(machines.get(trial.id, "")) for trial in kept}
+    records = {
+        trials[name].id: _record_of(trials[name], run.stored.records[name])
+        for name in trials
+        if name in run.stored.records
+    }
+    plan = run.plan.model_copy(update={"trials": tuple(trials.values())})
+    return _Run(run.folder, plan, StoredRecords(records, run.stored.damaged))
+
+
+def _record_of(trial: Trial, record: Record) -> Record:
+    """Return a record as that of this trial, also in the rows that state its curve."""
+    rows = [row | {name: value for name, value in trial.fields.items() if name in row} for row in record.rows]
+    return replace(record, id=trial.id, trial=trial.model_dump(mode="json"), rows=rows)
 
 
 def join_plans(plans: Mapping[Path, Plan]) -> Plan:
@@ -82,6 +148,7 @@ def join_plans(plans: Mapping[Path, Plan]) -> Plan:
                     f"{before[0]} and {folder} have trials of one cell that differ in "
                     f"{_difference(before[1], trial)}: not one table; report each by itself"
                 )
+    _check_protocols(plans)
     rows = tuple(dict.fromkeys(row for plan in plans.values() for row in plan.rows))
     columns = tuple(dict.fromkeys(column for plan in plans.values() for column in plan.columns))
     seeds = tuple(sorted({seed for plan in plans.values() for seed in plan.seeds}))
@@ -105,10 +172,54 @@ def join_plans(plans: Mapping[Path, Plan]) -> Plan:
     )
 
 
+def _check_protocols(plans: Mapping[Path, Plan]) -> None:
+    """Raise a UserError if repetitions of a trial differ in more than they draw, or `--set` differs for other trials.
+
+    Rows and data sets may have settings of their own, so those of different ones are compared only where the commands
+    of the two plans say that a setting was changed.
+    """
+    seen: dict[tuple[str, ...], tuple[Path, dict[str, Any]]] = {}
+    values: dict[Path, dict[str, set[str]]] = {folder: {} for folder in plans}
+    for folder, plan in plans.items():
+        for trial in plan.trials:
+            protocol = dict(flat(trial.protocol))
+            for name, value in protocol.items():
+                values[folder].setdefault(name, set()).add(str(value))
+            origin, first = seen.setdefault(plan.cell(trial)[:-1], (folder, protocol))
+            if first != protocol:
+                raise UserError(_refusal(origin, folder, _differing(first, protocol)))
+    for one, other in itertools.combinations(plans, 2):
+        changes = {path for path, _ in _changes(plans[one]).items() ^ _changes(plans[other]).items()}
+        for name in sorted(values[one].keys() & values[other].keys()) if changes else ():
+            before, after = values[one][name], values[other][name]
+            if before.isdisjoint(after) and any(_names(change, name) for change in changes):
+                text = f"{name} ({' or '.join(sorted(before))} and {' or '.join(sorted(after))})"
+                raise UserError(_refusal(one, other, text))
+
+
+def _names(path: str, setting: str) -> bool:
+    """Return whether a path of `--set`, such as training.steps, leads to a setting of a trial."""
+    return f".{setting}".endswith(f".{path}") or path.endswith(f".{setting}")
+
+
+def _changes(plan: Plan) -> dict[str, str]:
+    """Return path -> value of `--set` in the command of a plan."""
+    words = shlex.split(plan.command)
+    texts = [text for option, text in itertools.pairwise(words) if option == "--set"]
+    return {path.strip(): value for path, _, value in (text.partition("=") for text in texts)}
+
+
+def _refusal(first: Path, second: Path, text: str) -> str:
+    return f"{first} and {second} have trials of one table that differ in {text}: not one table; report each by itself"
+
+
 def _difference(first: AnyTrial, second: AnyTrial) -> str:
     """Return the settings in which two trials differ, with both values."""
-    before, after = (dict(flat(trial.model_dump(mode="json"))) for trial in (first, second))
-    names = [name for name in before | after if before.get(name) != after.get(name)]
+    return _differing(*(dict(flat(trial.model_dump(mode="json"))) for trial in (first, second)))
+
+
+def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
     return ", ".join(difference(name, before.get(name), after.get(name)) for name in names[:3])
 
 
@@ -120,28 +231,21 @@ def _check_target(folder: Path, origins: Sequence[Path]) -> None:
         raise UserError(f"{folder}: holds a run, not a merge; choose another --out")
 
 
-def _merge_suite(plan: Plan, origins: Sequence[Path], folder: Path) -> Merged:
+def _merge_suite(plan: Plan, runs: Sequence[_Run], folder: Path) -> Merged:
     read: dict[str, list[tuple[Path, Record]]] = {trial.id: [] for trial in plan.trials}
     conflicts: list[str] = []
     remarks: list[str] = []
-    for origin in origins:
-        stored = read_records(origin, plan.trials)
-        remarks += [f"{origin}: {why}" for why in stored.damaged.values()]
-        for name, record in stored.records.items():
-            read[name].append((origin, record))
-    machine = timing_machine(record for records in read.values() for _, record in records)
-    chosen: list[tuple[Path, Record]] = []
-    for name, records in read.items():
-        reasons = [elsewhere(record, machine) for _, record in records]
-        left_out = [(origin, why) for (origin, _), why in zip(records, reasons, strict=True) if why is not None]
-        remarks += [f"{name} of {origin} is left out: {why}" for origin, why in left_out]
-        if here := [entry for entry, why in zip(records, reasons, strict=True) if why is None]:
-            chosen.append(_choose(name, here, conflicts, remarks))
+    for run in runs:
+        remarks += [f"{run.folder}: {why}" for why in run.stored.damaged.values()]
+        for name, record in run.stored.records.items():
+            read[name].append((run.folder, record))
+    chosen = [_choose(name, records, conflicts, remarks) for name, records in read.items() if records]
     taken = {record.id: record for _, record in chosen}
     outdated = [(trial.id, trial.outdated(taken[trial.id], taken)) for trial in plan.trials if trial.id in taken]
     conflicts += [f"{name}: {contradiction}" for name, contradiction in outdated if contradiction is not None]
+    origins = tuple(run.folder for run in runs)
     _write(plan, origins, folder, chosen)
-    return Merged(folder, tuple(origins), len(chosen), tuple(conflicts), tuple(remarks))
+    return Merged(folder, origins, len(chosen), tuple(conflicts), tuple(remarks))
 
 
 def _choose(

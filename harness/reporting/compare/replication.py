@@ -4,32 +4,37 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from harness.core.errors import UserError
-from harness.reporting.frame import groups_of
+from harness.reporting.frame import Results, groups_of
 from harness.reporting.tables.cells import EMPTY
-from harness.reporting.tables.rendering import Table
+from harness.reporting.tables.rendering import Table, markdown
 
 KEYS = ["dataset", "first", "second"]
 OUTCOMES = ("stayed", "weakened", "turned", "never significant")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Replication:
     """The pairs of layers that all draws compare.
 
     Attributes:
         differences: first - second, a row per data set and pair, a column per draw.
         separated: whether the draw shows the two to differ, likewise.
+        runs: the results of each draw, by name, of a suite that was run.
+        folder: of the tables, if they have been written.
     """
 
     differences: pd.DataFrame
     separated: pd.DataFrame
+    runs: Mapping[str, Results] = field(default_factory=dict)
+    folder: Path | None = None
 
     @cached_property
     def outcomes(self) -> pd.Series:
@@ -72,6 +77,14 @@ class Replication:
         """A row per pair: its outcome, and the difference and whether it is shown in each draw."""
         differences = self.differences.add_prefix("difference, ")
         return pd.concat([self.outcomes, self.turns, differences, self.separated.add_prefix("shown, ")], axis=1)
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{count} {outcome}" for outcome, count in self.outcomes.value_counts(sort=False).items())
+        return f"<Replication in {self.differences.shape[1]} draws: {counts}>"
+
+    def _repr_markdown_(self) -> str:
+        """Return the tables as Markdown, which a notebook shows."""
+        return "\n\n".join(map(markdown, replication_tables(self)))
 
 
 def replication(comparisons: Mapping[str, pd.DataFrame]) -> Replication:

@@ -13,7 +13,6 @@ from harness.core.records import verdict
 from harness.reporting.figures.figure_data import csv_files
 from harness.reporting.figures.figures import image_files
 from harness.reporting.frame import Results, csv_bytes
-from harness.reporting.report import report_of
 from harness.reporting.tables.rendering import Table
 from harness.reporting.written import refuse_links, write_files
 
@@ -28,7 +27,7 @@ def write(results: Results, folder: Path) -> list[Path]:
     A table has its cells as they are shown: results.csv and comparisons.csv have their numbers with all digits.
     """
     write_atomically(folder / FILE, csv_bytes(curves(results)))
-    report = report_of(results)
+    report = results.report
     tables = distinct_slugs([table.name for table in report.tables])
     content = {f"table-{tables[table.name]}.csv": csv_bytes(_cells(table)) for table in report.tables}
     figures = image_files(report.figures_as(csv_files))

@@ -7,7 +7,6 @@ from pathlib import Path
 from harness.reporting.figures.figure_style import render_pdf
 from harness.reporting.figures.figures import image_files
 from harness.reporting.frame import Results
-from harness.reporting.report import report_of
 from harness.reporting.written import refuse_links, write_files
 
 FOLDER = "pdf"
@@ -16,5 +15,5 @@ FOLDER = "pdf"
 def write(results: Results, folder: Path) -> list[Path]:
     """Write `pdf/<figure>.pdf`; equal records give equal bytes."""
     refuse_links(folder, folder / FOLDER)
-    write_files(folder / FOLDER, image_files(report_of(results).figures_as(render_pdf)), ("",))
+    write_files(folder / FOLDER, image_files(results.report.figures_as(render_pdf)), ("",))
     return [folder / FOLDER]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import multiprocessing
 import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -42,10 +43,12 @@ Form = Callable[[Figure], dict[str, bytes]]
 def drawn(parts: Sequence[Results], names: tuple[str, ...] = ("",), form: Form = render) -> list[list[ReportFigure]]:
     """Return the figures of each part whose names begin with one of `names`; made on all cores of Linux.
 
-    On other systems a forked process may not use the system's libraries.
+    On other systems a forked process may not use the system's libraries; and beside other threads, such as those of a
+    notebook, it may wait for ever for a lock that one of them held.
     """
     jobs = [(number, module) for number, results in enumerate(parts) for module in _modules(results)]
-    processes = min(usable_cores(), len(jobs)) if sys.platform == "linux" else 1
+    forks = sys.platform == "linux" and threading.active_count() == 1
+    processes = min(usable_cores(), len(jobs)) if forks else 1
     if processes < 2:
         made = [_figures(parts[number], module, names, form) for number, module in jobs]
     else:

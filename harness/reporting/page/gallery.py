@@ -17,7 +17,6 @@ from harness.planning.plan import Plan
 from harness.reporting.frame import Results
 from harness.reporting.page.answer import Finding
 from harness.reporting.page.page import rendered_template
-from harness.reporting.report import report_of
 
 PAGE, TEXT = "index.html", "table.md"
 
@@ -67,7 +66,7 @@ def write_gallery(folder: Path) -> Path:
 
 def _entry(folder: Path) -> Entry:
     results = Results.read(folder)
-    report = report_of(results)
+    report = results.report
     findings = () if report.answer is None else report.answer.findings
     links = tuple((quote(f"{folder.name}/{name}"), text) for name, text in FILES.items() if (folder / name).exists())
     return Entry(folder.name, results.plan, findings, next(_figures(folder), None), links)

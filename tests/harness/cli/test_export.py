@@ -13,7 +13,6 @@ from harness.cli.parser import main
 from harness.core.archive import archive_bytes
 from harness.core.files import slug
 from harness.reporting.frame import Results
-from harness.reporting.report import report_of
 
 ROW, RUNTIME = 0, -2  # the first trial, and one of the layers' times
 
@@ -159,7 +158,7 @@ def test_every_table_and_drawing_has_its_numbers_as_csv(run):
     files = {path.name for path in (folder / "csv").glob("*.csv")}
     drawings = {f"figure-{path.stem}.csv" for path in (folder / "figures").glob("*.svg")}
     assert drawings and {name for name in files if name.startswith("figure-")} == drawings
-    tables = report_of(Results.read(folder)).tables
+    tables = Results.read(folder).report.tables
     assert len([name for name in files if name.startswith("table-")]) == len(tables)
     table = pd.read_csv(folder / "csv" / f"table-{slug(tables[0].name)}.csv", dtype=str, keep_default_na=False)
     cells = tuple(tuple(cell.removeprefix("'") for cell in row) for row in table.to_numpy())  # no formula

@@ -138,7 +138,7 @@ def neighbour_run(density_run, write_run):
 
 def test_a_figure_shows_each_layers_samples_with_their_neighbours(neighbour_run):
     plan, records, folder = neighbour_run
-    drawn = figures(Results.of(plan, records, folder))
+    drawn = figures(Results.of(plan, records, folder.parent))
     assert set(drawn) == {"neighbours-digits", "neighbours-waveforms"}
     titles = [axes.get_title() for axes in drawn["neighbours-digits"].axes if axes.axison or axes.images]
     assert titles == ["held-out data (100)", *(f"{row} ({100 + n})" for n, row in enumerate(plan.rows))]
@@ -148,7 +148,7 @@ def test_a_figure_shows_each_layers_samples_with_their_neighbours(neighbour_run)
 def test_arrays_of_an_older_version_have_no_figure(density_run, write_run):
     plan, records = density_run
     folder = write_run(plan, records) / "records"
-    assert figures(Results.of(plan, records, folder)) == {}
+    assert figures(Results.of(plan, records, folder.parent)) == {}
 
 
 def test_an_image_is_drawn_above_its_neighbour():

@@ -74,7 +74,7 @@ def test_a_change_within_the_spread_of_seeds_is_not_significant(many_seeds, runs
     """The mean exceeds the threshold, but the seeds disagree."""
     few = runs(many_seeds(3), moved(many_seeds(3), lambda seed: (0.5, -0.3, 0.1)[seed]))
     assert verdicts(few)["digits", ROWS[1]] == "not significant"
-    caption = comparison_tables(compare(*few, Thresholds()), "a", "b")[0].caption
+    caption = comparison_tables(compare(*few, Thresholds()))[0].caption
     assert "mean difference B - A [lowest, highest] over paired seeds" in caption
 
 

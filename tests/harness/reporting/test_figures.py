@@ -25,7 +25,7 @@ from harness.reporting.frame import Results
 def density_files(density_run, write_run):
     plan, records = density_run
     folder = write_run(plan, records)
-    return Results.of(plan, records, folder / "records")
+    return Results.of(plan, records, folder)
 
 
 def test_figures_of_a_density_suite_do_not_depend_on_the_matplotlib_style(density_files):
@@ -250,7 +250,7 @@ def test_mosaic_places_images_in_reading_order():
 
 
 def test_missing_sample_files_have_no_figure(density_files):
-    for path in density_files.folder.glob("*.npz"):
+    for path in (density_files.folder / "records").glob("*.npz"):
         path.unlink()
     assert not any(name.startswith("samples") for name in image_files(drawn([density_files])[0]))
     assert all(density_files.records[trial].arrays for trial in density_files.of_kind("density")["id"])

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 from dataclasses import replace
 
 import pandas as pd
@@ -17,6 +18,7 @@ from harness.reporting.compare.merge import join_plans, merge
 from harness.reporting.frame import Results
 
 HERE = {"cpu": "Processor A", "cores": 8}
+ROWS = ("conv1x1", "my_layer & co", "<script>")
 THERE = {"cpu": "Processor B", "cores": 64}
 
 
@@ -139,20 +141,96 @@ def test_a_successful_record_replaces_a_failed_one(machines, density_run, tmp_pa
     assert "ok in" in remark and "oom in" in remark and not merged.conflicts
 
 
-def test_times_of_different_machines_are_never_pooled(machines, density_run, tmp_path):
-    """The machine with the most times is reported, or the first of several."""
+def test_each_machine_has_a_table_of_its_times(machines, density_run, tmp_path):
     plan, _ = density_run
     timed = [trial.id for trial in plan.trials if trial.kind == "runtime"]
     first = machines("one", lambda r: r.id == timed[0], HERE)
     second = machines("two", lambda r: r.id in timed, THERE)
     [merged] = merge([first, second], tmp_path / "merged")
-    records = [read_record(path) for path in sorted((merged.folder / "records").glob("*.json"))]
-    assert {record.environment["cpu"] for record in records} == {"Processor B"} and len(records) == 2
-    assert not merged.conflicts
-    assert merged.remarks == (
-        f"{timed[0]} of {first} is left out: measured on another machine (Processor A, 8 cores, not Processor B, 64 "
-        "cores): times of different machines are never pooled",
+    assert merged.taken == 3 and not merged.conflicts and not merged.remarks
+    results = Results.read(merged.folder)
+    frame = results.of_kind("runtime")
+    measured = frame.dropna(subset="median_ms").drop_duplicates("sweep")
+    assert dict(zip(measured["sweep"], measured["machine"], strict=True)) == {
+        "digits on Processor A, 8 cores": "Processor A",
+        "digits on Processor B, 64 cores": "Processor B",
+        "waveforms on Processor B, 64 cores": "Processor B",
+    }
+    assert set(frame.loc[frame["sweep"] == "waveforms on Processor A, 8 cores", "status"]) == {"missing"}
+    tables = [table for table in results.report.tables if table.name.startswith("made_up-cost")]
+    captions = [table.caption for table in tables]
+    assert [re.findall("Processor .", caption) for caption in captions] == [["Processor A"] * 2, ["Processor B"] * 2]
+    assert captions[0].startswith(
+        "Measured: profile quick, cpu (Processor A). Times on Processor A, 8 cores: one layer"
     )
+    [again] = merge([merged.folder, second], tmp_path / "again")
+    assert Plan.load(again.folder) == Plan.load(merged.folder), "a merge can be merged again"
+
+
+def test_curves_of_a_runtime_suite_are_by_machine(runtime_run, write_run, tmp_path, no_figures):
+    plan, records = runtime_run
+    folders = []
+    for number, environment in enumerate((HERE, THERE)):
+        made = [replace(copy.deepcopy(record), environment=environment) for record in records]
+        folders.append(write_run(plan, made).rename(tmp_path / f"machine{number}"))
+    [merged] = merge(folders, tmp_path / "merged")
+    report = Results.read(merged.folder).report
+    assert merged.taken == 2 * len(records)
+    for name in ("Processor A, 8 cores", "Processor B, 64 cores"):
+        times = [table for table in report.tables if table.caption.startswith(f"spatial on {name}: forward with")]
+        assert len(times) == 2 and name[:11] in times[0].caption.rpartition("Profile")[2]
+    subjects = [finding.subject for finding in report.answer.findings]
+    assert len(subjects) == 8 and all(" on Processor " in subject for subject in subjects)
+
+
+def test_layers_that_were_not_timed_side_by_side_share_no_table(runtime_run, tmp_path):
+    plan, records = runtime_run
+    folders = []
+    for number, rows in enumerate((plan.rows[:1], plan.rows[1:])):
+        folder = tmp_path / f"part{number}" / plan.suite
+        trials = [trial.without_rows(set(plan.rows) - set(rows)) for trial in plan.trials]
+        plan.limited(trials).save(folder)
+        for trial, record in zip(trials, copy.deepcopy(records), strict=True):
+            lines = [line for line in record.rows if line["layer"] in rows]
+            settings = trial.model_dump(mode="json")
+            changed = replace(record, id=trial.id, trial=settings, rows=lines, environment=dict(HERE))
+            write_record(folder / "records", changed)
+        folders.append(folder)
+    [merged] = merge(folders, tmp_path / "merged")
+    tables = Results.read(merged.folder).report.tables
+    rows = {table.caption.partition(":")[0]: [row[0] for row in table.rows if row[0] != "copy"] for table in tables}
+    assert list(rows) == [f"{s} on Processor A, 8 cores{n}" for s in ("spatial", "batch") for n in ("", ", run 2")]
+    assert rows["spatial on Processor A, 8 cores"] == [plan.rows[0]]
+    assert len(rows["spatial on Processor A, 8 cores, run 2"]) == 2
+
+
+def test_repetitions_of_other_settings_are_refused(machines, density_run, replanned, tmp_path):
+    def of_seeds(seeds, **changes):
+        return lambda trial: None if trial.kind != "density" or trial.seed not in seeds else changes
+
+    first, _ = replanned(density_run, of_seeds((0, 1)), seeds=(0, 1))
+    second, _ = replanned(density_run, of_seeds((2,), **{"training.steps": 7}), seeds=(2,))
+    folders = [machines(name, density, made=made) for name, made in (("one", first), ("two", second))]
+    with pytest.raises(UserError, match=r"differ in training.steps \(40 and 7\): not one table"):
+        merge(folders, tmp_path / "merged")
+
+
+def test_layers_of_other_settings_are_refused_where_the_commands_say_so(machines, density_run, replanned, tmp_path):
+    def of_rows(rows, **changes):
+        return lambda trial: None if trial.kind != "density" or trial.layer.row not in rows else changes
+
+    settings = {"training.steps": 7}
+    parts = [of_rows(ROWS[:1]), of_rows(ROWS[1:], **settings)]
+    for command, refused in (("run made_up --set training.steps=7 --only layer=a", True), ("run made_up", False)):
+        folders = []
+        for number, (part, words) in enumerate(zip(parts, ("run made_up", command), strict=True)):
+            made, _ = replanned(density_run, part, command=words)
+            folders.append(machines(f"{number}-{refused}", density, made=made))
+        if refused:
+            with pytest.raises(UserError, match=r"differ in training.steps \(40 and 7\)"):
+                merge(folders, tmp_path / "merged")
+        else:
+            merge(folders, tmp_path / "merged")
 
 
 def test_times_of_different_machines_in_one_folder_are_not_pooled(density_run):

@@ -25,7 +25,7 @@ from harness.reporting.page.page_facts import (
     trial_rows,
     without_paths,
 )
-from harness.reporting.report import report_of, write_report
+from harness.reporting.report import write_report
 from harness.reporting.tables.rendering import Table
 
 SURROUNDINGS = {
@@ -64,8 +64,8 @@ class Parts(HTMLParser):
 
 def index(plan, records, folder):
     """Return the page that `write_report` makes, without writing files."""
-    results = Results.of(plan, records, folder / "records")
-    return page(results, report_of(results).sections(small_figures(), []), numbers(results)).decode()
+    results = Results.of(plan, records, folder)
+    return page(results, results.report.sections(small_figures(), []), numbers(results)).decode()
 
 
 @functools.cache
@@ -264,7 +264,7 @@ def test_a_section_may_have_any_heading_facts_tables_and_figures(density_run, tm
 
 def test_leading_figures_come_first_and_what_is_no_main_table_is_folded(density_run, tmp_path):
     figures = [PageFigure(name, name, "", False, 1, 1, leading=name == "Ranking") for name in ("Likelihood", "Ranking")]
-    made = report_of(Results.of(*density_run, tmp_path)).sections(figures, [])
+    made = Results.of(*density_run, tmp_path).report.sections(figures, [])
     assert [section.heading for section in made] == ["Ranking", "Tables", "Further tables", "Likelihood"]
     assert [section.folded for section in made] == [False, False, True, True]
     assert [table.name for table in made[1].tables] == ["made_up-likelihood"] and len(made[2].tables) == 4

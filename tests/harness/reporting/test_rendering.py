@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from harness.reporting.frame import Results
-from harness.reporting.report import report_of
 from harness.reporting.tables.rendering import (
     FLOATS,
     Table,
@@ -24,7 +23,7 @@ NASTY = r"a_b & 50% #1 $x$ {y} ~ ^ \z <script> | [c] *d* `e` ± × − † ‡ �
 
 def made(run):
     plan, records = run
-    return report_of(Results.of(plan, records)).tables
+    return Results.of(plan, records).report.tables
 
 
 def test_markdown_escapes_markup():

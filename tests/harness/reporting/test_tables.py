@@ -4,7 +4,6 @@ import pytest
 
 from harness.core.records import blank_record
 from harness.reporting.frame import Results
-from harness.reporting.report import report_of
 from harness.reporting.tables.cells import milliseconds
 from harness.reporting.tables.rendering import latex, markdown, plain
 
@@ -21,7 +20,7 @@ def grid(table):
 
 def made(run):
     plan, records = run
-    return report_of(Results.of(plan, records)).tables
+    return Results.of(plan, records).report.tables
 
 
 # Density
@@ -169,7 +168,7 @@ def test_a_warning_on_data_marks_all_of_its_values(density_run):
     for row, cells in grid(table).items():
         assert cells["digits, bits/dim ↓"].endswith("[1]") and not cells["waveforms, nats/dim ↓"].endswith("[1]"), row
     assert table.notes[0] == "[1] digits: 3 of 4 seen" and "digits: digits; b equals a" in table.notes
-    assert dict(report_of(Results.of(plan, records)).answer.remarks)["Data"] == ("digits: 3 of 4 seen.",)
+    assert dict(Results.of(plan, records).report.answer.remarks)["Data"] == ("digits: 3 of 4 seen.",)
 
 
 def test_an_estimate_is_marked_and_noted_with_its_standard_error(density_run):

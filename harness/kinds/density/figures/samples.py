@@ -71,7 +71,7 @@ def _stored_arrays(results: Results, trial: str) -> dict[str, np.ndarray] | None
     arrays = results.arrays(trial)
     if arrays is None or _fit(arrays):
         return arrays
-    path = results.folder / str(results.records[trial].arrays)
+    path = results.folder / "records" / str(results.records[trial].arrays)
     raise UserError(f"{path}: not samples of a flow and their neighbours; run the suite again")
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+import pandas as pd
 
 from harness.kinds.runtime.trial import RuntimeTrial
 from harness.reporting.frame import Results, Row, rows_of
@@ -18,22 +21,39 @@ from harness.reporting.tables.cells import (
 )
 from harness.reporting.tables.rendering import Table
 
+PARAMETERS = "Parameters: of the whole flow; in brackets without the entries that a mask hides from the map."
 
-def cost_table(results: Results) -> Table | None:
-    """Return a table of a row per layer; None where nothing was counted or timed."""
+
+def cost_tables(results: Results) -> list[Table]:
+    """Return a table of a row per layer; of a merge, one of parameters and one of the times of each machine."""
+    timings = [trial for trial in results.plan.trials if isinstance(trial, RuntimeTrial)]
+    machines = list(dict.fromkeys(trial.machine for trial in timings))
+    if len(machines) < 2:
+        return _tables(results, results.frame, timings, f"{PARAMETERS}{_timing_text(timings)}", "")
+    tables = _tables(results, results.of_kind("density"), [], PARAMETERS, "")
+    for number, machine in enumerate(machines, 1):
+        same = [trial for trial in timings if trial.machine == machine]
+        frame = results.frame[results.frame["id"].isin({trial.id for trial in same})]
+        caption = f"Times on {machine}:{_timing_text(same).removeprefix(' Times:')}"
+        tables += _tables(results, frame, same, caption, f"-{number}")
+    return tables
+
+
+def _tables(
+    results: Results, frame: pd.DataFrame, timings: Sequence[RuntimeTrial], text: str, suffix: str
+) -> list[Table]:
+    """Return the table of what was counted, if `suffix` is empty, and timed; none where nothing was."""
     plan, notes = results.plan, Notes()
-    columns = [*_parameter_columns(results), *_time_columns(results, notes)]
+    columns = [*([] if suffix else _parameter_columns(results)), *_time_columns(results, timings, notes)]
     if not columns:
-        return None
-    caption = (
-        f"Measured: profile {plan.profile}, {device_text(plan.device, results.frame)}. Parameters: of the whole flow; "
-        f"in brackets without the entries that a mask hides from the map.{_timing_text(results)}"
-    )
+        return []
+    caption = f"Measured: profile {plan.profile}, {device_text(plan.device, frame)}. {text}"
     timed = results.of_kind("runtime")
+    timed = timed[timed["id"].isin({trial.id for trial in timings})]
     remarks = (*notes.numbered(), *(kernel_remarks(results, timed) if len(timed) else ()))
     rows = grid(plan.rows, [cells for _, cells in columns])
     header = ("layer", *(head for head, _ in columns))
-    return Table(f"{plan.suite}-cost", caption, header, rows, remarks, detail=True)
+    return [Table(f"{plan.suite}-cost{suffix}", caption, header, rows, remarks, detail=True)]
 
 
 def _parameter_columns(results: Results) -> list[tuple[str, dict[str, str]]]:
@@ -59,10 +79,10 @@ def _count(line: Row) -> str:
     return f"{line.parameters:,} ({line.masked_free:,})" if hidden else f"{line.parameters:,}"
 
 
-def _time_columns(results: Results, notes: Notes) -> list[tuple[str, dict[str, str]]]:
+def _time_columns(results: Results, timings: Sequence[RuntimeTrial], notes: Notes) -> list[tuple[str, dict[str, str]]]:
     """Return columns of median times by heading, one per operation and event shape, each a cell by layer."""
     timed: dict[tuple[Any, ...], list[RuntimeTrial]] = {}  # data sets that were timed on equal terms
-    for trial in _timings(results):
+    for trial in timings:
         timed.setdefault((trial.shape, trial.batch, trial.layers), []).append(trial)
     columns, lacking = [], fallbacks(results)
     for operation, name in OPERATIONS.items():
@@ -75,15 +95,11 @@ def _time_columns(results: Results, notes: Notes) -> list[tuple[str, dict[str, s
     return columns
 
 
-def _timing_text(results: Results) -> str:
+def _timing_text(timings: Sequence[RuntimeTrial]) -> str:
     """Return what was timed, a sentence for a caption; empty without timings."""
-    for trial in _timings(results):
+    for trial in timings:
         return (
             f" Times: one layer alone, {trial.dtype}, median (interquartile range) of {trial.timing.rounds} samples, "
             f"batch {trial.batch}, {threads_text(trial.threads)}; forward includes the log-determinant."
         )
     return ""
-
-
-def _timings(results: Results) -> list[RuntimeTrial]:
-    return [trial for trial in results.plan.trials if isinstance(trial, RuntimeTrial)]

@@ -32,10 +32,11 @@ MIXER = "conv1x1"
 
 def figures(results: Results) -> dict[str, Figure]:
     """Return figures of every sweep, a panel per operation."""
-    names = distinct_slugs(results.plan.columns, reserved=f"-{MIXER}")
+    curves = results.of_kind("runtime")["sweep"].unique()
+    names = distinct_slugs(list(dict.fromkeys([*results.plan.columns, *curves])), reserved=f"-{MIXER}")
     return {
         f"runtime-{names[sweep]}{suffix}": figure
-        for sweep in results.of_kind("runtime")["sweep"].unique()
+        for sweep in curves
         for suffix, figure in sweep_figures(results, sweep).items()
     }
 
@@ -43,7 +44,7 @@ def figures(results: Results) -> dict[str, Figure]:
 def sweep_figures(results: Results, sweep: str) -> dict[str, Figure]:
     """Return figures of one sweep by suffix: "" with the layers, "-conv1x1" with the 1x1 convolutions."""
     plan, frame = results.plan, results.frame
-    trials = [trial for trial in plan.trials if isinstance(trial, RuntimeTrial) and trial.sweep == sweep]
+    trials = [trial for trial in plan.trials if isinstance(trial, RuntimeTrial) and trial.curve == sweep]
     points = merged(frame[frame["sweep"] == sweep], trials[0].threads).dropna(subset="median_ms")
     mixers = {ref.row for trial in trials for ref in trial.layers if ref.layer == MIXER}
     made = {}

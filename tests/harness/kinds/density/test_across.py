@@ -15,7 +15,6 @@ from harness.kinds.density.trial import DensityTrial
 from harness.planning.settle import load_suite, settle
 from harness.reporting.figures.figure_style import style
 from harness.reporting.frame import Results
-from harness.reporting.report import report_of
 
 SUITE = """
 suite: {name}
@@ -156,12 +155,12 @@ def test_controls_that_are_equal_are_no_scale(run_of):
 
 
 def test_the_answer_says_what_can_be_said_in_all_and_by_family(run_of):
-    few = report_of(run_of(datasets=DATASETS[:2]))
+    few = run_of(datasets=DATASETS[:2]).report
     assert len(few.answer.findings) == 2 and not any(table.name.endswith("-across") for table in few.tables)
     with style():
         assert figures(few.results) == {}
 
-    report = report_of(run_of(datasets=(*DATASETS, *FURTHER)))
+    report = run_of(datasets=(*DATASETS, *FURTHER)).report
     assert report.tables[1].name == "made_up-across"
     together, images, permuted, sequences = report.answer.findings[6:]
     assert together.subject == "all 6 data sets" and together.verdict == "layers differ"

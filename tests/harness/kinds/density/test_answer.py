@@ -3,11 +3,10 @@
 import pytest
 
 from harness.reporting.frame import Results
-from harness.reporting.report import report_of
 
 
 def findings(run):
-    result = report_of(Results.of(*run)).answer
+    result = Results.of(*run).report.answer
     return {each.subject: each for each in result.findings}, dict(result.remarks)
 
 

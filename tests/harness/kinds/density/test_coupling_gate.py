@@ -14,7 +14,6 @@ from harness.pipeline.models import build_flow
 from harness.pipeline.pipeline import Pipeline
 from harness.planning.settle import load_suite, settle
 from harness.reporting.frame import Results
-from harness.reporting.report import report_of
 
 FLOW = {"levels": 1, "steps": 1, "width": 4}
 
@@ -74,7 +73,7 @@ def test_the_galaxy_suite_bounds_the_gate_except_in_its_published_protocol():
     for profile in ("smoke", "quick", "local", "paper"):
         plan = settle(suite, profile, "cpu").plan()[0]
         assert {trial.flow.gate for trial in plan.trials} == {"published" if profile == "paper" else "bounded"}
-        (likelihood, *_) = report_of(Results.of(plan, [])).tables
+        (likelihood, *_) = Results.of(plan, []).report.tables
         assert ("coupling scales bounded to (0.5, 1.5)" in likelihood.caption) == (profile != "paper")
         remarked = [note for note in likelihood.notes if "fails its audit" in note]
         assert len(remarked) == (profile == "paper")
@@ -84,5 +83,5 @@ def test_the_galaxy_suite_bounds_the_gate_except_in_its_published_protocol():
 
 def test_the_caption_states_the_gate_for_layers_only():
     plan = settle(load_suite("density"), "smoke", "cpu", settings=["flow.gate=bounded"]).plan()[0]
-    glow, baselines = report_of(Results.of(plan, [])).tables[0].caption.split("No Glow")
+    glow, baselines = Results.of(plan, []).report.tables[0].caption.split("No Glow")
     assert "scales bounded" in glow and "scales bounded" not in baselines

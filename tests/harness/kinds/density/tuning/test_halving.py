@@ -17,7 +17,6 @@ from harness.planning.plan import Plan, plan_fault
 from harness.planning.settle import load_suite, settle
 from harness.reporting.compare.merge import merge
 from harness.reporting.frame import Results
-from harness.reporting.report import report_of
 
 HALVING = ("tuning.strategy=halving", "tuning.candidates=5", "tuning.steps=4")
 
@@ -201,7 +200,7 @@ def test_a_report_counts_candidates_and_not_their_trials(plan, leave, tmp_path):
             changes = dict(trial.tuning.candidates[4])
             leave(trial, row={"candidate": 4, "candidates": 5, "chosen": json.dumps(changes)})
     results = Results.read(tmp_path)
-    table = next(table for table in report_of(results).tables if table.name == "tuned-choices")
+    table = next(table for table in results.report.tables if table.name == "tuned-choices")
     assert table.caption.startswith(
         "Settings that validation chose, by data set. 5 candidates (the worse half ended after a quarter of the steps) "
         "of each layer, seed 100, 4 training steps each; learning rate"

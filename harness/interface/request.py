@@ -1,11 +1,10 @@
-"""The trials that the options of `run` and `plan` ask for, and the folder of their data."""
+"""The trials that the arguments of `run` and `plan` ask for, and the folder of their data."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from argparse import Namespace
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,8 +15,10 @@ from harness.core.settings import DataRef
 from harness.core.third_party import third_party_specs
 from harness.execution.agenda import Digests, Entry, agenda
 from harness.execution.executor import Executor, executor_class
+from harness.interface.options import PlanOptions
 from harness.planning.plan import Plan
 from harness.planning.settle import Checksums, check_suite, settle
+from harness.planning.suite import Source
 from harness.planning.suite_base import SuiteFile
 
 Check = Callable[[Sequence[DataRef], Collection[DataRef], Checksums], Checksums]
@@ -26,7 +27,7 @@ Check = Callable[[Sequence[DataRef], Collection[DataRef], Checksums], Checksums]
 
 @dataclass(frozen=True)
 class Request:
-    """The trials that a command line asks for."""
+    """The trials that a call or a command asks for."""
 
     plan: Plan  # the trials of the profile that `--only` selects
     folder: Path  # OUT/<suite>
@@ -42,20 +43,22 @@ class Request:
         return agenda(self.plan, self.folder, digests, self.records.read(self.plan.trials))
 
 
-def make_executor(suite: SuiteFile, args: Namespace) -> Executor:
-    """Return the executor that the options name; raise a UserError if `--cluster` asks it for what it cannot give."""
-    return executor_class(args.executor)(args.jobs, suite.cluster, args.cluster)
+def make_executor(suite: SuiteFile, options: PlanOptions) -> Executor:
+    """Return the executor of the options; raise a UserError if `cluster` asks it for what it cannot give."""
+    return executor_class(options.executor)(options.jobs, suite.cluster, options.cluster)
 
 
 def make_request(
+    source: Source,
     suite: SuiteFile,
-    args: Namespace,
+    options: PlanOptions,
     executor: Executor,
     check: Check = lambda data, optional, checksums: {},
 ) -> Request:
-    """Return the request that the options of `add_plan_options` describe; raise a UserError if they cannot be met.
+    """Return the request that the options describe; raise a UserError if they cannot be met.
 
     Args:
+        source: of which the suite was read.
         check: takes the data that trials read, those of them that are left out where they are missing, and the
             checksums of the folder's last plan, by `DataRef.arrays`; returns the checksums of those that are there, or
             none if it has not looked.
@@ -63,13 +66,13 @@ def make_request(
     from harness.checking.imports import try_imports
     from harness.planning.overrides import run_command
 
-    specs = [spec for name in args.layers for spec in third_party_specs("layer", name)]
+    specs = [spec for name in options.layers for spec in third_party_specs("layer", name)]
     try_imports([*suite.third_party, *((spec, suite.folder) for spec in specs)])
-    changes = {name: getattr(args, name) for name in ("only", "settings", "layers", "seeds")}
-    device, elsewhere = executor.device(args.device), executor.elsewhere
-    check_suite(suite, but=args.profile)
-    settled = settle(suite, args.profile, device, **changes, jobs=args.jobs, elsewhere=elsewhere)
-    folder = args.out / suite.suite
+    changes = {name: getattr(options, name) for name in ("only", "settings", "layers", "seeds")}
+    device, elsewhere = executor.device(options.device), executor.elsewhere
+    check_suite(suite, but=options.profile)
+    settled = settle(suite, options.profile, device, **changes, jobs=options.jobs, elsewhere=elsewhere)
+    folder = options.out / suite.suite
     checksums = known_checksums(folder)
     checked = check(settled.data, settled.optional, checksums)
     plan, selected = settled.plan({**checksums, **checked})
@@ -79,16 +82,23 @@ def make_request(
         selected = tuple(trial for trial in selected if trial.column not in left_out)
         remark = f"Left out, as their files are missing: {', '.join(left_out)}"
         plan = plan.model_copy(update={"remark": " ".join(filter(None, [plan.remark, remark]))})
-    if args.only or left_out:
+    if options.only or left_out:
         plan = plan.limited(selected)
-    command = run_command(
-        args.suite, args.profile, plan.device, **changes, data=args.data, unchecked=getattr(args, "unchecked", False)
-    )
-    return Request(plan.model_copy(update={"command": command}), folder, executor)
+    if not isinstance(source, Mapping):  # no command makes the plan of a mapping
+        command = run_command(
+            str(source),
+            options.profile,
+            plan.device,
+            **changes,
+            data=options.data,
+            unchecked=options.unchecked,
+        )
+        plan = plan.model_copy(update={"command": command})
+    return Request(plan, folder, executor)
 
 
 def data_root(option: Path | None) -> Path | None:
-    """Return `--data`, else $INVERTBENCH_DATA, else None; raise DataMissing if a named root does not exist."""
+    """Return `data`, else $INVERTBENCH_DATA, else None; raise DataMissing if a named root does not exist."""
     variable = os.environ.get("INVERTBENCH_DATA")
     root = option or (Path(variable) if variable else None)
     if root is not None and not root.is_dir():

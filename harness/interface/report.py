@@ -1,0 +1,88 @@
+"""`harness.report` and `harness.merge`: write the report of a run again, or one report of several runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.core.archive import archive_of, read_records
+from harness.core.errors import UserError
+from harness.execution.folder import writing
+from harness.interface.options import MERGED, TERMS, check_choice
+from harness.planning.plan import Plan, stray_records
+from harness.reporting.frame import Results
+from harness.reporting.report import write_report
+
+
+def report(folder: str | Path, *, at: Sequence[str] = (), archive: bool = False) -> Results:
+    """Write the report of a run again from its records, and return the results.
+
+    Args:
+        folder: OUT/<suite>, in which a suite was run.
+        at: measures for further tables of the likelihoods at equal values: "steps", "seconds", "parameters" or "width".
+        archive: also write records.zip, which holds the plan and the records in one file.
+
+    Raises:
+        UserError: there is no run, its plan or a record cannot be read, or it is an archive (see `merge`).
+    """
+    folder = Path(folder)
+    _check(at)
+    if archive_of(folder) is not None:
+        raise UserError(f"{folder}: an archive, beside which no report is written; use harness.merge([...], out)")
+    return _reported(folder, at, archive, strays=True)
+
+
+def merge(
+    folders: Sequence[str | Path],
+    out: str | Path = MERGED,
+    *,
+    at: Sequence[str] = (),
+    archive: bool = False,
+) -> tuple[Results, ...]:
+    """Join the records of several runs, and return the results of each suite; its report is in `out/<suite>`.
+
+    Where two runs have a good record of one trial, the first one's is kept; records that contradict each other are
+    printed, and are `Results.conflicts`. Times of different machines stand in tables of their own. Several suites of
+    one kind also have a report across their data sets, in `out/across`.
+
+    Args:
+        folders: of runs, OUT/<suite>, or archives of their records.
+        out: the folder of the merged runs; a merge that is already there is replaced.
+        at, archive: as of `report`.
+
+    Raises:
+        UserError: plans that do not belong into one table, or a target that holds a run.
+    """
+    from harness.reporting.compare.merge import merge as merge_records
+    from harness.reporting.overview import FOLDER, write_overview
+
+    _check(at)
+    places, out = [Path(folder) for folder in folders], Path(out)
+    for place in places:
+        for line in stray_records(Plan.load(place), place):
+            print(line)
+    merged = merge_records(places, out)
+    for run in merged:
+        print("\n".join(run.lines()))
+    runs = tuple(_reported(run.folder, at, archive, strays=False) for run in merged)
+    if len(runs) > 1:
+        with writing(out / FOLDER):
+            text = write_overview(out / FOLDER, runs)
+        print("" if text is None else f"\n{text}\n\nin {out / FOLDER}")
+    return runs
+
+
+def _check(at: Sequence[str]) -> None:
+    for terms in at:
+        check_choice("at", terms, TERMS)
+
+
+def _reported(folder: Path, at: Sequence[str], archive: bool, strays: bool) -> Results:
+    plan = Plan.load(folder)
+    stored = read_records(folder, plan.trials, others=True)
+    for line in stray_records(plan, folder, stored) if strays else ():
+        print(line)
+    results = Results.of_stored(plan, stored, folder)
+    with writing(folder):
+        write_report(folder, at, archive, results)
+    return results

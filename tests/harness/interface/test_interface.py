@@ -1,0 +1,199 @@
+"""The Python interface: suites as mappings, arguments as mappings, errors that are exceptions, and processes."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import harness
+from harness.core.errors import SuiteError, UserError
+from harness.core.records import blank_record, write_record
+from harness.interface.options import only_texts, setting_texts
+from harness.planning.overrides import scope_of
+from harness.planning.settle import settle
+from harness.planning.suite import read_suite
+from harness.planning.suite_model import SUITES
+
+PROJECT = Path(__file__).resolve().parents[3]
+
+
+def suite(**changes):
+    """Return a suite, with changes by the path of a key, `__` between its parts."""
+    content = {
+        "suite": "tiny",
+        "kind": "density",
+        "layers": {"conv1x1": {}, "butterfly": {"options": {"levels": 3}}},
+        "training": {"learning_rate": 1e-3, "steps": 2, "batch_size": 8, "evaluate_every": 1},
+        "profiles": {"quick": {"flow": {"levels": 1, "steps": 1, "width": 4}, "datasets": {"digits": {}}}},
+    }
+    for path, value in changes.items():
+        *outer, key = path.split("__")
+        inner = content
+        for part in outer:
+            inner = inner[part]
+        inner[key] = value
+    return content
+
+
+def shown(table):
+    """Return the content of table.md as a notebook shows it, without a heading."""
+    return re.sub(r"^# (.*)", r"**\1**", table.read_text())
+
+
+@pytest.fixture
+def stand_in(monkeypatch, tmp_path):
+    """Replace trials by immediate records; return the list of the trials that have run."""
+    ran = []
+
+    def run_trials(trials, run_options, slots, reporter, *, provenance, stop_at):
+        for trial in trials:
+            ran.append(trial)
+            record = blank_record(trial, "ok", None)
+            measures = {"bits_per_dim": 2.0, "parameters": 3, "masked_free": 3, "audit": "passed"}
+            record.rows = [{"unit": "bits_per_dim"} | measures]
+            record.environment = provenance(trial)
+            write_record(run_options.out / "records", record)
+            if len(ran) == ran_until[0]:
+                raise KeyboardInterrupt
+
+    ran_until = [0]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("harness.execution.local.supervisor.run_trials", run_trials)
+    monkeypatch.setattr("harness.execution.local.process.start_server", lambda kinds, datasets, kernels: None)
+    return ran, ran_until
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"training__stepz": 2}, "tiny: training.stepz: unknown key 'stepz' in training; did you mean steps"),
+        ({"training__steps": "two"}, "tiny: training.steps: expected a whole number, got the string 'two'"),
+        (
+            {"layers__butterfly": {"options": {"levels": 12}}},
+            "tiny: layers.butterfly.options: .*at most 6 levels; asked for 12",
+        ),
+        ({"profiles__quick__datasets": {"digit": {}}}, "tiny: profiles.quick.datasets.digit: .*did you mean 'digits'"),
+        ({"title": "a\x07b"}, "tiny: title: .*control character"),
+        ({"training__steps": object()}, "tiny: not a suite .*is a object.*; give mappings"),
+    ],
+)
+def test_faults_of_a_mapping_name_its_keys(changes, message):
+    with pytest.raises(SuiteError, match=message):
+        harness.validate(suite(**changes))
+
+
+def test_a_mapping_is_planned_like_the_file_of_the_same_content(tmp_path):
+    import yaml
+
+    path = tmp_path / "tiny.yaml"
+    path.write_text(yaml.safe_dump(suite(training__learning_rate=0.001), sort_keys=False))
+    changes = {"settings": {"training.steps": 3, "layers.butterfly.options.levels": 2}, "only": {"layer": "butterfly"}}
+    planned = [harness.plan(source, out=tmp_path, **changes).plan for source in (suite(), path)]
+    assert planned[0].trials == planned[1].trials and len(planned[0].trials) == 1
+    assert planned[0].trials[0].training.steps == 3
+    assert planned[0].command == "" and "--set training.steps=3" in planned[1].command
+
+
+def test_settings_change_a_suite_that_was_read_from_no_file():
+    made = SUITES["density"].model_validate(suite())
+    assert scope_of(made, "quick", ["training.steps=5"]).profile.training.steps == 5
+    trials = settle(made, "quick", "cpu", settings=["training.steps=5"]).plan().plan.trials
+    assert {trial.steps for trial in trials} == {5}
+    with pytest.raises(SuiteError, match=r"--set training\.steps=no: "):
+        scope_of(read_suite(suite()), "quick", ["training.steps=no"])
+
+
+def test_mappings_of_arguments_are_the_texts_of_the_command_line():
+    values = {"training.steps": 3, "a": "auto", "b": "1e-3", "c": [1, 2], "d": None, "e": True, "f": 1e-5}
+    expected = ("training.steps=3", "a=auto", 'b="1e-3"', "c=[1, 2]", "d=null", "e=true", "f=1e-05")
+    assert setting_texts("settings", values) == expected
+    assert only_texts({"layer": ["a", "b"], "seed": 0}) == ("layer=a", "layer=b", "seed=0")
+    assert setting_texts("settings", "x=1") == only_texts("x=1") == only_texts(["x=1"]) == ("x=1",)
+    with pytest.raises(UserError, match="settings: x: nan is not a value of a suite"):
+        setting_texts("settings", {"x": float("nan")})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"device": "gpu"}, "device: 'gpu' is not one of auto, cpu, cuda"),
+        ({"executor": "locl"}, "executor: 'locl' is not one of .*; did you mean local"),
+        ({"jobs": 0}, "jobs: expected a whole number of at least 1, got 0"),
+        ({"timeout": "soon"}, "timeout: 'soon' is not a number with a unit"),
+        ({"profile": "huge"}, "suite tiny has no profile 'huge'"),
+        ({"only": {"layer": "absent"}}, "--only layer=absent: nothing in this profile has it"),
+        ({"quiet": True, "verbose": True}, "quiet and verbose: exclude each other"),
+    ],
+)
+def test_a_wrong_argument_is_an_exception_before_anything_runs(stand_in, arguments, message):
+    with pytest.raises(UserError, match=message):
+        harness.run(suite(), **arguments)
+    assert stand_in[0] == [] and not Path("reports").exists()
+
+
+def test_a_run_returns_its_results_and_resumes_after_an_interrupt(stand_in, capsys, no_figures):
+    ran, until = stand_in
+    until[0] = 1
+    with pytest.raises(KeyboardInterrupt):
+        harness.run(suite())
+    until[0] = 0
+    results = harness.run(suite())
+    assert len(ran) == 2 and len({trial.id for trial in ran}) == 2
+    assert results.ok and set(results.statuses.values()) == {"ok"} and results.folder == Path("reports/tiny")
+    assert results._repr_markdown_() == shown(results.folder / "table.md")
+    assert repr(results) == "<Results of tiny, profile quick, on cpu, in reports/tiny: 2 trials: 2 ok>"
+    assert results.table.equals(harness.load_results(results.folder))
+    capsys.readouterr()
+    again = harness.run(suite(), quiet=True)
+    assert again.ok and len(ran) == 2 and capsys.readouterr() == ("", "")
+    assert harness.report("reports/tiny").statuses == results.statuses
+    (merged,) = harness.merge(["reports/tiny"], "merged")
+    assert merged.statuses == results.statuses and merged.folder == Path("merged/tiny")
+    assert harness.compare("reports/tiny", merged.folder).counts["same"] == 2
+    with pytest.raises(UserError, match=r"margin -1\.0: expected a positive number"):
+        results.comparisons(margin=-1.0)
+
+
+def test_a_failed_trial_is_no_exception(stand_in, no_figures):
+    results = harness.run(suite())
+    trial = results.plan.trials[0]
+    write_record(results.folder / "records", blank_record(trial, "error", "broken"))
+    results = harness.run(suite())
+    assert not results.ok and results.statuses[trial.id] == "error"
+
+
+def test_asking_for_the_functions_imports_no_torch():
+    code = "import sys, harness; harness.UserError; dir(harness); heavy = 'torch pandas numpy matplotlib'.split()"
+    code += "; print([name for name in heavy if name in sys.modules]); harness.plan; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\nFalse\n"
+
+
+USED = "import torch\nx = torch.randn(300, 300, requires_grad=True)\n(x @ x).sum().backward()\nimport harness\n"
+RUN = "results = harness.run({suite!r}, out={out!r})\n"
+
+
+@pytest.mark.system
+def test_a_plain_script_runs_a_suite_after_it_has_used_torch(tmp_path):
+    """The script has no `if __name__ == "__main__"`, and a trial's process would start it again."""
+    script = tmp_path / "script.py"
+    script.write_text(USED + RUN.format(suite=suite(), out=str(tmp_path)) + "print('ok' if results.ok else results)\n")
+    done = subprocess.run([sys.executable, script], cwd=PROJECT, capture_output=True, text=True, timeout=250)
+    assert done.returncode == 0 and done.stdout.splitlines()[-1] == "ok", done.stdout + done.stderr
+    assert done.stdout.count("2 trials: 2 to run") == 1
+
+
+@pytest.mark.system
+def test_a_notebook_runs_a_suite_and_shows_its_tables(tmp_path):
+    nbclient = pytest.importorskip("nbclient")
+    nbformat = pytest.importorskip("nbformat")
+    pytest.importorskip("ipykernel")
+    cells = [USED, RUN.format(suite=suite(), out=str(tmp_path)), "results"]
+    notebook = nbformat.v4.new_notebook(cells=list(map(nbformat.v4.new_code_cell, cells)))
+    nbclient.NotebookClient(notebook, timeout=250, resources={"metadata": {"path": PROJECT}}).execute()
+    _, ran, last = notebook.cells
+    assert last.outputs[0].data["text/markdown"] == shown(tmp_path / "tiny" / "table.md")
+    streams = [output.name for output in ran.outputs if output.output_type == "stream"]
+    assert "stderr" not in streams, "notebooks show errors as alarms"
