@@ -57,7 +57,7 @@ class Machine:
 def machines(client: Client) -> dict[str, Machine]:
     """Return address -> worker, for all that run; raise SchedulerGone if the scheduler does not answer."""
     try:
-        workers = client.scheduler_info()["workers"]
+        workers = client.scheduler_info(n_workers=-1)["workers"]
     except (OSError, TimeoutError, CancelledError, RuntimeError) as error:  # RuntimeError: the client is closed
         raise _gone(client) from error
     return {
