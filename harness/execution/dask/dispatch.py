@@ -26,7 +26,7 @@ from harness.core.records import Record, blank_record, write_record
 from harness.core.run_options import RunOptions
 from harness.core.trial import Trial
 from harness.execution.dask import worker
-from harness.execution.dask.job import INSTALL, Job, files_of, store
+from harness.execution.dask.job import Job, files_of, store
 from harness.execution.dask.worker import run_trial
 from harness.execution.executor import Following
 from harness.execution.folder import writing
@@ -235,7 +235,8 @@ class Dispatch:
         if isinstance(outcome, KilledWorker):
             self._lose(task, "its worker ended")
         elif isinstance(outcome, BaseException):
-            raise UserError(f"worker {task.machine.address}: {type(outcome).__name__}: {outcome}; {INSTALL}")
+            fault = f"{type(outcome).__name__}: {outcome}"
+            raise UserError(f"worker {task.machine.address}: {fault}; its own output may say more") from outcome
         elif outcome["lost"]:
             self._lose(task, "the process that supervises it was killed")
         elif outcome["fault"]:

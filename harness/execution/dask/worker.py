@@ -68,25 +68,42 @@ def run_trial(files: Mapping[str, bytes], topic: str, path: str | None) -> Outco
         for file, content in files.items():
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
             (folder / file).write_bytes(content)
-        code = _run(folder, path, wanted, lambda message: worker.log_event(topic, message))
+        code = _run(folder, environment(worker, path), wanted, lambda message: worker.log_event(topic, message))
         return _outcome(folder, code)
 
 
+def environment(worker: Any, path: str | None) -> dict[str, str]:
+    """Return the environment of the process, with a folder more in PYTHONPATH, and without what Dask's nanny has set.
+
+    That is for computations inside of workers: OMP_NUM_THREADS, and a threshold of malloc that makes it slower.
+    """
+    import dask
+
+    variables = dict(os.environ)
+    if worker.nanny is not None:
+        for name, value in dask.config.get("distributed.nanny.pre-spawn-environ").items():
+            if variables.get(name) == str(value):
+                del variables[name]
+    if path is not None:
+        variables["PYTHONPATH"] = os.pathsep.join(filter(None, [variables.get("PYTHONPATH"), path]))
+    return variables
+
+
 def _run(
-    folder: Path, path: str | None, wanted: Callable[[], bool], tell: Callable[[dict[str, Any]], object]
+    folder: Path,
+    variables: Mapping[str, str],
+    wanted: Callable[[], bool],
+    tell: Callable[[dict[str, Any]], object],
 ) -> int | None:
     """Return the exit code of the process; None if it was no longer wanted.
 
     It ends when its standard input does, and so with this worker, however that one ends.
     """
-    environment = dict(os.environ)
-    if path is not None:
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [environment.get("PYTHONPATH"), path]))
     with (folder / "messages").open("wb") as messages:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "harness.execution.dask.process", str(folder)],
             cwd=folder / "here",
-            env=environment,
+            env=variables,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=messages,
@@ -129,5 +146,6 @@ def _outcome(folder: Path, code: int | None) -> Outcome:
         outcome["fault"], outcome["code"] = fault["text"], fault["code"]
     elif not outcome["lost"]:
         said = " ".join((folder / "messages").read_text(encoding="utf-8", errors="replace")[-TAIL:].split())
-        outcome["fault"] = f"the process of the trial ended with exit code {code}: {said}"
+        ended = f"the process of the trial ended with exit code {code}: {said}"
+        outcome["fault"] = f"{ended}; workers need invertbench as the command has it"
     return outcome

@@ -140,7 +140,7 @@ def harness(start):
 
     def harness(*arguments):
         process = start(*arguments)
-        return process.wait(240), process.output()
+        return code_of(process), process.output()
 
     return harness
 
@@ -157,6 +157,15 @@ def wait_for(condition, run=None, seconds=90.0):
         assert run is None or run.poll() is None, f"ended early: {output}"
         time.sleep(0.05)
     return result
+
+
+def code_of(run):
+    """Wait for the end of a command; return its exit code."""
+    end = time.monotonic() + 240
+    while run.poll() is None:
+        assert time.monotonic() < end, f"timed out: {run.output()}"
+        time.sleep(0.05)
+    return run.returncode
 
 
 def training(folder):
@@ -218,7 +227,7 @@ def test_a_trial_of_a_dead_worker_runs_on_another_and_ends_with_the_second(dask,
     assert "its worker ended" in run.output() and "it runs again" in run.output()
     wait_for(lambda: first not in training(folder), run)  # it ends with its worker
     dask.workers[1 - victim].kill()
-    assert run.wait(60) == 1, run.output()
+    assert code_of(run) == 1, run.output()
     [record] = records(folder / "out" / "held").values()
     assert record.status == "killed" and "its worker ended, in each of 2 tries" in record.reason
     wait_for(lambda: second not in training(folder))
@@ -227,7 +236,7 @@ def test_a_trial_of_a_dead_worker_runs_on_another_and_ends_with_the_second(dask,
     run = start("held.yaml", "--unchecked", "--out", "out", *on(dask))
     wait_for(lambda: "the run waits for one" in run.output(), run)
     dask.start_worker(ON_WORKER="1")
-    assert run.wait(90) == 0, run.output()
+    assert code_of(run) == 0, run.output()
     assert harness("held.yaml", "--unchecked", "--out", "here")[0] == 0
     assert values(folder / "out" / "held") == values(folder / "here" / "held")
 
@@ -238,7 +247,7 @@ def test_the_end_of_the_scheduler_interrupts_the_run(dask, folder, start):
     run = start("held.yaml", "--unchecked", "--out", "out", "--seeds", "2", *on(dask))
     wait_for(lambda: training(folder), run)
     dask.scheduler.kill()
-    assert run.wait(60) == 130, run.output()
+    assert code_of(run) == 130, run.output()
     assert run.output().count("has ended, or has dropped this run") == 1
     assert "Traceback" not in run.output() and "distributed" not in run.output(), run.output()
     wait_for(lambda: not training(folder))
@@ -247,7 +256,7 @@ def test_the_end_of_the_scheduler_interrupts_the_run(dask, folder, start):
     dask.start_scheduler()
     dask.start_worker(ON_WORKER="1")
     run = start("held.yaml", "--unchecked", "--out", "out", "--seeds", "2", *on(dask))
-    assert run.wait(120) == 0, run.output()
+    assert code_of(run) == 0, run.output()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
@@ -257,13 +266,13 @@ def test_trials_end_with_their_command(dask, folder, start, number):
     run = start("held.yaml", "--unchecked", "--out", "out", *on(dask))
     wait_for(lambda: training(folder), run)
     run.send_signal(number)
-    assert run.wait(60) == (130 if number == signal.SIGINT else -9), run.output()
+    assert code_of(run) == (130 if number == signal.SIGINT else -9), run.output()
     wait_for(lambda: not training(folder), seconds=30)
     assert worker.poll() is None and "Traceback" not in run.output(), run.output()
     assert not records(folder / "out" / "held")
     (folder / "hold").unlink()
     run = start("held.yaml", "--unchecked", "--out", "out", *on(dask))
-    assert run.wait(120) == 0, run.output()
+    assert code_of(run) == 0, run.output()
 
 
 def test_limits_hold_on_a_worker(dask, folder, harness):

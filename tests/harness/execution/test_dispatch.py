@@ -1,11 +1,13 @@
 """How trials are sent to Dask workers, placed, taken back and stored; with a client that stands for a cluster."""
 
 import json
+import os
 import subprocess
 import sys
 import threading
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,6 +16,7 @@ from harness.core.records import blank_record, read_record, write_record
 from harness.core.run_options import RunOptions
 from harness.core.settings import FlowSettings, LayerRef
 from harness.execution.dask.job import Job, files_of, store
+from harness.execution.dask.worker import environment
 from harness.execution.executor import Following
 from harness.execution.executors import dask as executor
 from harness.execution.executors.dask import Dask, scheduler_of
@@ -139,6 +142,15 @@ def test_files_of_a_worker_are_stored_below_the_run_and_of_its_trial_alone(tmp_p
     files[f"records/{one.id}.json"] = b"{}"
     with pytest.raises(UserError, match="not a readable record"):
         store(one, files, out)
+
+
+def test_a_process_has_no_variables_of_the_nanny(monkeypatch):
+    pytest.importorskip("distributed")
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "65536")
+    monkeypatch.setenv("PYTHONPATH", "/a")
+    without, below = (environment(SimpleNamespace(nanny=nanny), "/b") for nanny in (None, "tcp://127.0.0.1:1"))
+    assert without["MALLOC_TRIM_THRESHOLD_"] == "65536" and "MALLOC_TRIM_THRESHOLD_" not in below
+    assert below["PYTHONPATH"] == f"/a{os.pathsep}/b"
 
 
 class Stand:
