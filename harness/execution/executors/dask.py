@@ -117,7 +117,7 @@ class Dask(Executor):
                     n_workers=1,
                     threads_per_worker=usable_cores(),
                     processes=False,
-                    dashboard_address=None,
+                    dashboard_address="127.0.0.1:0",  # any free port
                     memory_limit=None,
                 )
                 target = stack.enter_context(cluster)
