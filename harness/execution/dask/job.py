@@ -13,13 +13,15 @@ from harness.core.provenance.environment import package_version
 from harness.core.provenance.sources import changes
 from harness.core.records import Record, read_record, remove_old_arrays
 from harness.core.run_options import RunOptions
-from harness.core.settings import Settings
+from harness.core.settings import DataRef, Settings
 from harness.core.third_party import followed, is_third_party
 from harness.core.trial import AnyTrial, Trial
+from harness.datasets import find_dataset
 from harness.execution.folder import writing
 from harness.execution.outcome import record_path
 
 FILE = "job.json"
+SENT = 8 << 20  # bytes of a file of data that is sent with each of its trials
 SHOWN = 3  # changed files in a message
 INSTALL = "install the same version of invertbench, with the same packages, for the command and its workers"
 
@@ -62,7 +64,7 @@ def files_of(job: Job, out: Path) -> dict[str, bytes]:
     """Return the files that a worker needs: name below the folder of the job -> content.
 
     Raises:
-        UserError: a third-party file is outside of the working directory.
+        UserError: a third-party file is outside of the working directory, or data beside the suite are too large.
     """
     files = {FILE: job.model_dump_json().encode()}
     for name, record in _records_before(job.trial, out).items():
@@ -79,6 +81,24 @@ def files_of(job: Job, out: Path) -> dict[str, bytes]:
         for path in followed(spec).files:
             if path.is_relative_to(here):  # others must be on the worker, which checks their digests
                 files[f"here/{path.relative_to(here).as_posix()}"] = read_file(path, SOURCE)
+    for data in job.trial.data_sets:
+        files |= _beside_suite(data)
+    return files
+
+
+def _beside_suite(data: DataRef) -> dict[str, bytes]:
+    """Return the files of a data set in the working directory or below it, whose names begin with "./"."""
+    files = {}
+    for option in find_dataset(data.name).paths:
+        value = dict(data.options).get(option)
+        if isinstance(value, str) and value.startswith("./"):
+            try:
+                files[f"here/{value[2:]}"] = read_file(Path(value), SENT)
+            except OSError as error:
+                raise UserError(
+                    f"{data.label}: {option}: {value}: cannot be sent to a worker ({error.strerror}); put it into the "
+                    "data root of the command and of each worker, not beside the suite"
+                ) from error
     return files
 
 

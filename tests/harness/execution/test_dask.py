@@ -302,20 +302,23 @@ def test_data_are_those_of_the_command(dask, folder, harness):
         lines = [f"{(7 * i) % 50 / 100},{(3 * i) % 40 / 100}" for i in range(1000)]
         (place / "walk.csv").write_text("\n".join(["east,north", *lines, f"0.1,{last}", ""]))
 
-    write(folder, 0.2)
+    write(folder / "data", 0.2)
     other, same, cache = (dask.folder / name for name in ("other", "same", "cache"))
     write(other, 0.3)
     write(same, 0.2)
     cache.mkdir()
     (cache / "kernels").symlink_to(Path(os.environ["INVERTBENCH_CACHE"]) / "kernels")
     dask.start_worker(INVERTBENCH_CACHE=str(cache), INVERTBENCH_DATA=str(dask.folder / "worker0"))
-    command = ("table.yaml", "--out", "out", "--data", str(folder))
+    command = ("table.yaml", "--out", "out", "--data", "data")
     code, output = harness(*command, *on(dask))
     assert code == 3 and "walk.csv" in output and "a worker's data root is its $INVERTBENCH_DATA" in output, output
     code, output = harness(*command, *on(dask, "--cluster", f"data={other}"))
     assert code == 3 and "the data have checksum" in output and "the run has prepared" in output, output
     assert "Traceback" not in output and not records(folder / "out" / "table")
     code, output = harness(*command, *on(dask, "--cluster", f"data={same}"))
+    assert code == 0, output
+    write(folder, 0.2)
+    code, output = harness("table.yaml", "--out", "beside", *on(dask))  # a file beside the suite is sent
     assert code == 0, output
 
 

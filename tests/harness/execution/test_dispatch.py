@@ -14,13 +14,14 @@ import pytest
 from harness.core.errors import SuiteError, UserError
 from harness.core.records import blank_record, read_record, write_record
 from harness.core.run_options import RunOptions
-from harness.core.settings import FlowSettings, LayerRef
+from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
 from harness.execution.dask.job import Job, files_of, store
 from harness.execution.dask.worker import environment
 from harness.execution.executor import Following
 from harness.execution.executors import dask as executor
 from harness.execution.executors.dask import Dask, scheduler_of
 from harness.execution.progress import make_reporter
+from harness.kinds.density.trial import DensityTrial
 from harness.kinds.parameters.trial import ParametersTrial
 from harness.kinds.runtime.trial import RuntimeTrial
 from harness.planning.cluster import Cluster
@@ -86,6 +87,28 @@ def test_third_party_files_below_the_working_directory_are_sent(tmp_path, monkey
     assert set(files) == {"job.json", "here/mine/held.py", "here/mine/beside.py"}
     with pytest.raises(UserError, match=r"held.py:Held: a worker receives .* in the working directory or below it"):
         files_of(job_of(trial("a", layer=LayerRef(row="one", layer=f"{outside}/held.py:Held"))), Path("out"))
+
+
+def test_data_beside_the_suite_are_sent_if_they_are_a_small_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "walk.csv").write_text("a\n1\n")
+
+    def on(file):
+        return DensityTrial(
+            suite="s",
+            profile="smoke",
+            data=DataRef(label="walk", name="csv", options={"file": file, "columns": ["a"]}),
+            layer=LAYER,
+            flow=FlowSettings(),
+            training=TrainingSettings(),
+            seed=0,
+        )
+
+    assert files_of(job_of(on("./in/walk.csv")), Path("out"))["here/in/walk.csv"] == b"a\n1\n"
+    assert set(files_of(job_of(on("in/walk.csv")), Path("out"))) == {"job.json"}, "below the data root"
+    with pytest.raises(UserError, match=r"walk: file: ./in: cannot be sent .* into the data root"):
+        files_of(job_of(on("./in")), Path("out"))
 
 
 def test_records_of_candidates_are_sent_with_the_trial_that_chooses(tmp_path):
