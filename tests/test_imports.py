@@ -44,6 +44,8 @@ ALLOWED = {
         "torchvision",
         "torch_fidelity",
         "submitit",
+        "distributed",
+        "cloudpickle",
     },
 }
 

@@ -73,13 +73,17 @@ def examine_data(
     return checksums, faults
 
 
-def check_prepared(trial: Trial, root: Path | None) -> None:
-    """Raise if the data on a node of a cluster differ from those that the submitting run has prepared.
+def check_prepared(trial: Trial, root: Path | None, hint: str) -> None:
+    """Raise if the data on a machine of a cluster differ from those that the command has prepared.
+
+    Args:
+        trial: as planned by the command.
+        root: of the data here.
+        hint: where this machine looks for data.
 
     Raises:
         DataMissing, DataError: the data are missing here, or differ; nothing is downloaded.
     """
-    hint = "on a node of the cluster: data root and cache must be on a shared disk"
     try:
         checksums = check_data(trial.data_sets, root, offline=True)
     except DataMissing as error:

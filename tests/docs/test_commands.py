@@ -32,7 +32,7 @@ FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 INLINE = re.compile(r"`(python -m harness [^`]+)`")
 INDENTED = re.compile(rf"^    ({PROGRAM} .*)", re.M)
 PLACEHOLDER = re.compile(r"\b[A-Z][A-Z0-9]*\b(?!=)|\*")  # DIR, ROOT; a pattern of files
-ELSEWHERE = ("--executor slurm", "/shared/")  # a cluster
+ELSEWHERE = ("--executor slurm", "/shared/", "--cluster address=")  # a cluster
 
 
 def blocks(text, language):

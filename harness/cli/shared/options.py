@@ -50,7 +50,7 @@ def add_plan_options(parser: argparse.ArgumentParser) -> None:
         parser,
         "--cluster",
         "KEY=VALUE",
-        "change the resources that jobs request from a cluster, such as partition=gpu or time=2h; repeatable",
+        "set a value for the executor of a cluster, such as partition=gpu or address=tcp://HOST:PORT; repeatable",
     )
     parser.add_argument(
         "--retry-failed", action="store_true", help="also run failed trials again (default: only interrupted ones)"

@@ -39,6 +39,9 @@ ENDS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
 """Signals that a cluster sends before it kills: at a job's time limit, on `scancel`, or on preemption."""
 
 
+SHARED = "on a node of the cluster: data root and cache must be on a shared disk"
+
+
 def run_job(place: str, index: int) -> None:
     """Run the trials without a record of job number `index` of the submission in the folder `place`."""
     from submitit import JobEnvironment  # an optional dependency, which has started this process
@@ -67,7 +70,7 @@ def run_job(place: str, index: int) -> None:
         try:
             wait_for_silence(run_options.out, trial, beat.job)
             with Heartbeat(run_options.out, trial, beat) as heartbeat:
-                check_prepared(trial, run_options.root)
+                check_prepared(trial, run_options.root, SHARED)
                 run_trials([trial], run_options, make_slots([trial], 1), heartbeat, provenance=provenance.of)
         except UserError as error:  # not caused by the trial: it gets no record, and the next run submits it again
             print(error, flush=True)

@@ -230,9 +230,9 @@ def test_a_job_refuses_data_other_than_those_prepared_by_the_run(tmp_path):
             seed=0,
         )
 
-    check_prepared(on(None), None)
+    check_prepared(on(None), None, "on a shared disk")
     with pytest.raises(DataError, match=r"digits: the data have checksum None, .* prepared abc .* shared disk"):
-        check_prepared(on("abc"), None)
+        check_prepared(on("abc"), None, "on a shared disk")
 
 
 def test_output_of_squeue_is_parsed():

@@ -1,0 +1,1 @@
+"""Run trials on the workers of a Dask cluster, without a shared disk."""

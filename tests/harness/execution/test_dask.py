@@ -1,0 +1,347 @@
+"""Trials on a real Dask cluster of processes that share no folder: results, deaths, refusals, interruption."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from harness.core.records import read_record
+
+HERE = Path(__file__).parents[1]
+PROJECT = HERE.parents[1]
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
+
+COUNTED = """\
+suite: counted
+kind: parameters
+title: Counted
+layers: {conv1x1: {}, emerging: {}}
+profiles:
+  quick: {widths: [8], flow: {levels: 1, steps: 1}, datasets: {digits: {}}}
+"""
+TIMED = """\
+suite: timed
+kind: runtime
+title: Timed
+layers: {conv1x1: {}}
+profiles:
+  quick: {timing: {warmup: 1, rounds: 2}, sweeps: {side: {shapes: [[2, 4, 4], [2, 6, 6]], batch: 2}}}
+"""
+TUNED = """\
+suite: tuned
+kind: density
+title: Tuned
+layers: {conv1x1: {}, butterfly: {}}
+tuning:
+  candidates: 2
+  space: {training.learning_rate: {low: 1e-3, high: 1e-1, scale: log}}
+training: {steps: 6, batch_size: 100, evaluate_every: 3}
+profiles:
+  quick: {flow: {levels: 1, steps: 1, width: 8}, datasets: {digits: {}}}
+"""
+TABLE = """\
+suite: table
+kind: density
+title: A table
+layers: {conv1x1: {}}
+training: {steps: 4, batch_size: 32, evaluate_every: 2}
+profiles:
+  quick:
+    flow: {levels: 1, steps: 1, width: 8}
+    datasets:
+      walk: {data: csv, options: {file: walk.csv, columns: [east, north], length: 8, step: 0.01}}
+"""
+# The layer of this suite pauses training on a worker while a file exists, and leaves its process id.
+HELD = """\
+suite: held
+kind: density
+title: Held
+layers: {held: {layer: "mine/held.py:Held"}}
+training: {steps: 6, batch_size: 200, evaluate_every: 3}
+profiles:
+  quick: {flow: {levels: 1, steps: 1, width: 8}, datasets: {digits: {}}}
+"""
+LAYER = """\
+import os
+import time
+
+import beside
+from layers import LAYERS
+
+
+class Held(LAYERS["conv1x1"]):
+    def forward(self, x):
+        if self.training and "ON_WORKER" in os.environ:
+            beside.PLACE.joinpath(f"pid{os.getpid()}").touch()
+            while beside.PLACE.joinpath("hold").exists():
+                time.sleep(0.05)
+        return super().forward(x)
+"""
+
+
+@pytest.fixture
+def dask(tmp_path):
+    pytest.importorskip("distributed")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(HERE)
+        import small_dask
+    cluster = small_dask.SmallDask(tmp_path / "dask")
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Return the folder in which commands are given."""
+    place = tmp_path / "command"
+    (place / "mine").mkdir(parents=True)
+    for name, text in (("counted", COUNTED), ("timed", TIMED), ("tuned", TUNED), ("held", HELD), ("table", TABLE)):
+        (place / f"{name}.yaml").write_text(text)
+    (place / "mine" / "held.py").write_text(LAYER)
+    (place / "mine" / "beside.py").write_text(f"from pathlib import Path\n\nPLACE = Path({str(place)!r})\n")
+    return place
+
+
+@pytest.fixture
+def start(folder):
+    """Start a command in the folder; its output goes to a file."""
+    started = []
+
+    def start(*arguments):
+        log = folder / f"output{len(started)}.txt"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "harness", "run", *arguments],
+                cwd=folder,
+                env=os.environ | {"PYTHONPATH": str(PROJECT)},
+                stdout=output,
+                stderr=output,
+            )
+        process.output = lambda: log.read_text(errors="replace")
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture
+def harness(start):
+    """Run a command in the folder; return its exit code and its output."""
+
+    def harness(*arguments):
+        process = start(*arguments)
+        return code_of(process), process.output()
+
+    return harness
+
+
+def on(cluster, *more):
+    return ("--executor", "dask", "--cluster", f"address={cluster.address}", *more)
+
+
+def wait_for(condition, run=None, seconds=90.0):
+    end = time.monotonic() + seconds
+    while not (result := condition()):
+        output = run.output() if run is not None else ""
+        assert time.monotonic() < end, f"timed out: {output}"
+        assert run is None or run.poll() is None, f"ended early: {output}"
+        time.sleep(0.05)
+    return result
+
+
+def code_of(run):
+    """Wait for the end of a command; return its exit code."""
+    end = time.monotonic() + 240
+    while run.poll() is None:
+        assert time.monotonic() < end, f"timed out: {run.output()}"
+        time.sleep(0.05)
+    return run.returncode
+
+
+def training(folder):
+    """Return the processes that have begun to train and are still there."""
+    return [int(path.name[3:]) for path in folder.glob("pid*") if Path("/proc", path.name[3:]).exists()]
+
+
+def records(out):
+    return {path.stem: read_record(path) for path in sorted((out / "records").glob("*.json"))}
+
+
+def values(out):
+    """Return the results of a folder without times: statuses, rows, curves, and the files of arrays and weights."""
+    results = {}
+    for name, record in records(out).items():
+        rows = [{key: row[key] for key in row if not key.endswith("_seconds")} for row in record.rows]
+        curves = {key: curve for key, curve in record.curves.items() if key != "seconds"}
+        results[name] = record.status, rows, curves, record.arrays, record.environment["sources"]
+    weights = {path.name: path.read_bytes() for path in sorted(out.glob("weights/*.pt"))}
+    return results, weights
+
+
+def test_results_are_those_of_a_local_run_to_the_last_bit(dask, folder, harness):
+    dask.start_worker(threads=2)
+    code, output = harness("tuned.yaml", "--out", "out", "--only", "layer=conv1x1", *on(dask))
+    assert code == 0 and len(records(folder / "out" / "tuned")) == 3, output
+    code, output = harness("tuned.yaml", "--out", "out", "--host", *on(dask))
+    assert code == 0, output
+    assert "3 ok, 3 to run" in output, "the first layer is not run again"
+    code, output = harness("tuned.yaml", "--out", "here")
+    assert code == 0, output
+    out = folder / "out" / "tuned"
+    assert values(out) == values(folder / "here" / "tuned")
+    assert len(values(out)[1]) == 2, "weights come back"
+    assert {record.environment.get("host") for record in records(out).values()} == {None, os.uname().nodename}
+    assert not list(dask.folder.glob("worker0/scratch/**/invertbench-*")), "a worker keeps nothing"
+    code, output = harness("tuned.yaml", "--out", "out", *on(dask))
+    assert code == 0 and "nothing to run" in output
+
+
+def test_workers_of_the_command_itself(folder, harness):
+    pytest.importorskip("distributed")
+    code, output = harness("counted.yaml", "--out", "out", "--executor", "dask")
+    assert code == 0 and "Traceback" not in output and "distributed" not in output, output
+    assert harness("counted.yaml", "--out", "here")[0] == 0
+    assert values(folder / "out" / "counted") == values(folder / "here" / "counted")
+
+
+def test_a_trial_of_a_dead_worker_runs_on_another_and_ends_with_the_second(dask, folder, start, harness):
+    (folder / "hold").touch()
+    for _ in range(2):
+        dask.start_worker(ON_WORKER="1")
+    run = start("held.yaml", "--unchecked", "--out", "out", *on(dask))
+    [first] = wait_for(lambda: training(folder), run)
+    [place] = dask.folder.glob("worker*/scratch/**/invertbench-*")
+    victim = int(place.relative_to(dask.folder).parts[0].removeprefix("worker"))
+    dask.workers[victim].kill()
+    [second] = wait_for(lambda: [pid for pid in training(folder) if pid != first], run)
+    assert "its worker ended" in run.output() and "it runs again" in run.output()
+    wait_for(lambda: first not in training(folder), run)  # it ends with its worker
+    dask.workers[1 - victim].kill()
+    assert code_of(run) == 1, run.output()
+    [record] = records(folder / "out" / "held").values()
+    assert record.status == "killed" and "its worker ended, in each of 2 tries" in record.reason
+    wait_for(lambda: second not in training(folder))
+
+    (folder / "hold").unlink()
+    run = start("held.yaml", "--unchecked", "--out", "out", *on(dask))
+    wait_for(lambda: "the run waits for one" in run.output(), run)
+    dask.start_worker(ON_WORKER="1")
+    assert code_of(run) == 0, run.output()
+    assert harness("held.yaml", "--unchecked", "--out", "here")[0] == 0
+    assert values(folder / "out" / "held") == values(folder / "here" / "held")
+
+
+def test_the_end_of_the_scheduler_interrupts_the_run(dask, folder, start):
+    (folder / "hold").touch()
+    dask.start_worker(ON_WORKER="1")
+    run = start("held.yaml", "--unchecked", "--out", "out", "--seeds", "2", *on(dask))
+    wait_for(lambda: training(folder), run)
+    dask.scheduler.kill()
+    assert code_of(run) == 130, run.output()
+    assert run.output().count("has ended, or has dropped this run") == 1
+    assert "Traceback" not in run.output() and "distributed" not in run.output(), run.output()
+    wait_for(lambda: not training(folder))
+    assert not records(folder / "out" / "held")
+    (folder / "hold").unlink()
+    dask.start_scheduler()
+    dask.start_worker(ON_WORKER="1")
+    run = start("held.yaml", "--unchecked", "--out", "out", "--seeds", "2", *on(dask))
+    assert code_of(run) == 0, run.output()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_trials_end_with_their_command(dask, folder, start, number):
+    (folder / "hold").touch()
+    worker = dask.start_worker(ON_WORKER="1")
+    run = start("held.yaml", "--unchecked", "--out", "out", *on(dask))
+    wait_for(lambda: training(folder), run)
+    run.send_signal(number)
+    assert code_of(run) == (130 if number == signal.SIGINT else -9), run.output()
+    wait_for(lambda: not training(folder), seconds=30)
+    assert worker.poll() is None and "Traceback" not in run.output(), run.output()
+    assert not records(folder / "out" / "held")
+    (folder / "hold").unlink()
+    run = start("held.yaml", "--unchecked", "--out", "out", *on(dask))
+    assert code_of(run) == 0, run.output()
+
+
+def test_limits_hold_on_a_worker(dask, folder, harness):
+    (folder / "hold").touch()
+    dask.start_worker(ON_WORKER="1")
+    code, output = harness("held.yaml", "--unchecked", "--out", "out", "--timeout", "3", *on(dask))
+    assert code == 1, output
+    [record] = records(folder / "out" / "held").values()
+    assert record.status == "timeout" and "longer than 3 s" in record.reason
+    wait_for(lambda: not training(folder), seconds=10)
+
+
+def test_times_are_measured_one_at_a_time_on_a_machine(dask, folder, harness):
+    for _ in range(2):
+        dask.start_worker(threads=2)
+    code, output = harness("timed.yaml", "--out", "out", *on(dask))
+    assert code == 0, output
+    first, second = sorted(records(folder / "out" / "timed").values(), key=lambda record: record.started)
+    gap = datetime.fromisoformat(second.started) - datetime.fromisoformat(first.started)
+    assert gap.total_seconds() >= first.seconds - 1, "`started` is in whole seconds"
+    assert first.environment["cpu"]
+
+
+def test_data_are_those_of_the_command(dask, folder, harness):
+    def write(place, last):
+        place.mkdir(parents=True, exist_ok=True)
+        lines = [f"{(7 * i) % 50 / 100},{(3 * i) % 40 / 100}" for i in range(1000)]
+        (place / "walk.csv").write_text("\n".join(["east,north", *lines, f"0.1,{last}", ""]))
+
+    write(folder / "data", 0.2)
+    other, same, cache = (dask.folder / name for name in ("other", "same", "cache"))
+    write(other, 0.3)
+    write(same, 0.2)
+    cache.mkdir()
+    (cache / "kernels").symlink_to(Path(os.environ["INVERTBENCH_CACHE"]) / "kernels")
+    dask.start_worker(INVERTBENCH_CACHE=str(cache), INVERTBENCH_DATA=str(dask.folder / "worker0"))
+    command = ("table.yaml", "--out", "out", "--data", "data")
+    code, output = harness(*command, *on(dask))
+    assert code == 3 and "walk.csv" in output and "a worker's data root is its $INVERTBENCH_DATA" in output, output
+    code, output = harness(*command, *on(dask, "--cluster", f"data={other}"))
+    assert code == 3 and "the data have checksum" in output and "the run has prepared" in output, output
+    assert "Traceback" not in output and not records(folder / "out" / "table")
+    code, output = harness(*command, *on(dask, "--cluster", f"data={same}"))
+    assert code == 0, output
+    write(folder, 0.2)
+    code, output = harness("table.yaml", "--out", "beside", *on(dask))  # a file beside the suite is sent
+    assert code == 0, output
+
+
+def test_another_version_or_source_is_refused(dask, folder, harness):
+    other = dask.folder / "other"
+    (other / "invertbench-9.9.dist-info").mkdir(parents=True)
+    (other / "invertbench-9.9.dist-info" / "METADATA").write_text("Name: invertbench\nVersion: 9.9\n")
+    worker = dask.start_worker(PYTHONPATH=f"{other}:{PROJECT}")
+    code, output = harness("counted.yaml", "--out", "out", *on(dask))
+    assert code == 2 and "invertbench is 9.9 there" in output and "install the same version" in output, output
+    worker.kill()
+
+    copy = dask.folder / "copy"
+    for part in ("csrc", "flows", "harness", "layers", "suites"):
+        shutil.copytree(PROJECT / part, copy / part, ignore=shutil.ignore_patterns("__pycache__"))
+    path = copy / "layers" / "conv1x1.py"
+    path.write_text(path.read_text() + "\nCHANGED = 1\n")
+    worker = dask.start_worker(PYTHONPATH=str(copy))
+    code, output = harness("counted.yaml", "--out", "out", *on(dask))
+    assert code == 2 and "layers/conv1x1.py changed" in output, output
+    worker.kill()
+
+    dask.start_worker(blocked=True)
+    code, output = harness("counted.yaml", "--out", "out", *on(dask))
+    assert code == 2 and "invertbench is not here" in output, output
+    assert not records(folder / "out" / "counted")
