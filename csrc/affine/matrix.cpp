@@ -25,10 +25,11 @@
 #include "scratch.h"
 #include "simd/cpu.h"
 
+namespace invertbench::mixing {
+
 #define INVERTBENCH_BODY "affine/matrix_rows.h"
 #include "simd/each.h"
 
-namespace invertbench {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -151,4 +152,4 @@ TORCH_LIBRARY_IMPL(invertbench, CPU, m) {
 }
 TORCH_LIBRARY_IMPL(invertbench, AutogradCPU, m) { m.impl("mix_channels", TORCH_FN(with_gradient)); }
 
-}  // namespace invertbench
+}  // namespace invertbench::mixing

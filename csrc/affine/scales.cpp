@@ -25,10 +25,11 @@
 #include "operands.h"
 #include "simd/cpu.h"
 
+namespace invertbench::scales {
+
 #define INVERTBENCH_BODY "affine/scales_rows.h"
 #include "simd/each.h"
 
-namespace invertbench {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -241,4 +242,4 @@ TORCH_LIBRARY_IMPL(invertbench, AutogradCPU, m) {
   m.impl("actnorm", TORCH_FN(actnorm_with_gradient));
 }
 
-}  // namespace invertbench
+}  // namespace invertbench::scales

@@ -28,7 +28,7 @@
 #include "dispatch.h"
 #include "operands.h"
 
-namespace invertbench {
+namespace invertbench::factors {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -268,4 +268,4 @@ TORCH_LIBRARY_IMPL(invertbench, AutogradCPU, m) {
   m.impl("log_abs_det", TORCH_FN(log_abs_det_with_gradient));
 }
 
-}  // namespace invertbench
+}  // namespace invertbench::factors

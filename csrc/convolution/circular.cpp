@@ -25,12 +25,14 @@
 #include "convolution/correlate.h"
 #include "dispatch.h"
 #include "operands.h"
+#include "simd/cpu.h"
 #include "thread_memory.h"
+
+namespace invertbench::circular {
 
 #define INVERTBENCH_BODY "convolution/convolve_planes.h"
 #include "simd/each.h"
 
-namespace invertbench {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -65,7 +67,7 @@ at::Tensor circular(const at::Tensor& x, const at::Tensor& weight, const std::op
   at::Tensor y = at::empty(shape, x.options().memory_format(at::MemoryFormat::Contiguous));
   const at::Tensor events = rows(x), kernel = weight.contiguous();
   const at::Tensor offset = bias ? bias->contiguous() : kernel.new_zeros({kernel.size(0)});
-  const Frame frame = frame_of(x, weight.sizes().slice(2), on_each_axis(x, before), true);
+  const Frame frame = correlation::frame_of(x, weight.sizes().slice(2), on_each_axis(x, before), true);
   in_precision("circular", events, {kernel, offset}, [&](auto zero) {
     using T = decltype(zero);
     const int64_t lanes = INVERTBENCH_BEST(LANES<T>);
@@ -105,7 +107,7 @@ at::Tensor circular_weight(const at::Tensor& x, const at::Tensor& of_y, at::IntA
   check_circular(x, x.size(1), sizes, before);
   std::vector<int64_t> shape{of_y.size(1), x.size(1)};
   shape.insert(shape.end(), sizes.begin(), sizes.end());
-  return correlate(x, of_y, frame_of(x, sizes, on_each_axis(x, before), true)).reshape(shape);
+  return correlation::correlate(x, of_y, correlation::frame_of(x, sizes, on_each_axis(x, before), true)).reshape(shape);
 }
 
 at::Tensor transposed(const at::Tensor& weight) {
@@ -190,4 +192,4 @@ TORCH_LIBRARY_IMPL(invertbench, AutogradCPU, m) {
   m.impl("circular_weight", TORCH_FN(weight_with_gradient));
 }
 
-}  // namespace invertbench
+}  // namespace invertbench::circular

@@ -32,7 +32,7 @@
 #include "dispatch.h"
 #include "operands.h"
 
-namespace invertbench {
+namespace invertbench::spectrum {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -220,4 +220,4 @@ TORCH_LIBRARY_FRAGMENT(invertbench, m) {
 TORCH_LIBRARY_IMPL(invertbench, CPU, m) { m.impl("spectral_log_det", TORCH_FN(spectral_log_det)); }
 TORCH_LIBRARY_IMPL(invertbench, AutogradCPU, m) { m.impl("spectral_log_det", TORCH_FN(with_gradient)); }
 
-}  // namespace invertbench
+}  // namespace invertbench::spectrum

@@ -12,11 +12,12 @@
 #endif
 
 #include "butterfly/cpu/kernels.h"
+#include "simd/cpu.h"
+
+namespace invertbench {
 
 #define INVERTBENCH_BODY "butterfly/cpu/body.h"
 #include "simd/each.h"
-
-namespace invertbench {
 
 template <class T>
 const ButterflyKernels<T>& butterfly_kernels() {
