@@ -63,12 +63,17 @@ def test_the_smallest_run_without_a_compiler(wheel, tmp_path):
     empty.mkdir()
     run([sys.executable, "-m", "venv", "--without-pip", environment], tmp_path)
     (site,) = environment.glob("lib/python*/site-packages")
-    run([sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", site, wheel], tmp_path)
+    run(
+        [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", site, wheel],
+        tmp_path,
+    )
     shared = [path for path in sys.path if "site-packages" in Path(path).parts]
     (site / "dependencies.pth").write_text("\n".join(shared), encoding="utf-8")
     surroundings = {"PATH": str(empty), "INVERTBENCH_CACHE": str(tmp_path / "cache"), "INVERTBENCH_KERNELS": "on"}
     python = environment / "bin" / "python"
-    where = run([python, "-c", "import harness, layers; print(harness.__file__, layers.__file__)"], tmp_path, **surroundings)
+    where = run(
+        [python, "-c", "import harness, layers; print(harness.__file__, layers.__file__)"], tmp_path, **surroundings
+    )
     assert all(path.startswith(str(site)) for path in where.stdout.split())
     done = run([python, "-m", "harness", "run", "quickstart", "--profile", "smoke"], tmp_path, **surroundings)
     report = tmp_path / "reports" / "quickstart"

@@ -4,8 +4,9 @@ A build is one folder, named by all its dependencies. It is made in a temporary 
 lock that the system releases when its holder dies, and then renamed: a killed build leaves no folder
 that looks complete, and no process waits for it.
 
-A library has the kernels of one instruction set, as they take most of the build. Torch's headers take most of the rest:
-all sources that read them are compiled as one, and `*kernels.cpp`, which do not, each by itself.
+A library has the kernels of one instruction set, which for several would take as much longer. Torch's headers take
+seconds in every translation unit, and those of autograd most: the sources that define gradients are compiled as one, as
+are those that define operators on tensors. `*kernels.cpp`, which read next to none, are compiled each by itself.
 """
 
 from __future__ import annotations
@@ -39,14 +40,18 @@ COMPILE = (
 )  # fmt: skip
 # The instruction set of the kernels, by what torch names the processor's.
 SETS = {"AVX512": ("-DINVERTBENCH_FOR_AVX512",), "AVX2": ("-DINVERTBENCH_FOR_AVX2",)}
-# Processor seconds of each translation unit, measured on one machine, for the estimate of the remaining time.
-OPERATORS = "operators.cpp"
+# The two translation units made of several sources, and the header by which they are told apart.
+GRADIENTS, OPERATORS = "gradients.cpp", "operators.cpp"
+AUTOGRAD = "#include <torch/csrc/autograd/custom_function.h>"
+FOR_GRADIENTS = ("-O2",)  # they call operators and compute nothing: -O3 would only take longer to compile
+# Processor seconds of each translation unit, for the first estimate of the remaining time.
 SECONDS = {
-    OPERATORS: 30.0,
+    GRADIENTS: 25.0,
+    OPERATORS: 25.0,
     "butterfly/cpu/kernels.cpp": 10.0,
-    "coupling/convolutions_kernels.cpp": 8.0,
-    "coupling/perceptron_kernels.cpp": 8.0,
-    "emerging/cpu/kernels.cpp": 8.0,
+    "emerging/cpu/kernels.cpp": 7.0,
+    "coupling/perceptron_kernels.cpp": 5.0,
+    "coupling/convolutions_kernels.cpp": 4.0,
 }
 LINK = ("-shared", "-fopenmp")
 LIBRARIES = ("-ltorch_cpu", "-lc10")
@@ -86,7 +91,8 @@ def find_or_build(folder: Path) -> Path:
     sources = [path for path in all_source_files() if path.suffix in (".cpp", ".h") and not for_cuda(path)]
     contents = [f"{source_name(path)}\0{path.read_text(encoding='utf-8')}" for path in sources]
     flags = (*COMPILE, *instruction_set())
-    code = fingerprint(*contents, *flags, *LINK, *LIBRARIES, str(torch.__version__), sys.platform, platform.machine())
+    machine = (str(torch.__version__), sys.platform, platform.machine())
+    code = fingerprint(*contents, *flags, *FOR_GRADIENTS, *LINK, *LIBRARIES, *machine)
     try:
         compiler = find_compiler()
         version, _, _ = run_compiler([*compiler, "--version"]).partition("\n")
@@ -97,7 +103,11 @@ def find_or_build(folder: Path) -> Path:
         if whole is None:
             raise
         return whole
-    return find_or_make(folder / name / LIBRARY, lambda unfinished, lock: _compile([*compiler, *flags], sources, unfinished, lock))
+
+    def make(unfinished: Path, lock: IO[str]) -> None:
+        _compile([*compiler, *flags], sources, unfinished, lock)
+
+    return find_or_make(folder / name / LIBRARY, make)
 
 
 def instruction_set() -> tuple[str, ...]:
@@ -178,9 +188,9 @@ def source_name(source: Path) -> str:
     return source.relative_to(csrc_folder()).as_posix()
 
 
-def object_file(folder: Path, source: Path) -> Path:
-    """Return the file in `folder` that a source is compiled to, named by its whole path: file names repeat."""
-    return folder / f"{source_name(source).replace('/', '_')}.o"
+def object_file(folder: Path, name: str) -> Path:
+    """Return the file in `folder` that the source of this name is compiled to; names below csrc/ contain folders."""
+    return folder / f"{name.replace('/', '_')}.o"
 
 
 def find_compiler() -> list[str]:
@@ -216,16 +226,21 @@ def _build(make: Make, library: Path, lock: IO[str]) -> None:
 
 def _compile(compiler: Sequence[str], sources: Sequence[Path], folder: Path, lock: IO[str]) -> None:
     """Compile every source and link them."""
-    units = [source for source in sources if source.suffix == ".cpp"]
-    alone = [source for source in units if source.name.endswith("kernels.cpp")]
-    operators = folder / OPERATORS
-    lines = [f'#include "{source_name(source)}"\n' for source in units if source not in alone]
-    operators.write_text("".join(lines), encoding="utf-8")
+    units = {source_name(source): source for source in sources if source.name.endswith("kernels.cpp")}
+    joined: dict[str, list[str]] = {GRADIENTS: [], OPERATORS: []}
+    for source in sources:
+        if source.suffix == ".cpp" and source_name(source) not in units:
+            unit = GRADIENTS if AUTOGRAD in source.read_text(encoding="utf-8") else OPERATORS
+            joined[unit].append(f'#include "{source_name(source)}"\n')
+    for unit, lines in joined.items():
+        units[unit] = folder / unit
+        units[unit].write_text("".join(lines), encoding="utf-8")
     commands, objects, seconds = [], [], []
-    for unit, name in [(operators, OPERATORS), *((source, source_name(source)) for source in alone)]:
-        objects.append(str(folder / f"{name.replace('/', '_')}.o"))
-        commands.append([*compiler, *includes(), "-c", str(unit), "-o", objects[-1]])
-        seconds.append(SECONDS.get(name, 10.0))
+    for unit, source in units.items():
+        objects.append(str(object_file(folder, unit)))
+        flags = FOR_GRADIENTS if unit == GRADIENTS else ()
+        commands.append([*compiler, *flags, *includes(), "-c", str(source), "-o", objects[-1]])
+        seconds.append(SECONDS.get(unit, 5.0))
     run_together(commands, seconds, "CPU", lock)
     library = folder / LIBRARY
     run_compiler([*compiler, *LINK, *objects, f"-L{torch_folder() / 'lib'}", *LIBRARIES, "-o", str(library)])

@@ -86,7 +86,7 @@ def find_or_build(folder: Path) -> tuple[Path, list[str]]:
     def make(unfinished: Path, lock: IO[str]) -> None:
         commands, objects = [], []
         for source in all_source_files():
-            made = object_file(unfinished, source)
+            made = object_file(unfinished, source_name(source))
             if source.suffix == ".cu":
                 commands.append(compile_command(nvcc, source, made, architectures))
             elif source.suffix == ".cpp" and for_cuda(source):

@@ -32,7 +32,8 @@ def test_steps_and_the_remaining_time(tmp_path, capsys, clock):
     assert path.read_text() == "building the CPU kernels (once): 3 of 3 steps done"
     said = capsys.readouterr().err.splitlines()
     assert [line.partition(": ")[0] for line in said] == ["invertbench"] * 4
-    assert said[0].endswith("0 of 3 steps done, about 4 s left") and said[2].endswith("2 of 3 steps done, about 1 s left")
+    assert said[0].endswith("0 of 3 steps done, about 4 s left")
+    assert said[2].endswith("2 of 3 steps done, about 1 s left")
 
 
 def test_a_terminal_shows_one_line(tmp_path, capsys, monkeypatch):
