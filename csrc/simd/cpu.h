@@ -1,6 +1,6 @@
-// The instruction set that kernels are compiled for, chosen by the build (layers/kernels/build.py) with one of
-// INVERTBENCH_FOR_AVX512 and INVERTBENCH_FOR_AVX2, or neither: vectors of 16 bytes, which every processor has. A library
-// has the kernels of one set, as they take most of its build.
+// The instruction set that kernels are compiled for. The build (layers/kernels/build.py) defines INVERTBENCH_FOR_AVX512
+// or INVERTBENCH_FOR_AVX2, or neither: vectors of 16 bytes, which every processor has. A library has the kernels of one
+// set: those of all would take three times as long to compile.
 //
 // A kernel body is written once, in terms of vectors of INVERTBENCH_BYTES bytes, and compiled by simd/each.h.
 #pragma once

@@ -1,6 +1,6 @@
-// Compile the header INVERTBENCH_BODY, which has no include guard, for the instruction set of this build (simd/cpu.h), in
-// a namespace of its name: portable, avx2 or avx512. Included in the namespace of what uses the body, which may share its
-// translation unit with others. Beforehand:
+// Compile the header INVERTBENCH_BODY, which has no include guard, for the instruction set of this build, in a
+// namespace of its name: portable, avx2 or avx512. Included after simd/cpu.h, in the namespace of the code that uses
+// the body, as other bodies may be in the same translation unit. Beforehand:
 //   #define INVERTBENCH_BODY "folder/body.h"
 // and, to have the body for half a vector as well, #define INVERTBENCH_HALF: that is avx2 where the set is AVX-512.
 #if defined(INVERTBENCH_FOR_AVX512)

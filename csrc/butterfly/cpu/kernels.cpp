@@ -1,4 +1,4 @@
-// The butterfly on the processor: the same source compiled for each instruction set.
+// The butterfly on the processor.
 
 #include <bit>
 #include <cmath>

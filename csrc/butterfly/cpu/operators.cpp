@@ -40,7 +40,8 @@ double log_abs_det(const Butterfly& butterfly, const auto& kernels, const auto* 
       tasks.push_back({factor.weight, part.size / 2 / uses, uses, 0});
     }
   }
-  at::parallel_for(0, tasks.size(), least_tasks(tasks.size(), double(butterfly.matrices)), [&](int64_t begin, int64_t end) {
+  const int64_t least = least_tasks(tasks.size(), double(butterfly.matrices));
+  at::parallel_for(0, tasks.size(), least, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       tasks[i].sum = kernels.log_abs_dets(weight + tasks[i].weight, butterfly.matrices, tasks[i].count);
     }
