@@ -2,6 +2,9 @@
 
 #include "simd/cpu.h"
 
+#define INVERTBENCH_QUOTED(name) #name
+#define INVERTBENCH_NAME_OF(set) INVERTBENCH_QUOTED(set)
+
 extern "C" __attribute__((visibility("default"))) const char* invertbench_instructions() {
-  return invertbench::name(invertbench::instructions());
+  return INVERTBENCH_NAME_OF(INVERTBENCH_SET);
 }

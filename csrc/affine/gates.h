@@ -1,6 +1,6 @@
 // The gates of couplings, flows/affine.py: log-scale and scale as functions of a network's output s, and the gradient.
 //
-// Included once for each instruction set, in a separate namespace, after simd/exp.h, which defines the vectors: no
+// Included by simd/each.h, in the namespace of an instruction set, after simd/exp.h, which defines the vectors: no
 // include guard. Their order is that of flows/affine.py.
 
 // log-scale and scale at s, and the derivative of the log-scale by s.

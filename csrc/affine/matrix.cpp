@@ -1,17 +1,15 @@
 // `invertbench::mix_channels`, on a processor: one small matrix applied to the channels of every place of a batch.
-// Matrix libraries take such products event by event, far from the speed of memory.
+// Matrix libraries take such products event by event, far from the speed of memory. Derivatives: matrix_gradient.cpp.
 //
 // The gradient of the matrix is summed over up to SLABS parts of the events, in their order: the same for any number of
-// threads. Derivatives of the gradients are those of PyTorch's operators.
+// threads.
+
+#include "affine/matrix.h"
 
 #include <ATen/Parallel.h>
-#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/bmm.h>
 #include <ATen/ops/empty.h>
 #include <c10/util/accumulate.h>
-#include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -20,19 +18,16 @@
 #include <tuple>
 #include <vector>
 
-#include "dispatch.h"
 #include "operands.h"
 #include "scratch.h"
 #include "simd/cpu.h"
 
+namespace invertbench::mixing {
+
 #define INVERTBENCH_BODY "affine/matrix_rows.h"
 #include "simd/each.h"
 
-namespace invertbench {
 namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 constexpr int64_t SLABS = 32;
 constexpr int64_t PRODUCTS_WORTH_A_THREAD = 100000;
@@ -55,7 +50,8 @@ void check(const at::Tensor& x, const at::Tensor& weight) {
                     " and at least ", least, " places");
 }
 
-// (N, C, *spatial) -> (N, C', *spatial), by a matrix (C', C).
+}  // namespace
+
 at::Tensor mix(const at::Tensor& x, const at::Tensor& weight) {
   check(x, weight);
   at::Tensor y = at::empty(sizes_of(x, weight.size(0)), x.options());
@@ -77,7 +73,6 @@ at::Tensor mix(const at::Tensor& x, const at::Tensor& weight) {
   return y;
 }
 
-// The gradients of x and of the matrix.
 std::tuple<at::Tensor, at::Tensor> mix_backward(const at::Tensor& of_y, const at::Tensor& x,
                                                 const at::Tensor& weight) {
   check(x, weight);
@@ -116,31 +111,6 @@ std::tuple<at::Tensor, at::Tensor> mix_backward(const at::Tensor& of_y, const at
   return {of_x, of_weight};
 }
 
-struct Mix : torch::autograd::Function<Mix> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight) {
-    const at::AutoDispatchBelowADInplaceOrView below;
-    context->save_for_backward({x, weight});
-    static const auto op = operator_named<decltype(mix)>("invertbench::mix_channels");
-    return op.call(x, weight);
-  }
-
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const variable_list saved = context->get_saved_variables();
-    const at::Tensor &x = saved[0], &weight = saved[1], &of_y = gradients[0];
-    if (!at::GradMode::is_enabled()) {
-      static const auto op = operator_named<decltype(mix_backward)>("invertbench::mix_channels_backward");
-      const auto [of_x, of_weight] = op.call(of_y, x, weight);
-      return {of_x, of_weight};
-    }
-    const at::Tensor flat = of_y.flatten(2), back = weight.t().expand({x.size(0), weight.size(1), weight.size(0)});
-    return {at::bmm(back, flat).view(x.sizes()), at::bmm(flat, x.flatten(2).transpose(1, 2)).sum(0)};
-  }
-};
-
-at::Tensor with_gradient(const at::Tensor& x, const at::Tensor& weight) { return Mix::apply(x, weight); }
-
-}  // namespace
-
 TORCH_LIBRARY_FRAGMENT(invertbench, m) {
   m.def("mix_channels(Tensor x, Tensor weight) -> Tensor");
   m.def("mix_channels_backward(Tensor of_y, Tensor x, Tensor weight) -> (Tensor, Tensor)");
@@ -149,6 +119,5 @@ TORCH_LIBRARY_IMPL(invertbench, CPU, m) {
   m.impl("mix_channels", TORCH_FN(mix));
   m.impl("mix_channels_backward", TORCH_FN(mix_backward));
 }
-TORCH_LIBRARY_IMPL(invertbench, AutogradCPU, m) { m.impl("mix_channels", TORCH_FN(with_gradient)); }
 
-}  // namespace invertbench
+}  // namespace invertbench::mixing

@@ -1,6 +1,6 @@
 // A matrix applied to the channels of one event, (channels, places), and its gradients.
 //
-// Included once for each instruction set, in a separate namespace: no include guard.
+// Included by simd/each.h, in the namespace of an instruction set: no include guard.
 
 #include "simd/exp.h"
 #include "simd/columns.h"

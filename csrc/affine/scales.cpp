@@ -6,12 +6,11 @@
 // their order: the same for any number of threads. The coupling is differentiated in coupling/coupling.cpp. Derivatives
 // of ActNorm's gradients are those of PyTorch's operators.
 
+#include "affine/scales.h"
+
 #include <ATen/Parallel.h>
-#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
-#include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -21,18 +20,15 @@
 #include <tuple>
 #include <vector>
 
-#include "dispatch.h"
 #include "operands.h"
 #include "simd/cpu.h"
+
+namespace invertbench::scales {
 
 #define INVERTBENCH_BODY "affine/scales_rows.h"
 #include "simd/each.h"
 
-namespace invertbench {
 namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 constexpr int64_t SLABS = 32;
 constexpr int64_t NUMBERS_WORTH_A_THREAD = 16384;
@@ -99,13 +95,6 @@ std::tuple<at::Tensor, at::Tensor> coupling_backward(const at::Tensor& of_y, con
   return {of_x, of_s};
 }
 
-// Numbers of a channel of an event.
-int64_t positions(const at::Tensor& x) {
-  int64_t count = 1;
-  for (const int64_t size : x.sizes().slice(2)) count *= size;
-  return count;
-}
-
 void check_channels(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& log_scale) {
   const bool fits = x.dim() > 1 && shift.sizes() == x.sizes().slice(1, 1) && log_scale.sizes() == shift.sizes();
   TORCH_CHECK_VALUE(fits, "actnorm: a shift ", shift.sizes(), " and a scale ", log_scale.sizes(),
@@ -121,7 +110,8 @@ std::vector<T> scales_of(const at::Tensor& log_scale) {
   return made;
 }
 
-// y, and the log-determinant of an event.
+}  // namespace
+
 std::tuple<at::Tensor, at::Tensor> actnorm(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& log_scale) {
   check_channels(x, shift, log_scale);
   const at::Tensor from = rows(x), by = shift.contiguous();
@@ -146,7 +136,6 @@ std::tuple<at::Tensor, at::Tensor> actnorm(const at::Tensor& x, const at::Tensor
   return {y, log_det};
 }
 
-// The gradients of x, shift and log_scale.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> actnorm_backward(const at::Tensor& of_y, const at::Tensor& of_log_det,
                                                                 const at::Tensor& x, const at::Tensor& shift,
                                                                 const at::Tensor& log_scale) {
@@ -189,40 +178,6 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> actnorm_backward(const at::Tensor
   return {of_x, of_shift, of_log_scale};
 }
 
-struct ActNorm : torch::autograd::Function<ActNorm> {
-  static variable_list forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& shift,
-                               const at::Tensor& log_scale) {
-    const at::AutoDispatchBelowADInplaceOrView below;
-    context->save_for_backward({x, shift, log_scale});
-    static const auto op = operator_named<decltype(actnorm)>("invertbench::actnorm");
-    const auto [y, log_det] = op.call(x, shift, log_scale);
-    return {y, log_det};
-  }
-
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const variable_list saved = context->get_saved_variables();
-    const at::Tensor &x = saved[0], &shift = saved[1], &log_scale = saved[2], &of_y = gradients[0];
-    if (!at::GradMode::is_enabled()) {
-      static const auto op = operator_named<decltype(actnorm_backward)>("invertbench::actnorm_backward");
-      const auto [of_x, of_shift, of_log_scale] = op.call(of_y, gradients[1], x, shift, log_scale);
-      return {of_x, of_shift, of_log_scale};
-    }
-    std::vector<int64_t> columns(x.dim(), 1), others{0};
-    columns[1] = x.size(1);
-    for (int64_t axis = 2; axis < x.dim(); ++axis) others.push_back(axis);
-    const at::Tensor of_x = of_y * log_scale.exp().view(columns);
-    return {of_x, of_x.sum(others), (of_x * (x + shift.view(columns))).sum(others) + positions(x) * gradients[1]};
-  }
-};
-
-std::tuple<at::Tensor, at::Tensor> actnorm_with_gradient(const at::Tensor& x, const at::Tensor& shift,
-                                                         const at::Tensor& log_scale) {
-  const variable_list results = ActNorm::apply(x, shift, log_scale);
-  return {results[0], results[1]};
-}
-
-}  // namespace
-
 TORCH_LIBRARY_FRAGMENT(invertbench, m) {
   m.def("affine_coupling(Tensor kept, Tensor moved, Tensor s, Tensor shift, int gate) -> (Tensor, Tensor)");
   m.def("affine_coupling_backward(Tensor of_y, Tensor of_log_det, Tensor moved, Tensor s, int gate) "
@@ -237,8 +192,5 @@ TORCH_LIBRARY_IMPL(invertbench, CPU, m) {
   m.impl("actnorm", TORCH_FN(actnorm));
   m.impl("actnorm_backward", TORCH_FN(actnorm_backward));
 }
-TORCH_LIBRARY_IMPL(invertbench, AutogradCPU, m) {
-  m.impl("actnorm", TORCH_FN(actnorm_with_gradient));
-}
 
-}  // namespace invertbench
+}  // namespace invertbench::scales

@@ -1,6 +1,6 @@
 // Affine maps of rows of numbers and their gradients, each in one pass over memory.
 //
-// Included once for each instruction set, in a separate namespace: no include guard.
+// Included by simd/each.h, in the namespace of an instruction set: no include guard.
 
 #include "simd/exp.h"
 

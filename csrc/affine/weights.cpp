@@ -1,20 +1,12 @@
 // The weight of a 1x1 convolution of few channels, on a processor: `invertbench::plu`, a matrix from its factors with
 // its log-determinant, and `invertbench::log_abs_det` of a matrix, both times the number of positions. Each takes less
 // time than one call of a library, of which they would need several. Called by layers/linalg/plu.py.
-//
-// Derivatives of the gradients are those of PyTorch's operators.
 
-#include <ATen/TensorOperators.h>
+#include "affine/weights.h"
+
 #include <ATen/core/Tensor.h>
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/index_copy.h>
-#include <ATen/ops/linalg_inv_ex.h>
-#include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
-#include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -25,17 +17,10 @@
 #include <utility>
 #include <vector>
 
-#include "dispatch.h"
 #include "operands.h"
 
-namespace invertbench {
+namespace invertbench::factors {
 namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
-using Pair = std::tuple<at::Tensor, at::Tensor>;
-using Triple = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
-using Factor = const at::Tensor&;
 
 // a += factor * b, for `count` numbers.
 template <class T>
@@ -78,7 +63,42 @@ void check_row(int64_t row, int64_t size) {
   TORCH_CHECK_INDEX(0 <= row && row < size, "plu: row ", row, " of a permutation of ", size);
 }
 
-// W and n log|det W|.
+// Replaces a matrix by its inverse, if that is asked for, of NaN if it is singular; returns log|det|. Gauss-Jordan
+// elimination with the largest pivot of every column, in double precision.
+double eliminate(int64_t n, double* a, bool invert) {
+  std::vector<int64_t> pivots(n);
+  double log_det = 0;
+  for (int64_t k = 0; k < n; ++k) {
+    int64_t& pivot = pivots[k] = k;
+    for (int64_t i = k + 1; i < n; ++i) {
+      if (std::abs(a[i * n + k]) > std::abs(a[pivot * n + k])) pivot = i;
+    }
+    double* const row = a + k * n;
+    if (pivot != k) std::swap_ranges(row, row + n, a + pivot * n);
+    if (row[k] == 0) {
+      std::fill(a, a + n * n, std::numeric_limits<double>::quiet_NaN());
+      return -std::numeric_limits<double>::infinity();
+    }
+    log_det += std::log(std::abs(row[k]));
+    const double scale = 1 / row[k];
+    row[k] = 1;
+    const int64_t first = invert ? 0 : k + 1;  // columns that are still needed
+    for (int64_t j = first; j < n; ++j) row[j] *= scale;
+    for (int64_t i = first; i < n; ++i) {
+      if (i == k) continue;
+      const double factor = -a[i * n + k];
+      a[i * n + k] = 0;
+      add_row(n - first, factor, row + first, a + i * n + first);
+    }
+  }
+  for (int64_t k = n - 1; invert && k >= 0; --k) {  // exchanged rows are columns of the inverse
+    for (int64_t i = 0; pivots[k] != k && i < n; ++i) std::swap(a[i * n + k], a[i * n + pivots[k]]);
+  }
+  return log_det;
+}
+
+}  // namespace
+
 Pair plu(Factor lower, Factor upper, Factor log_s, Factor sign, Factor permutation, int64_t positions) {
   check_factors(lower, upper, log_s, sign, permutation);
   at::Tensor weight = at::empty(lower.sizes(), lower.options()), log_det = at::empty({}, lower.options());
@@ -100,7 +120,6 @@ Pair plu(Factor lower, Factor upper, Factor log_s, Factor sign, Factor permutati
   return {weight, log_det};
 }
 
-// The gradients of L, U and log_s.
 Triple plu_backward(Factor of_weight, Factor of_log_det, Factor lower, Factor upper, Factor log_s, Factor sign,
                     Factor permutation, int64_t positions) {
   check_factors(lower, upper, log_s, sign, permutation);
@@ -138,75 +157,6 @@ Triple plu_backward(Factor of_weight, Factor of_log_det, Factor lower, Factor up
   return {of_lower, of_upper, of_log_s};
 }
 
-struct FromFactors : torch::autograd::Function<FromFactors> {
-  static variable_list forward(AutogradContext* context, Factor lower, Factor upper, Factor log_s, Factor sign,
-                               Factor permutation, int64_t positions) {
-    const at::AutoDispatchBelowADInplaceOrView below;
-    context->save_for_backward({lower, upper, log_s, sign, permutation});
-    context->saved_data["positions"] = positions;
-    static const auto op = operator_named<decltype(plu)>("invertbench::plu");
-    const auto [weight, log_det] = op.call(lower, upper, log_s, sign, permutation, positions);
-    return {weight, log_det};
-  }
-
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const variable_list saved = context->get_saved_variables();
-    const at::Tensor &lower = saved[0], &upper = saved[1], &log_s = saved[2], &sign = saved[3], &rows = saved[4];
-    const int64_t positions = context->saved_data["positions"].toInt();
-    if (!at::GradMode::is_enabled()) {
-      static const auto op = operator_named<decltype(plu_backward)>("invertbench::plu_backward");
-      const auto [of_lower, of_upper, of_log_s] =
-          op.call(gradients[0], gradients[1], lower, upper, log_s, sign, rows, positions);
-      return {of_lower, of_upper, of_log_s, {}, {}, {}};
-    }
-    const at::Tensor diagonal = sign * log_s.exp(), u = upper.triu(1) + diagonal.diag();
-    const at::Tensor of_product = at::index_copy(at::zeros_like(gradients[0]), 0, rows, gradients[0]);
-    const at::Tensor of_u = at::addmm(of_product, lower.tril(-1).t(), of_product);
-    const at::Tensor of_log_s = of_u.diagonal() * diagonal + positions * gradients[1];
-    return {at::mm(of_product, u.t()).tril(-1), of_u.triu(1), of_log_s, {}, {}, {}};
-  }
-};
-
-Pair plu_with_gradient(Factor lower, Factor upper, Factor log_s, Factor sign, Factor permutation, int64_t positions) {
-  const variable_list results = FromFactors::apply(lower, upper, log_s, sign, permutation, positions);
-  return {results[0], results[1]};
-}
-
-// Replaces a matrix by its inverse, if that is asked for, of NaN if it is singular; returns log|det|. Gauss-Jordan
-// elimination with the largest pivot of every column, in double precision.
-double eliminate(int64_t n, double* a, bool invert) {
-  std::vector<int64_t> pivots(n);
-  double log_det = 0;
-  for (int64_t k = 0; k < n; ++k) {
-    int64_t& pivot = pivots[k] = k;
-    for (int64_t i = k + 1; i < n; ++i) {
-      if (std::abs(a[i * n + k]) > std::abs(a[pivot * n + k])) pivot = i;
-    }
-    double* const row = a + k * n;
-    if (pivot != k) std::swap_ranges(row, row + n, a + pivot * n);
-    if (row[k] == 0) {
-      std::fill(a, a + n * n, std::numeric_limits<double>::quiet_NaN());
-      return -std::numeric_limits<double>::infinity();
-    }
-    log_det += std::log(std::abs(row[k]));
-    const double scale = 1 / row[k];
-    row[k] = 1;
-    const int64_t first = invert ? 0 : k + 1;  // columns that are still needed
-    for (int64_t j = first; j < n; ++j) row[j] *= scale;
-    for (int64_t i = first; i < n; ++i) {
-      if (i == k) continue;
-      const double factor = -a[i * n + k];
-      a[i * n + k] = 0;
-      add_row(n - first, factor, row + first, a + i * n + first);
-    }
-  }
-  for (int64_t k = n - 1; invert && k >= 0; --k) {  // exchanged rows are columns of the inverse
-    for (int64_t i = 0; pivots[k] != k && i < n; ++i) std::swap(a[i * n + k], a[i * n + pivots[k]]);
-  }
-  return log_det;
-}
-
-// n log|det|, and with `keep` its gradient, n times the transpose of the inverse.
 Pair eliminated(const at::Tensor& matrix, int64_t positions, bool keep) {
   TORCH_CHECK_VALUE(matrix.dim() == 2 && matrix.size(0) == matrix.size(1), "log_abs_det: a matrix of shape ",
                     matrix.sizes(), " is not square");
@@ -228,29 +178,6 @@ at::Tensor log_abs_det(const at::Tensor& matrix, int64_t positions) {
   return std::get<0>(eliminated(matrix, positions, false));
 }
 
-struct LogAbsDet : torch::autograd::Function<LogAbsDet> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& matrix, int64_t positions) {
-    const auto [value, slope] = eliminated(matrix, positions, true);
-    context->save_for_backward({matrix, slope});
-    context->saved_data["positions"] = positions;
-    return value;
-  }
-
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const variable_list saved = context->get_saved_variables();
-    if (!at::GradMode::is_enabled()) return {saved[1] * gradients[0], {}};
-    const at::Tensor inverse = std::get<0>(at::linalg_inv_ex(saved[0]));
-    return {inverse.t() * (context->saved_data["positions"].toInt() * gradients[0]), {}};
-  }
-};
-
-at::Tensor log_abs_det_with_gradient(const at::Tensor& matrix, int64_t positions) {
-  if (at::GradMode::is_enabled() && matrix.requires_grad()) return LogAbsDet::apply(matrix, positions);
-  return log_abs_det(matrix, positions);
-}
-
-}  // namespace
-
 TORCH_LIBRARY_FRAGMENT(invertbench, m) {
   m.def("plu(Tensor lower, Tensor upper, Tensor log_s, Tensor sign, Tensor permutation, int positions) -> "
         "(Tensor, Tensor)");
@@ -263,9 +190,5 @@ TORCH_LIBRARY_IMPL(invertbench, CPU, m) {
   m.impl("plu_backward", TORCH_FN(plu_backward));
   m.impl("log_abs_det", TORCH_FN(log_abs_det));
 }
-TORCH_LIBRARY_IMPL(invertbench, AutogradCPU, m) {
-  m.impl("plu", TORCH_FN(plu_with_gradient));
-  m.impl("log_abs_det", TORCH_FN(log_abs_det_with_gradient));
-}
 
-}  // namespace invertbench
+}  // namespace invertbench::factors

@@ -12,7 +12,7 @@
 
 #include "dispatch.h"
 
-namespace invertbench {
+namespace invertbench::butterfly {
 namespace {
 
 using at::IntArrayRef;
@@ -182,4 +182,4 @@ TORCH_LIBRARY_IMPL(invertbench, Autograd, m) {
   m.impl("butterfly_inverse_backward", inverse_backward_autograd);
 }
 
-}  // namespace invertbench
+}  // namespace invertbench::butterfly

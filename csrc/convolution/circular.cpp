@@ -6,10 +6,11 @@
 // The gradient of x is a circular convolution again, with the transposed kernel turned about; so are those of
 // `circular_weight`, which is bilinear. All derivatives are hence these two operators.
 
+#include "convolution/circular.h"
+
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
-#include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -23,18 +24,16 @@
 #endif
 
 #include "convolution/correlate.h"
-#include "dispatch.h"
 #include "operands.h"
+#include "simd/cpu.h"
 #include "thread_memory.h"
+
+namespace invertbench::circular {
 
 #define INVERTBENCH_BODY "convolution/convolve_planes.h"
 #include "simd/each.h"
 
-namespace invertbench {
 namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 constexpr int64_t PRODUCTS_WORTH_A_THREAD = 500000;
 
@@ -54,6 +53,8 @@ void check_circular(const at::Tensor& x, int64_t inputs, at::IntArrayRef sizes, 
                     "and the padding not larger than the event");
 }
 
+}  // namespace
+
 at::Tensor circular(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                     int64_t before) {
   TORCH_CHECK_VALUE(weight.dim() == x.dim() && (!bias || bias->sizes() == weight.sizes().slice(0, 1)),
@@ -65,7 +66,7 @@ at::Tensor circular(const at::Tensor& x, const at::Tensor& weight, const std::op
   at::Tensor y = at::empty(shape, x.options().memory_format(at::MemoryFormat::Contiguous));
   const at::Tensor events = rows(x), kernel = weight.contiguous();
   const at::Tensor offset = bias ? bias->contiguous() : kernel.new_zeros({kernel.size(0)});
-  const Frame frame = frame_of(x, weight.sizes().slice(2), on_each_axis(x, before), true);
+  const Frame frame = correlation::frame_of(x, weight.sizes().slice(2), on_each_axis(x, before), true);
   in_precision("circular", events, {kernel, offset}, [&](auto zero) {
     using T = decltype(zero);
     const int64_t lanes = INVERTBENCH_BEST(LANES<T>);
@@ -105,77 +106,8 @@ at::Tensor circular_weight(const at::Tensor& x, const at::Tensor& of_y, at::IntA
   check_circular(x, x.size(1), sizes, before);
   std::vector<int64_t> shape{of_y.size(1), x.size(1)};
   shape.insert(shape.end(), sizes.begin(), sizes.end());
-  return correlate(x, of_y, frame_of(x, sizes, on_each_axis(x, before), true)).reshape(shape);
+  return correlation::correlate(x, of_y, correlation::frame_of(x, sizes, on_each_axis(x, before), true)).reshape(shape);
 }
-
-at::Tensor transposed(const at::Tensor& weight) {
-  std::vector<int64_t> axes;
-  for (int64_t axis = 2; axis < weight.dim(); ++axis) axes.push_back(axis);
-  return weight.transpose(0, 1).flip(axes);
-}
-
-at::Tensor call(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias, int64_t before) {
-  static const auto op = operator_named<decltype(circular)>("invertbench::circular");
-  return op.call(x, weight, bias, before);
-}
-
-at::Tensor call_weight(const at::Tensor& x, const at::Tensor& of_y, at::IntArrayRef sizes, int64_t before) {
-  static const auto op = operator_named<decltype(circular_weight)>("invertbench::circular_weight");
-  return op.call(x, of_y, sizes, before);
-}
-
-struct Circular : torch::autograd::Function<Circular> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
-                            const std::optional<at::Tensor>& bias, int64_t before) {
-    const at::AutoDispatchBelowADInplaceOrView below;
-    context->save_for_backward({x, weight});
-    context->saved_data["before"] = before;
-    context->saved_data["has_bias"] = bias.has_value();
-    return call(x, weight, bias, before);
-  }
-
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const variable_list saved = context->get_saved_variables();
-    const at::Tensor &x = saved[0], &weight = saved[1], &of_y = gradients[0];
-    const int64_t before = context->saved_data["before"].toInt();
-    at::Tensor of_x, of_weight, of_bias;
-    if (context->needs_input_grad(0)) of_x = call(of_y, transposed(weight), std::nullopt, weight.size(2) - 1 - before);
-    if (context->needs_input_grad(1)) of_weight = call_weight(x, of_y, weight.sizes().slice(2), before);
-    if (context->saved_data["has_bias"].toBool() && context->needs_input_grad(2)) {
-      of_bias = of_y.flatten(2).sum(at::IntArrayRef{0, 2});
-    }
-    return {of_x, of_weight, of_bias, {}};
-  }
-};
-
-struct CircularWeight : torch::autograd::Function<CircularWeight> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& of_y,
-                            at::IntArrayRef sizes, int64_t before) {
-    const at::AutoDispatchBelowADInplaceOrView below;
-    context->save_for_backward({x, of_y});
-    context->saved_data["before"] = before;
-    return call_weight(x, of_y, sizes, before);
-  }
-
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const variable_list saved = context->get_saved_variables();
-    const at::Tensor &x = saved[0], &of_y = saved[1], &weight = gradients[0];
-    const int64_t before = context->saved_data["before"].toInt();
-    return {call(of_y, transposed(weight), std::nullopt, weight.size(2) - 1 - before),
-            call(x, weight, std::nullopt, before), {}, {}};
-  }
-};
-
-at::Tensor with_gradient(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
-                         int64_t before) {
-  return Circular::apply(x, weight, bias, before);
-}
-
-at::Tensor weight_with_gradient(const at::Tensor& x, const at::Tensor& of_y, at::IntArrayRef sizes, int64_t before) {
-  return CircularWeight::apply(x, of_y, sizes, before);
-}
-
-}  // namespace
 
 TORCH_LIBRARY_FRAGMENT(invertbench, m) {
   m.def("circular(Tensor x, Tensor weight, Tensor? bias, int before) -> Tensor");
@@ -185,9 +117,5 @@ TORCH_LIBRARY_IMPL(invertbench, CPU, m) {
   m.impl("circular", TORCH_FN(circular));
   m.impl("circular_weight", TORCH_FN(circular_weight));
 }
-TORCH_LIBRARY_IMPL(invertbench, AutogradCPU, m) {
-  m.impl("circular", TORCH_FN(with_gradient));
-  m.impl("circular_weight", TORCH_FN(weight_with_gradient));
-}
 
-}  // namespace invertbench
+}  // namespace invertbench::circular

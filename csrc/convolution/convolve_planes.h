@@ -1,6 +1,6 @@
 // A convolution of padded planes (see convolution/frame.h).
 //
-// Included once for each instruction set, in a separate namespace: no include guard.
+// Included by simd/each.h, in the namespace of an instruction set: no include guard.
 
 #include "simd/simd.h"
 

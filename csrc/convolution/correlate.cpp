@@ -13,12 +13,14 @@
 #endif
 
 #include "operands.h"
+#include "simd/cpu.h"
 #include "thread_memory.h"
+
+namespace invertbench::correlation {
 
 #define INVERTBENCH_BODY "convolution/correlate_planes.h"
 #include "simd/each.h"
 
-namespace invertbench {
 namespace {
 
 constexpr int64_t SLABS = 8;
@@ -88,4 +90,4 @@ at::Tensor correlate(const at::Tensor& x, const at::Tensor& of_y, const Frame& f
   return found;
 }
 
-}  // namespace invertbench
+}  // namespace invertbench::correlation

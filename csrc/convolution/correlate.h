@@ -5,7 +5,7 @@
 
 #include "convolution/frame.h"
 
-namespace invertbench {
+namespace invertbench::correlation {
 
 // The frame of events (N, C, *spatial) with kernels of these sizes along the spatial axes, and padding before them.
 Frame frame_of(const at::Tensor& x, at::IntArrayRef sizes, at::IntArrayRef before, bool circular);
@@ -15,4 +15,4 @@ Frame frame_of(const at::Tensor& x, at::IntArrayRef sizes, at::IntArrayRef befor
 // the events, in their order: the same for any number of threads.
 at::Tensor correlate(const at::Tensor& x, const at::Tensor& of_y, const Frame& frame);
 
-}  // namespace invertbench
+}  // namespace invertbench::correlation

@@ -18,11 +18,9 @@
 #include <vector>
 
 #include "coupling/convolutions.h"
+#include "simd/cpu.h"
 
-#define INVERTBENCH_BODY "coupling/convolutions_tile.h"
-#include "simd/each.h"
-
-namespace invertbench {
+namespace invertbench::convolutions {
 namespace {
 
 // Places of the images that backward takes together: short sums are slow, and more do not fit into the cache.
@@ -67,12 +65,12 @@ class Packed {
     net.width = first.outputs;
     net.outputs = third.outputs;
     net.wide = rounded(net.width, 64 / int64_t(sizeof(T)));  // the same for every instruction set: it is saved
-    net.taps_kept = rounded(9 * net.kept, INVERTBENCH_BEST(LANES<T>));
-    net.taps_out = rounded(9 * net.outputs, INVERTBENCH_BEST(LANES<T>));
+    net.taps_kept = rounded(9 * net.kept, WIDTH_OF<T>);
+    net.taps_out = rounded(9 * net.outputs, WIDTH_OF<T>);
     lay_out(x.size(2), x.size(3));
     const auto packed = [&](const WeightNorm<T>& of, const Order& order, int64_t size) {
       T* const to = scratch_.zeros(size);
-      for_blocks(of, [&](int64_t begin, int64_t end) { INVERTBENCH_BEST(pack<T>)(of, order, to, begin, end); });
+      for_blocks(of, [&](int64_t begin, int64_t end) { pack<T>(of, order, to, begin, end); });
       return to;
     };
     const int64_t wide = net.wide;
@@ -92,7 +90,7 @@ class Packed {
     };
     net.bias1 = padded(weights[2], wide);
     net.bias2 = padded(weights[5], wide);
-    net.bias3 = padded(weights[8], rounded(net.outputs, INVERTBENCH_BEST(LANES<T>)));
+    net.bias3 = padded(weights[8], rounded(net.outputs, WIDTH_OF<T>));
   }
 
   Network<T> net{};
@@ -162,7 +160,7 @@ std::tuple<at::Tensor, at::Tensor> forward(const at::Tensor& x, at::TensorList w
     const int64_t grain = int64_t(WORTH_A_THREAD / (work(packed.net) + 1)) + 1;
     at::parallel_for(0, y.numel() > 0 ? x.size(0) : 0, grain, [&](int64_t begin, int64_t end) {
       T* const kept = keep ? saved.data_ptr<T>() : nullptr;
-      INVERTBENCH_BEST(forward_images<T>)(packed.net, images_of<T>(x), kept, y.data_ptr<T>(), begin, end);
+      forward_images<T>(packed.net, images_of<T>(x), kept, y.data_ptr<T>(), begin, end);
     });
   };
   x.scalar_type() == at::kFloat ? run(0.0F) : run(0.0);
@@ -199,7 +197,7 @@ std::vector<at::Tensor> gradients_of(
     T* const of_gain = made[3 * number].template data_ptr<T>();
     T* const of_v = made[3 * number + 1].template data_ptr<T>();
     for_blocks(of, [&](int64_t begin, int64_t end) {
-      INVERTBENCH_BEST(unpack_gradients<T>)(of, orders[number], of_weights[number], of_gain, of_v, begin, end);
+      unpack_gradients<T>(of, orders[number], of_weights[number], of_gain, of_v, begin, end);
     });
     std::copy_n(biases[number], of.outputs, made[3 * number + 2].template data_ptr<T>());
   }
@@ -244,10 +242,9 @@ std::vector<at::Tensor> backward(const at::Tensor& of_x, const at::Tensor& of_so
       for (int64_t part = begin; part < end; ++part) {
         T* const own = total + part * layout.size;
         std::fill(own, own + layout.size, T(0));
-        INVERTBENCH_BEST(backward_images<T>)(net, images_of<T>(x), {images_of<T>(of_some), images_of<T>(of_others)},
-                                             saved.const_data_ptr<T>(), of_x.data_ptr<T>(), of_x.stride(0),
-                                             layout.in(own), together, part * images / parts,
-                                             (part + 1) * images / parts);
+        backward_images<T>(net, images_of<T>(x), {images_of<T>(of_some), images_of<T>(of_others)},
+                           saved.const_data_ptr<T>(), of_x.data_ptr<T>(), of_x.stride(0), layout.in(own), together,
+                           part * images / parts, (part + 1) * images / parts);
       }
     });
     at::parallel_for(0, layout.size, SUMS_WORTH_A_THREAD, [&](int64_t begin, int64_t end) {
@@ -273,4 +270,4 @@ TORCH_LIBRARY_IMPL(invertbench, CPU, m) {
   m.impl("convolutions", TORCH_FN(forward));
   m.impl("convolutions_backward", TORCH_FN(backward));
 }
-}  // namespace invertbench
+}  // namespace invertbench::convolutions

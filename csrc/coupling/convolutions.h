@@ -1,4 +1,4 @@
-// The operands of one call of an image coupling's network, the same for every instruction set.
+// The kernels of an image coupling's network, coupling/convolutions_kernels.cpp, and the operands of one call.
 #pragma once
 
 #include <array>
@@ -67,5 +67,25 @@ struct Gradients {
   T *first, *second, *third;  // (3, 3, kept, wide), (width: output, wide: input), (3, 3, outputs, wide) turned
   T *bias1, *bias2, *bias3;   // (wide), (wide), (outputs)
 };
+
+// The weights of the outputs from `begin` to `end`, at most TOGETHER.
+template <class T>
+void pack(const WeightNorm<T>& of, const Order& order, T* to, int64_t begin, int64_t end);
+
+// The gradients of gain and direction from that of the weight, which is in `order`, for the same.
+template <class T>
+void unpack_gradients(const WeightNorm<T>& of, const Order& order, const T* of_weight, T* of_gain, T* of_direction,
+                      int64_t begin, int64_t end);
+
+// Forward for the images from `begin` to `end`; `saved` keeps both hidden values of every image, if it is not null.
+template <class T>
+void forward_images(const Network<T>& net, const Images<T>& x, T* saved, T* y, int64_t begin, int64_t end);
+
+// Backward for the same, `together` images at a time; adds to `sums`, and to the gradient of x, whose images are
+// `of_x_stride` apart. The gradients of the outputs are in two tensors, for some channels and then the others.
+template <class T>
+void backward_images(const Network<T>& net, const Images<T>& x, const std::array<Images<T>, 2>& gradients,
+                     const T* saved, T* of_x, int64_t of_x_stride, const Gradients<T>& sums, int64_t together,
+                     int64_t begin, int64_t end);
 
 }  // namespace invertbench

@@ -1,7 +1,7 @@
 // The network of an image coupling, some places after others, forward and backward, so that hidden values stay in the
 // first two levels of the cache.
 //
-// Included once for each instruction set, in a separate namespace, with INVERTBENCH_BYTES: no include guard.
+// Included by simd/each.h, in the namespace of an instruction set, with INVERTBENCH_BYTES: no include guard.
 // Places keep their channels together. A 3x3 convolution to many channels is a product over the windows of a plane,
 // whose rows of three places are adjacent in memory. One to few channels would leave a part of its vectors empty: it is
 // a product over places, to nine times as many columns, the sum of which over the window follows.

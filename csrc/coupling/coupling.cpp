@@ -20,7 +20,7 @@
 
 #include "dispatch.h"
 
-namespace invertbench {
+namespace invertbench::coupling {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -206,4 +206,4 @@ TORCH_LIBRARY_FRAGMENT(invertbench, m) {
 TORCH_LIBRARY_IMPL(invertbench, CPU, m) { m.impl("coupling", TORCH_FN(coupling)); }
 TORCH_LIBRARY_IMPL(invertbench, AutogradCPU, m) { m.impl("coupling", TORCH_FN(with_gradient)); }
 
-}  // namespace invertbench
+}  // namespace invertbench::coupling

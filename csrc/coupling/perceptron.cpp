@@ -18,16 +18,10 @@
 #include <tuple>
 #include <vector>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 #include "coupling/perceptron.h"
+#include "simd/cpu.h"
 
-#define INVERTBENCH_BODY "coupling/perceptron_tile.h"
-#include "simd/each.h"
-
-namespace invertbench {
+namespace invertbench::perceptron {
 namespace {
 
 constexpr int64_t SLABS = 32, TILES_WORTH_A_SLAB = 8;  // the sums of a slab take as long as a few tiles
@@ -90,8 +84,7 @@ std::tuple<at::Tensor, at::Tensor> forward(const at::Tensor& x, Weights weight1,
     const double cycles = double(POINTS * net.width * net.width) / 16;
     const int64_t grain = int64_t(CYCLES_WORTH_A_THREAD / cycles) + 1;
     at::parallel_for(0, tiles(x), grain, [&](int64_t begin, int64_t end) {
-      INVERTBENCH_BEST(forward_tiles<T>)(net, points_of<T>(x), keep ? hidden.data_ptr<T>() : nullptr,
-                                         y.data_ptr<T>(), begin, end);
+      forward_tiles<T>(net, points_of<T>(x), keep ? hidden.data_ptr<T>() : nullptr, y.data_ptr<T>(), begin, end);
     });
   };
   x.scalar_type() == at::kFloat ? run(0.0F) : run(0.0);
@@ -117,7 +110,7 @@ std::vector<at::Tensor> backward(const at::Tensor& of_x, const at::Tensor& gradi
     const Net<T> own(x, weight1, bias1, weight2, bias2, weight3, bias3, bounded);
     const Perceptron<T>& net = own.net;
     const int64_t slabs = std::clamp<int64_t>(all / TILES_WORTH_A_SLAB, 1, SLABS);
-    const int64_t wide = rounded(width, INVERTBENCH_BEST(LANES<T>));
+    const int64_t wide = rounded(width, WIDTH_OF<T>);
     const std::vector<int64_t> counts{width * inputs, width, width * wide, width, outputs * width, outputs};
     const int64_t size = std::accumulate(counts.begin(), counts.end(), int64_t(0));
     const at::Tensor sums = at::zeros({slabs, size}, x.options());
@@ -127,10 +120,10 @@ std::vector<at::Tensor> backward(const at::Tensor& of_x, const at::Tensor& gradi
       for (int64_t slab = begin; slab < end; ++slab) {
         T* at[6] = {sums.data_ptr<T>() + slab * size};
         for (int i = 1; i < 6; ++i) at[i] = at[i - 1] + counts[i - 1];
-        INVERTBENCH_BEST(backward_tiles<T>)(net, points_of<T>(x), points_of<T>(gradient), hidden.const_data_ptr<T>(),
-                                            of_x.template data_ptr<T>(), of_x.stride(0),
-                                            {wide, at[0], at[1], at[2], at[3], at[4], at[5]}, slab * all / slabs,
-                                            (slab + 1) * all / slabs);
+        backward_tiles<T>(net, points_of<T>(x), points_of<T>(gradient), hidden.const_data_ptr<T>(),
+                          of_x.template data_ptr<T>(), of_x.stride(0),
+                          {wide, at[0], at[1], at[2], at[3], at[4], at[5]}, slab * all / slabs,
+                          (slab + 1) * all / slabs);
       }
     });
     const std::vector<at::Tensor> totals = sums.sum(0).split_with_sizes(counts);
@@ -158,4 +151,4 @@ TORCH_LIBRARY_IMPL(invertbench, CPU, m) {
   m.impl("perceptron_backward", TORCH_FN(backward));
 }
 
-}  // namespace invertbench
+}  // namespace invertbench::perceptron

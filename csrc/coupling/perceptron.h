@@ -1,4 +1,4 @@
-// The operands of one call of a coupling's perceptron, the same for every instruction set.
+// The kernels of a coupling's perceptron, coupling/perceptron_kernels.cpp, and the operands of one call.
 #pragma once
 
 #include <cstdint>
@@ -34,5 +34,15 @@ struct Sums {
   int64_t wide;
   T *weight1, *bias1, *weight2, *bias2, *weight3, *bias3;
 };
+
+// Forward for the tiles from `begin` to `end`; `hidden` keeps the second hidden values, tile after tile, if it is not
+// null.
+template <class T>
+void forward_tiles(const Perceptron<T>& net, const Points<T>& x, T* hidden, T* y, int64_t begin, int64_t end);
+
+// Backward for the same; adds to `sums`, and to the gradient of x, whose events are `of_x_stride` apart.
+template <class T>
+void backward_tiles(const Perceptron<T>& net, const Points<T>& x, const Points<T>& gradient, const T* hidden, T* of_x,
+                    int64_t of_x_stride, const Sums<T>& sums, int64_t begin, int64_t end);
 
 }  // namespace invertbench

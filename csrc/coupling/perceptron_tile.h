@@ -1,7 +1,7 @@
 // A perceptron of three layers over tiles of points, forward and backward, as products with small matrices that stay
 // in the first-level cache.
 //
-// Included once for each instruction set, in a separate namespace, with INVERTBENCH_BYTES: no include guard.
+// Included by simd/each.h, in the namespace of an instruction set, with INVERTBENCH_BYTES: no include guard.
 // A tile has a row of POINTS numbers for each channel or hidden unit, so that vectors hold neighbouring points: no
 // number of units needs padding, and positions that are consecutive in memory stay so.
 

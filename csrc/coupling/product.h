@@ -1,6 +1,6 @@
 // Products of matrices whose rows and steps may be anywhere in memory: convolutions and their gradients.
 //
-// Included once for each instruction set, in a separate namespace, with INVERTBENCH_BYTES, after simd/exp.h, which
+// Included by simd/each.h, in the namespace of an instruction set, with INVERTBENCH_BYTES, after simd/exp.h, which
 // defines the vectors: no include guard.
 
 // c[m] = start[m] + sum over groups, runs and steps of a[m] * b, for rows m of whole vectors. Row m of a begins at

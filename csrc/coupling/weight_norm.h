@@ -1,7 +1,7 @@
 // Weight-normalised convolutions, weight = gain * direction / |direction| per output channel, in the order in which
 // products read them, and the gradients of gain and direction.
 //
-// Included once for each instruction set, in a separate namespace: no include guard.
+// Included by simd/each.h, in the namespace of an instruction set: no include guard.
 
 // In double precision, as several sums, which the compiler computes as vectors.
 template <class T>

@@ -32,7 +32,7 @@
 #include "dispatch.h"
 #include "emerging/operands.h"
 
-namespace invertbench {
+namespace invertbench::emerging {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -291,4 +291,4 @@ TORCH_LIBRARY_IMPL(invertbench, Meta, m) {
   m.impl("emerging_weight", TORCH_FN(weight_shape));
 }
 
-}  // namespace invertbench
+}  // namespace invertbench::emerging

@@ -1,6 +1,6 @@
 // Products of a small matrix with columns of vectors.
 //
-// Included once for each instruction set, in a separate namespace, after simd/exp.h, which defines the vectors: no
+// Included by simd/each.h, in the namespace of an instruction set, after simd/exp.h, which defines the vectors: no
 // include guard.
 
 // Call finish(m, n, sum) with every vector of the product a b, that of row m at column n. Entry (m, k) of a is

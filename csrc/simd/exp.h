@@ -1,6 +1,6 @@
 // Vectors of INVERTBENCH_BYTES bytes, the sum of their lanes, and exp y and exp y - 1 of them.
 //
-// Included once for each instruction set, in a separate namespace: no include guard.
+// Included by simd/each.h, in the namespace of an instruction set: no include guard.
 
 template <class T>
 struct VectorOf;

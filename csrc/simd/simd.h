@@ -1,6 +1,6 @@
 // Vectors of INVERTBENCH_BYTES bytes, and the few operations on them that a compiler does not find by itself.
 //
-// Included once for each instruction set, in a separate namespace: no include guard. A vector is made of 16-byte
+// Included by simd/each.h, in the namespace of an instruction set: no include guard. A vector is made of 16-byte
 // lanes, within which shuffles are cheap: 4 floats or 2 doubles each.
 
 // Keep a vector in its register: a compiler would otherwise reload it for every use, and loads are the bottleneck.

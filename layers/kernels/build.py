@@ -3,6 +3,10 @@
 A build is one folder, named by all its dependencies. It is made in a temporary folder in the same place, under a
 lock that the system releases when its holder dies, and then renamed: a killed build leaves no folder
 that looks complete, and no process waits for it.
+
+A library has the kernels of one instruction set, which for several would take as much longer. Torch's headers take
+seconds in every translation unit, and those of autograd most: the sources that define gradients are compiled as one, as
+are those that define operators on tensors. `*kernels.cpp`, which read next to none, are compiled each by itself.
 """
 
 from __future__ import annotations
@@ -15,25 +19,44 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
 from pathlib import Path
+from typing import IO
 
 import torch
 
+from layers.kernels.progress import Progress, watching
 from layers.kernels.trust import fault_of, is_whole, private_folder, seal
 
 LIBRARY = "libinvertbench.so"
 COMPILERS = ("c++", "g++", "clang++")
-# No -march: several machines may share a cache. The kernels choose their instructions at run time.
+# No -march: it would change the code outside of the kernels, and with it results.
 COMPILE = (
     "-std=c++20", "-O3", "-fPIC", "-fopenmp", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math",
     "-fvisibility=hidden", "-DNDEBUG", "-Wno-psabi",
 )  # fmt: skip
+# The instruction set of the kernels, by what torch names the processor's.
+SETS = {"AVX512": ("-DINVERTBENCH_FOR_AVX512",), "AVX2": ("-DINVERTBENCH_FOR_AVX2",)}
+# The two translation units made of several sources, and the header by which they are told apart.
+GRADIENTS, OPERATORS = "gradients.cpp", "operators.cpp"
+AUTOGRAD = "#include <torch/csrc/autograd/custom_function.h>"
+FOR_GRADIENTS = ("-O2",)  # they call operators and compute nothing: -O3 would only take longer to compile
+# Processor seconds of each translation unit, for the first estimate of the remaining time.
+SECONDS = {
+    GRADIENTS: 25.0,
+    OPERATORS: 25.0,
+    "butterfly/cpu/kernels.cpp": 10.0,
+    "emerging/cpu/kernels.cpp": 7.0,
+    "coupling/perceptron_kernels.cpp": 5.0,
+    "coupling/convolutions_kernels.cpp": 4.0,
+}
 LINK = ("-shared", "-fopenmp")
 LIBRARIES = ("-ltorch_cpu", "-lc10")
 MESSAGE_LINES = 6
+Make = Callable[[Path, IO[str]], None]  # make(folder, lock): the lock's file tells others the progress
 
 
 class BuildFailed(Exception):
@@ -58,15 +81,18 @@ def cache_folder() -> Path:
 def find_or_build(folder: Path) -> Path:
     """Return the compiled library from `folder`, built there if necessary.
 
-    The name of a build is a hash of the sources, the flags, torch's version and the kind of machine, and one of the
-    compiler's version. A machine without a compiler uses the build of any compiler.
+    The name of a build is a hash of the sources, the flags, torch's version and the kind of machine, the processor's
+    instruction set included, and one of the compiler's version. A machine without a compiler uses the build of any
+    compiler.
 
     Raises:
         BuildFailed: no library is in the cache, and building fails; with the compiler's output, if it ran.
     """
     sources = [path for path in all_source_files() if path.suffix in (".cpp", ".h") and not for_cuda(path)]
     contents = [f"{source_name(path)}\0{path.read_text(encoding='utf-8')}" for path in sources]
-    code = fingerprint(*contents, *COMPILE, *LINK, *LIBRARIES, str(torch.__version__), sys.platform, platform.machine())
+    flags = (*COMPILE, *instruction_set())
+    machine = (str(torch.__version__), sys.platform, platform.machine())
+    code = fingerprint(*contents, *flags, *FOR_GRADIENTS, *LINK, *LIBRARIES, *machine)
     try:
         compiler = find_compiler()
         version, _, _ = run_compiler([*compiler, "--version"]).partition("\n")
@@ -77,11 +103,20 @@ def find_or_build(folder: Path) -> Path:
         if whole is None:
             raise
         return whole
-    return find_or_make(folder / name / LIBRARY, lambda unfinished: _compile(compiler, sources, unfinished))
+
+    def make(unfinished: Path, lock: IO[str]) -> None:
+        _compile([*compiler, *flags], sources, unfinished, lock)
+
+    return find_or_make(folder / name / LIBRARY, make)
 
 
-def find_or_make(library: Path, make: Callable[[Path], None]) -> Path:
-    """Return the library, made by `make(folder)` under its name in an empty folder if it is missing or damaged.
+def instruction_set() -> tuple[str, ...]:
+    """Return the flags for the instructions that torch uses on this processor, which ATEN_CPU_CAPABILITY limits."""
+    return SETS.get(torch.backends.cpu.get_cpu_capability(), ())
+
+
+def find_or_make(library: Path, make: Make) -> Path:
+    """Return the library, made by `make(folder, lock)` under its name in an empty folder if it is missing or damaged.
 
     Where other users could have written it, it is neither loaded nor replaced: one in a private folder is returned.
     """
@@ -96,10 +131,14 @@ def find_or_make(library: Path, make: Callable[[Path], None]) -> Path:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o755, exist_ok=True)
-        with (folder / f"{final.name}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # the system releases it when its holder dies
+        with (folder / f"{final.name}.lock").open("a+") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                with watching(lock):
+                    fcntl.flock(lock, fcntl.LOCK_EX)  # the system releases it when its holder dies
             if not is_whole(library):  # another process may have made it while this one waited
-                _build(make, library)
+                _build(make, library, lock)
     except OSError as error:
         raise BuildFailed(
             f"compiled kernels cannot be kept in the cache ({error.strerror or error})",
@@ -149,9 +188,9 @@ def source_name(source: Path) -> str:
     return source.relative_to(csrc_folder()).as_posix()
 
 
-def object_file(folder: Path, source: Path) -> Path:
-    """Return the file in `folder` that a source is compiled to, named by its whole path: file names repeat."""
-    return folder / f"{source_name(source).replace('/', '_')}.o"
+def object_file(folder: Path, name: str) -> Path:
+    """Return the file in `folder` that the source of this name is compiled to; names below csrc/ contain folders."""
+    return folder / f"{name.replace('/', '_')}.o"
 
 
 def find_compiler() -> list[str]:
@@ -167,7 +206,7 @@ def find_compiler() -> list[str]:
     raise BuildFailed("no C++ compiler", f": {missing}")
 
 
-def _build(make: Callable[[Path], None], library: Path) -> None:
+def _build(make: Make, library: Path, lock: IO[str]) -> None:
     """Make the library in a temporary folder, and move the result to its place."""
     final = library.parent
     for abandoned in final.parent.glob(f".{final.name}-*"):  # by builds that were killed: the lock is held here
@@ -175,8 +214,8 @@ def _build(make: Callable[[Path], None], library: Path) -> None:
     unfinished = final.parent / f".{final.name}-{secrets.token_hex(4)}"
     unfinished.mkdir(mode=0o755)
     try:
-        make(unfinished)
-        for made in unfinished.glob("*.o"):
+        make(unfinished, lock)
+        for made in (*unfinished.glob("*.o"), *unfinished.glob("*.cpp")):
             made.unlink()
         seal(unfinished, unfinished / library.name)
         shutil.rmtree(final, ignore_errors=True)  # exists only if its library was deleted or is damaged
@@ -185,15 +224,24 @@ def _build(make: Callable[[Path], None], library: Path) -> None:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def _compile(compiler: Sequence[str], sources: Sequence[Path], folder: Path) -> None:
+def _compile(compiler: Sequence[str], sources: Sequence[Path], folder: Path, lock: IO[str]) -> None:
     """Compile every source and link them."""
-    print("invertbench: building the CPU kernels (once, one to two minutes) ...", file=sys.stderr, flush=True)
-    commands, objects = [], []
+    units = {source_name(source): source for source in sources if source.name.endswith("kernels.cpp")}
+    joined: dict[str, list[str]] = {GRADIENTS: [], OPERATORS: []}
     for source in sources:
-        if source.suffix == ".cpp":
-            objects.append(str(object_file(folder, source)))
-            commands.append([*compiler, *COMPILE, *includes(), "-c", str(source), "-o", objects[-1]])
-    run_together(commands)
+        if source.suffix == ".cpp" and source_name(source) not in units:
+            unit = GRADIENTS if AUTOGRAD in source.read_text(encoding="utf-8") else OPERATORS
+            joined[unit].append(f'#include "{source_name(source)}"\n')
+    for unit, lines in joined.items():
+        units[unit] = folder / unit
+        units[unit].write_text("".join(lines), encoding="utf-8")
+    commands, objects, seconds = [], [], []
+    for unit, source in units.items():
+        objects.append(str(object_file(folder, unit)))
+        flags = FOR_GRADIENTS if unit == GRADIENTS else ()
+        commands.append([*compiler, *flags, *includes(), "-c", str(source), "-o", objects[-1]])
+        seconds.append(SECONDS.get(unit, 5.0))
+    run_together(commands, seconds, "CPU", lock)
     library = folder / LIBRARY
     run_compiler([*compiler, *LINK, *objects, f"-L{torch_folder() / 'lib'}", *LIBRARIES, "-o", str(library)])
     if not library.is_file():
@@ -211,11 +259,28 @@ def includes() -> list[str]:
     return [f"-I{csrc_folder()}", "-isystem", str(include), "-isystem", str(include / "torch/csrc/api/include")]
 
 
-def run_together(commands: Sequence[Sequence[str]], who: str = "the C++ compiler") -> None:
-    """Run commands, as many at once as there are cores."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+def run_together(
+    commands: Sequence[Sequence[str]],
+    seconds: Sequence[float],
+    what: str,
+    lock: IO[str],
+    who: str = "the C++ compiler",
+) -> None:
+    """Run commands, which take about these seconds, as many at once as there are cores, and tell the progress."""
+    cores = (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()) or 1
+    progress = Progress(what, seconds, cores, lock)
+
+    def run(step: int) -> None:
+        started = time.monotonic()
+        run_compiler(commands[step], who)
+        progress.finished(step, time.monotonic() - started)
+
     with ThreadPoolExecutor(cores) as pool:
-        list(pool.map(lambda command: run_compiler(command, who), commands))
+        try:
+            list(pool.map(run, sorted(range(len(commands)), key=lambda step: -seconds[step])))
+        except BuildFailed:
+            progress.failed()
+            raise
 
 
 def run_compiler(command: Sequence[str], who: str = "the C++ compiler") -> str:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import IO
 
 import torch
 
@@ -36,6 +36,7 @@ STRICT = ("-Werror", "all-warnings", "-Xcompiler", "-Wall,-Werror")  # for tests
 BIND = ("-std=c++20", "-O2", "-Xcompiler", "-fPIC,-fvisibility=hidden,-Wno-psabi", "-DNDEBUG")
 LIBRARIES = ("-ltorch_cpu", "-lc10", "-lc10_cuda")
 NVCC = "nvcc"
+SECONDS = 30.0  # of a source, for the estimate of the remaining time
 
 
 def find_nvcc() -> Path:
@@ -82,11 +83,10 @@ def find_or_build(folder: Path) -> tuple[Path, list[str]]:
     versions = [run_compiler([str(nvcc), "--version"], NVCC), run_compiler([*compiler, "--version"])]
     name = f"cuda-{code}-{fingerprint(*versions)[:8]}"
 
-    def make(unfinished: Path) -> None:
-        print("invertbench: building the CUDA kernels (once, about a minute) ...", file=sys.stderr, flush=True)
+    def make(unfinished: Path, lock: IO[str]) -> None:
         commands, objects = [], []
         for source in all_source_files():
-            made = object_file(unfinished, source)
+            made = object_file(unfinished, source_name(source))
             if source.suffix == ".cu":
                 commands.append(compile_command(nvcc, source, made, architectures))
             elif source.suffix == ".cpp" and for_cuda(source):
@@ -95,7 +95,7 @@ def find_or_build(folder: Path) -> tuple[Path, list[str]]:
             else:
                 continue
             objects.append(str(made))
-        run_together(commands, "a compiler of the CUDA kernels")
+        run_together(commands, [SECONDS] * len(commands), "CUDA", lock, "a compiler of the CUDA kernels")
         libraries = [f"-L{torch_folder() / 'lib'}", *LIBRARIES]
         run_compiler([str(nvcc), "-shared", *objects, *libraries, "-o", str(unfinished / LIBRARY)], NVCC)
 

@@ -1,4 +1,4 @@
-// The butterfly on the processor: the same source compiled for each instruction set.
+// The butterfly on the processor.
 
 #include <bit>
 #include <cmath>
@@ -12,11 +12,12 @@
 #endif
 
 #include "butterfly/cpu/kernels.h"
+#include "simd/cpu.h"
+
+namespace invertbench {
 
 #define INVERTBENCH_BODY "butterfly/cpu/body.h"
 #include "simd/each.h"
-
-namespace invertbench {
 
 template <class T>
 const ButterflyKernels<T>& butterfly_kernels() {

@@ -1,6 +1,6 @@
 // A few samples, one after the other, with the unpacked weight.
 //
-// Included once for each instruction set, in a separate namespace: no include guard.
+// Included by simd/each.h, in the namespace of an instruction set: no include guard.
 
 #if INVERTBENCH_BYTES == 64
 

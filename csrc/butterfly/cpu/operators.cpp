@@ -17,7 +17,7 @@
 #include "butterfly/cpu/entry_lanes/staged.h"
 #include "butterfly/cpu/example_lanes/tiled.h"
 
-namespace invertbench {
+namespace invertbench::butterfly {
 namespace {
 
 using at::IntArrayRef;
@@ -40,7 +40,8 @@ double log_abs_det(const Butterfly& butterfly, const auto& kernels, const auto* 
       tasks.push_back({factor.weight, part.size / 2 / uses, uses, 0});
     }
   }
-  at::parallel_for(0, tasks.size(), grain(tasks.size(), double(butterfly.matrices)), [&](int64_t begin, int64_t end) {
+  const int64_t least = least_tasks(tasks.size(), double(butterfly.matrices));
+  at::parallel_for(0, tasks.size(), least, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       tasks[i].sum = kernels.log_abs_dets(weight + tasks[i].weight, butterfly.matrices, tasks[i].count);
     }
@@ -198,4 +199,4 @@ TORCH_LIBRARY_IMPL(invertbench, CPU, m) {
   m.impl("butterfly_inverse_backward", inverse_backward_cpu);
 }
 
-}  // namespace invertbench
+}  // namespace invertbench::butterfly

@@ -1,6 +1,6 @@
 // The table of what was compiled for one kind of instructions.
 //
-// Included once for each instruction set, in a separate namespace: no include guard.
+// Included by simd/each.h, in the namespace of an instruction set: no include guard.
 
 template <class T>
 const ButterflyKernels<T>& kernels() {

@@ -1,6 +1,6 @@
 // The weight of a butterfly (2, 2, P): its log-determinant, its inverse, and the order in which tiles read it.
 //
-// Included once for each instruction set, in a separate namespace: no include guard.
+// Included by simd/each.h, in the namespace of an instruction set: no include guard.
 
 // Matrices of which one logarithm is taken: the mantissas of their determinants are multiplied, the exponents added.
 constexpr int64_t CHUNK = 512;

@@ -12,7 +12,7 @@ constexpr double NANOSECONDS = 0.1;     // rough time for one entry of one sampl
 constexpr double WORTH_A_THREAD = 1e5;  // nanoseconds of work that justify another thread
 
 // Return the least number of `count` equal tasks, of so many nanoseconds together, for one thread.
-inline int64_t grain(int64_t count, double nanoseconds) {
+inline int64_t least_tasks(int64_t count, double nanoseconds) {
   return std::max<int64_t>(1, int64_t(WORTH_A_THREAD / std::max(nanoseconds, 1.0) * double(count)));
 }
 

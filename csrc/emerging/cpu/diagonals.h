@@ -1,7 +1,7 @@
 // Both triangular solves of an Emerging convolution, vectorised over the pixels of an anti-diagonal, which do not
 // depend on one another: for batches too small to fill vectors with events.
 //
-// Included after emerging/cpu/events.h, once for each instruction set: no include guard.
+// Included after emerging/cpu/events.h by simd/each.h: no include guard.
 
 // The tile of one event: the rows of lanes of pixel number d are all pixels (r, d - r), lane r. Zeros are on all
 // sides, as far as taps reach, so that no pixel needs bounds of its own.

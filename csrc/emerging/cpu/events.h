@@ -1,7 +1,7 @@
 // Both masked convolutions of an Emerging convolution, or both triangular solves of its inverse, vectorised over the
 // events of a batch.
 //
-// Included once for each instruction set, in a separate namespace: no include guard.
+// Included by simd/each.h, in the namespace of an instruction set: no include guard.
 //
 // A tile holds, for each pixel and each channel, one row of lanes: here the same entry of several events. The
 // channels of a pixel are in reverse order. Read from the front, rows of lanes then come in the order in which w2 is

@@ -10,7 +10,7 @@
 #include "emerging/cpu/problem.h"
 #include "scratch.h"
 
-namespace invertbench {
+namespace invertbench::emerging {
 
 // The most entries of any vector, beyond which no vector that starts at a pixel reaches.
 template <typename T>
@@ -97,4 +97,4 @@ std::vector<PlaneBlock<T>> pack_blocks(const Planes<T>& work, const T* weight, b
   return blocks;
 }
 
-}  // namespace invertbench
+}  // namespace invertbench::emerging

@@ -1,6 +1,6 @@
 // Both masked convolutions of an Emerging convolution, vectorised over the pixels of an event.
 //
-// Included after emerging/cpu/events.h, once for each instruction set: no include guard.
+// Included after emerging/cpu/events.h by simd/each.h: no include guard.
 //
 // A plane holds one channel of an event, row after row, with `columns` - 1 zeros behind each row and margins before the
 // first and behind the last: a tap is then one distance for every pixel, and none needs bounds of its own. Pixels

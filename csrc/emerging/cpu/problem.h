@@ -7,7 +7,7 @@
 // Loops over sums that shall stay in registers.
 #define INVERTBENCH_UNROLL _Pragma("GCC unroll 8")
 
-namespace invertbench {
+namespace invertbench::emerging {
 
 // The most channels for which the sums of two vectors each stay in 16 registers.
 constexpr int64_t LARGEST_BLOCK = 6;
@@ -32,4 +32,4 @@ struct Problem : Sizes {
   T* between;  // w1 * x; nullptr if not wanted
 };
 
-}  // namespace invertbench
+}  // namespace invertbench::emerging

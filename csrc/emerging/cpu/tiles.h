@@ -16,7 +16,7 @@
   __builtin_shuffle(a, b, (INDEX __attribute__((vector_size(16)))){__VA_ARGS__})
 #endif
 
-namespace invertbench {
+namespace invertbench::emerging {
 
 // Channels of one pixel that are computed together. Their weights are packed in the order in which they are read, a
 // run of inputs for each row of taps: at ((i * columns + j) * channels + input) * size + output, where i counts rows
@@ -78,4 +78,4 @@ CausalTaps<T> pack_taps(const Sizes& sizes, const T* weight, bool turned) {
   return packed;
 }
 
-}  // namespace invertbench
+}  // namespace invertbench::emerging

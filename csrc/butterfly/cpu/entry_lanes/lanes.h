@@ -1,6 +1,6 @@
 // A staged butterfly (see butterfly/cpu/entry_lanes/stages.h) on samples, and the packing of its weight.
 //
-// Included once for each instruction set, in a separate namespace: no include guard.
+// Included by simd/each.h, in the namespace of an instruction set: no include guard.
 
 template <class T>
 void pack_tile(const Stage& stage, int64_t tile, const T* weight, int64_t pitch, T* packed) {

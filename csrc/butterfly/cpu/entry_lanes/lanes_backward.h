@@ -1,6 +1,6 @@
 // Backward pass of a staged butterfly: gradients of the samples, and of the matrices in packed order.
 //
-// Included once for each instruction set, in a separate namespace: no include guard. Up to SAMPLES_BACK samples
+// Included by simd/each.h, in the namespace of an instruction set: no include guard. Up to SAMPLES_BACK samples
 // are processed together; in scratch memory every vector is stored side by side for all of them.
 
 // Memory of samples: entry `position` of sample s is base[position * scale + s * pitch].

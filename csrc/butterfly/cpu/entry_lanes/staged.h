@@ -27,12 +27,12 @@ class Staged {
         memory(staged.packed + (inverted ? 4 * staged.butterfly.matrices : 0), per_thread ? at::get_num_threads() : 1) {
     if (per_thread) return;
     pack(memory.own(), [&](int64_t count, const auto& body) {
-      at::parallel_for(0, count, grain(count, double(staged.packed)), body);
+      at::parallel_for(0, count, least_tasks(count, double(staged.packed)), body);
     });
   }
 
   void apply(const at::Tensor& x, at::Tensor& y) const {
-    const int64_t batch = x.size(0), dim = staged.butterfly.dim, least = grain(batch, nanoseconds);
+    const int64_t batch = x.size(0), dim = staged.butterfly.dim, least = least_tasks(batch, nanoseconds);
     const ThreadMemory<T> scratch(SAMPLES * staged.vectors * kernels.lanes, at::get_num_threads());
     const T* from = x.const_data_ptr<T>();
     T* to = y.mutable_data_ptr<T>();
@@ -45,7 +45,7 @@ class Staged {
   // the number of threads alone, added in order: equal numbers of threads give equal bits.
   void backward(const at::Tensor& x, const at::Tensor& dy, at::Tensor& dx, T* gradient) const {
     const int64_t batch = x.size(0), dim = staged.butterfly.dim, threads = at::get_num_threads();
-    const int64_t least = grain(batch, 3 * nanoseconds);
+    const int64_t least = least_tasks(batch, 3 * nanoseconds);
     int64_t shares = std::min(threads, (batch + least - 1) / least);
     if (shares == threads) shares *= (batch + MOST_SUMMED * threads - 1) / (MOST_SUMMED * threads);
     size_t stages = 1, within = 0;
@@ -102,7 +102,7 @@ class Staged {
     for (const Stage& stage : staged.stages) {
       const int64_t count = int64_t(butterfly.shared ? stage.levels.size() : stage.tiles.size());
       const double work = double(staged.packed * shares);
-      at::parallel_for(0, count, grain(count, work), [&](int64_t begin, int64_t end) {
+      at::parallel_for(0, count, least_tasks(count, work), [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
           if (butterfly.shared) {
             kernels.unpack_shared(stage, int(i), sums, shares, staged.packed, butterfly.matrices, gradient);

@@ -1,6 +1,6 @@
 // Copy tiles of a batch from the events and back, and map them.
 //
-// Included once for each instruction set, in a separate namespace: no include guard.
+// Included by simd/each.h, in the namespace of an instruction set: no include guard.
 
 template <int U, class T>
 void apply_pass_of(const Pass& pass, bool shared, int64_t block, const T* matrices, const T* from, T* to) {

@@ -1,6 +1,6 @@
 // A butterfly on one tile: U vectors of LANES samples, each row of the tile one entry of all of them.
 //
-// Included once for each instruction set, in a separate namespace: no include guard.
+// Included by simd/each.h, in the namespace of an instruction set: no include guard.
 
 // Entries `from`, from + 1, ... of the samples at x[0], x[1], ... into rows `row`, row + stride, ... of the tile.
 template <int U, class T>

@@ -18,7 +18,7 @@ void for_each_pass(const Schedule& schedule, const Body& body) {
   for (const Problem& problem : schedule.problems) {
     for (const Pass& pass : problem.passes) all.emplace_back(&problem, &pass);
   }
-  at::parallel_for(0, all.size(), grain(all.size(), double(schedule.packed)), [&](int64_t begin, int64_t end) {
+  at::parallel_for(0, all.size(), least_tasks(all.size(), double(schedule.packed)), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) body(*all[i].first, *all[i].second);
   });
 }
@@ -43,7 +43,7 @@ class Tiled {
   }
 
   void apply(const at::Tensor& x, at::Tensor& y) const {
-    const int64_t size = scratch_size(schedule, samples, false), least = grain(items, nanoseconds);
+    const int64_t size = scratch_size(schedule, samples, false), least = least_tasks(items, nanoseconds);
     const int64_t threads = std::min<int64_t>(at::get_num_threads(), (items + least - 1) / least);
     const ThreadMemory<T> scratch(size, threads);
     const Job<T> job{schedule, runs, packed, x.size(0), x.const_data_ptr<T>(), y.mutable_data_ptr<T>()};
@@ -55,7 +55,7 @@ class Tiled {
   // The gradients of the matrices are added to `gradient`, (2, 2, P). Each thread has a share of the batch that depends
   // on the number of threads alone, added in order: equal numbers of threads give equal bits.
   void backward(const at::Tensor& x, const at::Tensor& dy, at::Tensor& dx, T* gradient) const {
-    const int64_t least = grain(items, 3 * nanoseconds), size = scratch_size(schedule, samples, true);
+    const int64_t least = least_tasks(items, 3 * nanoseconds), size = scratch_size(schedule, samples, true);
     const int64_t shares = std::min<int64_t>(at::get_num_threads(), (items + least - 1) / least);
     const ThreadMemory<T> scratch(size, shares);
     const at::Tensor sums = at::zeros({shares, schedule.packed}, x.options().dtype(at::kDouble));
