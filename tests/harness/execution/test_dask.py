@@ -297,10 +297,10 @@ def test_times_are_measured_one_at_a_time_on_a_machine(dask, folder, harness):
 
 
 def test_data_are_those_of_the_command(dask, folder, harness):
-    def write(place, last):
+    def write(place, first):
         place.mkdir(parents=True, exist_ok=True)
         lines = [f"{(7 * i) % 50 / 100},{(3 * i) % 40 / 100}" for i in range(1000)]
-        (place / "walk.csv").write_text("\n".join(["east,north", *lines, f"0.1,{last}", ""]))
+        (place / "walk.csv").write_text("\n".join(["east,north", f"0.1,{first}", *lines, ""]))
 
     write(folder / "data", 0.2)
     other, same, cache = (dask.folder / name for name in ("other", "same", "cache"))
