@@ -44,6 +44,7 @@ ALLOWED = {
         "torchvision",
         "torch_fidelity",
         "submitit",
+        "shtab",
         "distributed",
         "cloudpickle",
     },
