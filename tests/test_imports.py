@@ -45,6 +45,7 @@ ALLOWED = {
         "torch_fidelity",
         "submitit",
         "shtab",
+        "dask",
         "distributed",
         "cloudpickle",
     },
