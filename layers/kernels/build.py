@@ -43,12 +43,11 @@ SETS = {"AVX512": ("-DINVERTBENCH_FOR_AVX512",), "AVX2": ("-DINVERTBENCH_FOR_AVX
 # The two translation units made of several sources, and the header by which they are told apart.
 GRADIENTS, OPERATORS = "gradients.cpp", "operators.cpp"
 AUTOGRAD = "#include <torch/csrc/autograd/custom_function.h>"
-FOR_GRADIENTS = ("-O2",)  # they call operators and compute nothing: -O3 would only take longer to compile
 # Processor seconds of each translation unit, for the first estimate of the remaining time.
 SECONDS = {
-    GRADIENTS: 25.0,
-    OPERATORS: 25.0,
-    "butterfly/cpu/kernels.cpp": 10.0,
+    GRADIENTS: 32.0,
+    OPERATORS: 32.0,
+    "butterfly/cpu/kernels.cpp": 11.0,
     "emerging/cpu/kernels.cpp": 7.0,
     "coupling/perceptron_kernels.cpp": 5.0,
     "coupling/convolutions_kernels.cpp": 4.0,
@@ -92,7 +91,7 @@ def find_or_build(folder: Path) -> Path:
     contents = [f"{source_name(path)}\0{path.read_text(encoding='utf-8')}" for path in sources]
     flags = (*COMPILE, *instruction_set())
     machine = (str(torch.__version__), sys.platform, platform.machine())
-    code = fingerprint(*contents, *flags, *FOR_GRADIENTS, *LINK, *LIBRARIES, *machine)
+    code = fingerprint(*contents, *flags, *LINK, *LIBRARIES, *machine)
     try:
         compiler = find_compiler()
         version, _, _ = run_compiler([*compiler, "--version"]).partition("\n")
@@ -238,8 +237,7 @@ def _compile(compiler: Sequence[str], sources: Sequence[Path], folder: Path, loc
     commands, objects, seconds = [], [], []
     for unit, source in units.items():
         objects.append(str(object_file(folder, unit)))
-        flags = FOR_GRADIENTS if unit == GRADIENTS else ()
-        commands.append([*compiler, *flags, *includes(), "-c", str(source), "-o", objects[-1]])
+        commands.append([*compiler, *includes(), "-c", str(source), "-o", objects[-1]])
         seconds.append(SECONDS.get(unit, 5.0))
     run_together(commands, seconds, "CPU", lock)
     library = folder / LIBRARY
