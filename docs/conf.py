@@ -42,7 +42,8 @@ nitpicky = True
 nitpick_ignore_regex = [
     ("py:.*", r"(?!layers\.|flows\.|harness\.).*"),
     ("py:class", r"(layers\.(adapters|butterfly)|flows\.preprocess)\..*"),
-    ("py:class", r"harness\.(checking|pipeline|kinds|core\.settings|datasets\.(_store|base))\..*"),
+    ("py:class", r"harness\.(checking|pipeline|kinds|core\.(settings|records)|datasets\.(_store|base))\..*"),
+    ("py:class", r"harness\.(execution\.agenda|planning\.plan)\..*"),
 ]
 
 autodoc_member_order = "bysource"

@@ -108,7 +108,7 @@ class Results:
         lines: list[dict[str, Any]] = []
         for trial in plan.trials:
             record = records.get(trial.id)
-            why = None if record is None or trial.id not in unnamed else elsewhere(record, machine)
+            why = None if record is None else elsewhere(record, machine)
             if record is None and trial.id in damaged:
                 rows = _lines(trial, DAMAGED, damaged[trial.id], [])
             elif record is None:

@@ -146,7 +146,8 @@ def test_each_machine_has_a_table_of_its_times(machines, density_run, tmp_path):
     timed = [trial.id for trial in plan.trials if trial.kind == "runtime"]
     first = machines("one", lambda r: r.id == timed[0], HERE)
     second = machines("two", lambda r: r.id in timed, THERE)
-    [merged] = merge([first, second], tmp_path / "merged")
+    untimed = machines("three", lambda r: False)  # whose times are not there, and which adds no machine
+    [merged] = merge([first, second, untimed], tmp_path / "merged")
     assert merged.taken == 3 and not merged.conflicts and not merged.remarks
     results = Results.read(merged.folder)
     frame = results.of_kind("runtime")
@@ -156,6 +157,7 @@ def test_each_machine_has_a_table_of_its_times(machines, density_run, tmp_path):
         "digits on Processor B, 64 cores": "Processor B",
         "waveforms on Processor B, 64 cores": "Processor B",
     }
+    assert len(frame["sweep"].unique()) == 4
     assert set(frame.loc[frame["sweep"] == "waveforms on Processor A, 8 cores", "status"]) == {"missing"}
     tables = [table for table in results.report.tables if table.name.startswith("made_up-cost")]
     captions = [table.caption for table in tables]
