@@ -43,6 +43,7 @@ ALLOWED = {
         "requests",
         "torchvision",
         "torch_fidelity",
+        "shtab",
         "submitit",
         "shtab",
         "dask",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import math
+import time
 import traceback
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -52,6 +53,8 @@ SHAPES: tuple[tuple[int, ...], ...] = (
 """Powers of two, odd sizes, rectangles, one channel, one position, many of either; images, sequences and vectors."""
 
 DTYPES = (torch.float64, torch.float32)
+
+SLOWEST_BUILD = 15.0  # processor seconds to build a dense layer, which a brief check does three times
 
 SLOW: tuple[Check, ...] = (
     layer_checks.gradients,
@@ -164,14 +167,15 @@ def _check_large(cases: Sequence[LayerCase], report: CheckReport, asked: Collect
     nobody has `asked` for, from the size on where each pass would take a second.
     """
     checked: set[tuple[int, ...]] = set()
-    slow, dense = False, None
+    slow, dense, seconds = False, None, 0.0  # processor time to build a dense layer and apply it, per D**3
     report.begin("large-events", "all shapes")
     for case in cases:
         report.begin("large-events", case)
         if slow:
             report.answer([Unanswered("not tried, as there is no answer on smaller events")])
             continue
-        if dense and case.dim > EXACT_LIMIT and case.shape not in asked:
+        brief = bool(dense) and case.dim > DENSE_LIMIT and case.shape not in asked
+        if brief and (case.dim > EXACT_LIMIT or seconds * case.dim**3 > SLOWEST_BUILD):
             report.answer([Remark(f"not tried: every pass forms a matrix of D x D = {case.dim**2:,} entries")])
             continue
         refusal, _ = construct(case.cls, case.shape, case.options)
@@ -186,9 +190,11 @@ def _check_large(cases: Sequence[LayerCase], report: CheckReport, asked: Collect
             report.begin("large-events", case)
         checked.add(case.shape)
         if dense is None:
+            begin = time.process_time()
             with contextlib.suppress(Exception, SystemExit):  # the rule reports it
                 dense = forms_matrix(case)
-        case = replace(case, brief=bool(dense) and case.dim > DENSE_LIMIT and case.shape not in asked)
+            seconds = (time.process_time() - begin) / case.dim**3
+        case = replace(case, brief=brief and case.dim > DENSE_LIMIT)
         messages = run_check("large-events", case)
         if report.answer(messages):
             return

@@ -90,7 +90,7 @@ def _with_intervals(container: ErrorbarContainer, names: Names) -> Iterator[Poin
     points: list[Point] = []
     if line is not None:
         name = _name(container.get_label(), names, to_hex(line.get_color()), line.get_marker())
-        points = [{"series": name, "x": x, "y": y} for x, y in zip(*_data(line), strict=True)]
+        points = [{"series": name, "x": x, "y": y} for x, y in np.asarray(line.get_xydata()).tolist()]
     sides = [side for side, there in (("x", container.has_xerr), ("y", container.has_yerr)) if there]
     for side, collection in zip(sides, bars, strict=True):
         column = "xy".index(side)
@@ -101,27 +101,21 @@ def _with_intervals(container: ErrorbarContainer, names: Names) -> Iterator[Poin
     yield from points
 
 
-def _data(line: Line2D) -> tuple[np.ndarray, np.ndarray]:
-    xs, ys = map(np.asarray, line.get_data(orig=False))
-    return xs, ys
-
-
 def _on_line(axes: Axes, line: Line2D, names: Names) -> Iterator[Point]:
     name = _name(line.get_label(), names, to_hex(line.get_color()), line.get_marker())
-    xs, ys = _data(line)
+    numbers = np.asarray(line.get_xydata()).tolist()
     across, along = axes.get_yaxis_transform("grid"), axes.get_xaxis_transform("grid")
     if line.get_transform() in (across, along):  # of axhline and axvline, whose other numbers are parts of the panel
-        yield {"series": name, "y": ys[0]} if line.get_transform() == across else {"series": name, "x": xs[0]}
+        x, y = numbers[0]
+        yield {"series": name} | ({"y": y} if line.get_transform() == across else {"x": x})
         return
-    for x, y in zip(xs, ys, strict=True):
+    for x, y in numbers:
         yield {"series": name, "x": x, "y": y}
 
 
 def _in_collection(collection: Collection, names: Names) -> Iterator[Point]:
     """Yield the points of a scatter or of several lines, and the ends of a band at each x."""
-    faces = np.asarray(
-        collection.get_edgecolor() if isinstance(collection, LineCollection) else collection.get_facecolor()
-    )
+    faces: Any = collection.get_edgecolor() if isinstance(collection, LineCollection) else collection.get_facecolor()
     name = _name(collection.get_label(), names, to_hex(faces[0]) if len(faces) else "", None)
     if isinstance(collection, LineCollection):
         for segment in collection.get_segments():
@@ -131,8 +125,8 @@ def _in_collection(collection: Collection, names: Names) -> Iterator[Point]:
     elif isinstance(collection, PolyCollection):
         for path in collection.get_paths():
             ends: dict[float, list[float]] = {}
-            for x, y in np.asarray(path.vertices):
-                ends.setdefault(float(x), []).append(float(y))
+            for x, y in np.asarray(path.vertices, dtype=float).tolist():
+                ends.setdefault(x, []).append(y)
             yield from ({"series": name, "x": x, "y_low": min(ys), "y_high": max(ys)} for x, ys in ends.items())
 
 
