@@ -45,7 +45,6 @@ ALLOWED = {
         "torch_fidelity",
         "shtab",
         "submitit",
-        "shtab",
         "dask",
         "distributed",
         "cloudpickle",
