@@ -479,12 +479,12 @@ def test_the_data_are_part_of_a_trial(suite, stand_in, monkeypatch, capsys):
 
     for sums in ("aaa", "bbb", "aaa"):
         splits = replace(Digits().load(None, {}), checksum=sums)
-        monkeypatch.setattr(Digits, "check", lambda self, store, options, splits=splits: splits)
+        monkeypatch.setattr(Digits, "check", lambda self, store, options, new, splits=splits: splits)
         assert main(["run", "tiny.yaml"]) == 0
     assert [trial.data.checksum for trial in stand_in] == ["aaa", "aaa", "bbb", "bbb"]
     assert len({trial.id for trial in stand_in}) == 4
 
-    def missing(self, store, options):
+    def missing(self, store, options, new):
         raise DataMissing("digits: gone")
 
     monkeypatch.setattr(Digits, "check", missing)
