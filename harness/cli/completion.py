@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from harness.core.errors import UserError
 
@@ -55,7 +56,8 @@ def execute(args: argparse.Namespace) -> int:
         elif metavar in PATHS:
             action.complete = shtab.FILE  # type: ignore[attr-defined]
     preamble = "\n".join(_definition(args.shell, metavar, names) for metavar, names in named.items())
-    print(shtab.complete(parser, args.shell, preamble={args.shell: preamble}))
+    by_shell: Any = {args.shell: preamble}  # shtab states str, and takes one for each shell
+    print(shtab.complete(parser, args.shell, preamble=by_shell))
     return 0
 
 
