@@ -19,8 +19,8 @@ from harness.checking import global_checks, layer_checks, layer_module_checks, t
 from harness.checking.events import Done, Rules, Served, Tell
 from harness.checking.global_checks import SettingsWatch
 from harness.checking.large_checks import (
-    DENSE_LIMIT,
     EXACT_LIMIT,
+    FULL_LIMIT,
     LARGE_SHAPES,
     SMALL,
     forms_matrix,
@@ -174,7 +174,7 @@ def _check_large(cases: Sequence[LayerCase], report: CheckReport, asked: Collect
         if slow:
             report.answer([Unanswered("not tried, as there is no answer on smaller events")])
             continue
-        brief = bool(dense) and case.dim > DENSE_LIMIT and case.shape not in asked
+        brief = bool(dense) and case.dim > FULL_LIMIT and case.shape not in asked
         if brief and (case.dim > EXACT_LIMIT or seconds * case.dim**3 > SLOWEST_BUILD):
             report.answer([Remark(f"not tried: every pass forms a matrix of D x D = {case.dim**2:,} entries")])
             continue
@@ -194,7 +194,7 @@ def _check_large(cases: Sequence[LayerCase], report: CheckReport, asked: Collect
             with contextlib.suppress(Exception, SystemExit):  # the rule reports it
                 dense = forms_matrix(case)
             seconds = (time.process_time() - begin) / case.dim**3
-        case = replace(case, brief=brief and case.dim > DENSE_LIMIT)
+        case = replace(case, brief=brief and case.dim > FULL_LIMIT)
         messages = run_check("large-events", case)
         if report.answer(messages):
             return
