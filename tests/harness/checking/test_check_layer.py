@@ -267,6 +267,7 @@ def cases_tried(monkeypatch, spec, **extent):
 
 
 def test_a_layer_that_forms_a_matrix_is_checked_briefly_where_that_is_large(dense_layer, write_layer, monkeypatch):
+    monkeypatch.setattr("harness.checking.check_layer.SLOWEST_BUILD", 1e9)
     tried, report = cases_tried(monkeypatch, dense_layer, shapes=[(2, 3)])
     assert tried == {(48, 4, 4): False, (2, 512): True, (3, 32, 32): True}
     [remark] = report.remarks
@@ -276,9 +277,15 @@ def test_a_layer_that_forms_a_matrix_is_checked_briefly_where_that_is_large(dens
     assert tried == dict.fromkeys(large_checks.LARGE_SHAPES, False)
 
 
+def test_a_dense_layer_that_takes_long_to_build_is_checked_on_one_large_event(dense_layer, monkeypatch):
+    monkeypatch.setattr("harness.checking.check_layer.SLOWEST_BUILD", 0.0)
+    tried, report = cases_tried(monkeypatch, dense_layer, shapes=[(2, 3)])
+    assert tried == {(48, 4, 4): False} and len(report.remarks) == 3 and report.outcome == "ok"
+
+
 def test_a_large_event_of_a_suite_is_checked_in_full(dense_layer, monkeypatch):
-    tried, report = cases_tried(monkeypatch, dense_layer, shapes=[(2, 3), (2, 600)], large=False)
-    assert tried == {(2, 600): False} and not report.remarks
+    tried, report = cases_tried(monkeypatch, dense_layer, shapes=[(2, 3), (2, 400), (2, 600)], large=False)
+    assert tried == {(2, 400): False, (2, 600): False} and not report.remarks
 
 
 @pytest.mark.parametrize("slowest", [large_checks.SLOWEST_PASS, 1e9])
@@ -286,6 +293,7 @@ def test_a_brief_check_finds_a_wrong_log_det_or_says_that_it_was_not_tried(dense
     monkeypatch.setattr(large_checks, "LARGE_SHAPES", ((2, 150), (2, 200)))
     monkeypatch.setattr("harness.checking.check_layer.LARGE_SHAPES", ((2, 150), (2, 200)))
     monkeypatch.setattr("harness.checking.check_layer.FULL_LIMIT", 350)
+    monkeypatch.setattr("harness.checking.check_layer.SLOWEST_BUILD", 1e9)
     seconds = large_checks._seconds
     monkeypatch.setattr(large_checks, "_seconds", lambda case: seconds(case) + (10.0 if case.dim == 400 else 0.0))
     monkeypatch.setattr(large_checks, "SLOWEST_PASS", slowest)
