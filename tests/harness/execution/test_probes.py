@@ -114,7 +114,7 @@ def test_a_probe_may_hold_the_memory_that_is_free(suite, probes, capsys, monkeyp
 def test_data_that_are_missing_are_said_and_not_probed(suite, probes, capsys, monkeypatch):
     from harness.datasets.digits import Digits
 
-    def missing(self, store, options):
+    def missing(self, store, options, new):
         raise DataMissing("digits: gone")
 
     monkeypatch.setattr(Digits, "check", missing)

@@ -65,7 +65,11 @@ def trained(tmp_path, monkeypatch):
             record = run(trial, None, tmp_path, lambda done, text: None)
         about = {"suite": "toy", "kind": "density", "title": "", "question": "", "profile": "smoke", "device": "cpu"}
         candidate = CandidateTrial(
-            **{name: getattr(trial, name) for name in CandidateTrial.model_fields if name not in ("kind", "candidate")},
+            **{
+                name: getattr(trial, name)
+                for name in CandidateTrial.model_fields
+                if name not in ("kind", "candidate", "short")
+            },
             candidate=0,
         )
         Plan(**about, rows=("butterfly",), columns=("toy",), seeds=(SEED,), trials=(candidate, trial)).save(tmp_path)
