@@ -126,7 +126,7 @@ def test_commands_run(name, folder, done, monkeypatch):
         Path("mine.py").write_text(next(code for code in blocks(text, "python") if "class Scale" in code))
         lines += [words for words in commands(text)[1] if "mine.py:Scale" in words]
     for words in lines:
-        if words[0] == "run" and "--profile" not in words:
+        if words[0] in ("run", "replicate") and "--profile" not in words:
             words = [*words, "--profile", "smoke"]
         line = shlex.join(words)
         if line not in done and not PLACEHOLDER.search(line) and not any(part in line for part in ELSEWHERE):
