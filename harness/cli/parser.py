@@ -118,7 +118,8 @@ def _execute(argv: Sequence[str] | None) -> int:
     except KeyboardInterrupt:
         if as_json:
             _print_error("interrupted")
-        rest = "; finished trials keep their records, and the same command resumes" if args.command == "run" else ""
+        resumes = args.command in ("run", "replicate")
+        rest = "; finished trials keep their records, and the same command resumes" * resumes
         print(f"interrupted{rest}", file=sys.stderr)
         return INTERRUPTED
     return code

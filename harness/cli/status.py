@@ -11,11 +11,11 @@ from datetime import datetime
 from pathlib import Path
 
 from harness.cli.shared.options import add_folder, quantity
-from harness.cli.shared.runs import exit_code, print_strays, run_folders
+from harness.cli.shared.runs import print_strays, run_folders
 from harness.core.archive import read_records
 from harness.core.run_options import parse_timeout
 from harness.core.texts import visible
-from harness.execution.agenda import MISSING, agenda, counted, counted_by_stage
+from harness.execution.agenda import MISSING, agenda, all_accepted, counted, counted_by_stage
 from harness.execution.executor import every_executor
 from harness.planning.plan import Plan
 
@@ -60,7 +60,7 @@ def _print_status(folder: Path) -> int:
         print_strays(plan, run, stored)
         for line in (line for executor in every_executor() for line in executor.status(run)):
             print(line)
-        code = max(code, exit_code(plan, entries))
+        code = code if all_accepted(entries, plan.unsupported) else 1
     return code
 
 

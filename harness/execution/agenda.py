@@ -161,6 +161,11 @@ def ready(entries: Sequence[Entry], choice: Choice, attempted: Container[str]) -
     return [entry.trial for entry in entries if entry.trial.id in waiting and not entry.after & blocked]
 
 
+def all_accepted(entries: Iterable[Entry], unsupported: bool) -> bool:
+    """Return whether every trial counts as ok; `unsupported` does if the suite accepts it."""
+    return all(entry.trial.accepts(entry.state, unsupported) for entry in entries)
+
+
 def forget_settled(entries: Sequence[Entry], folder: Path) -> None:
     """Remove the checkpoints of trials that have a record, left by a process that was killed between the two."""
     for entry in entries:
@@ -244,8 +249,7 @@ def outlook(entries: Sequence[Entry], choice: Choice, at_once: int) -> list[str]
     stages = _stages(doing)
     if all(stages):
         first, then = (_kinds(stage) + _about(stage, at_once) for stage in stages)
-        rounds = ", in each repetition" * (len({entry.trial.round for entry in doing}) > 1)
-        lines.append(f"first {first}; then {then}{rounds}")
+        lines.append(f"first {first}; then {then}")
     failed = [entry for entry in entries if entry.failed and not entry.runs(choice)]
     if failed:
         stay, them = ("stays", "it") if len(failed) == 1 else ("stay", "them")

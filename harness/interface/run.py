@@ -14,7 +14,7 @@ from harness.core.records import Record, verdict
 from harness.core.run_options import CHECKPOINT_SECONDS, RunOptions, parse_bytes, parse_seconds, parse_timeout
 from harness.core.settings import DataRef
 from harness.core.trial import trial_class
-from harness.execution.agenda import Choice, counted, forget_settled, outlook, ready, trials_text
+from harness.execution.agenda import Choice, all_accepted, counted, forget_settled, outlook, ready, trials_text
 from harness.execution.data import check_data
 from harness.execution.executor import Following, attached_trials
 from harness.execution.folder import claimed, make_folder, remove_leftovers, writing
@@ -223,7 +223,7 @@ def _run_remaining(request: Request, root: Path | None, options: PlanOptions, ma
         finished, attached = {trial.id for trial in (*trials, *attached)}, []
         entries = request.entries(provenance.digests)
         outcomes = [entry for entry in entries if entry.trial.id in finished]
-        if manner.fail_fast and not all(entry.trial.accepts(entry.state, plan.unsupported) for entry in outcomes):
+        if manner.fail_fast and not all_accepted(outcomes, plan.unsupported):
             break
 
 

@@ -1,17 +1,16 @@
-"""Folders of runs, their reports, and the exit code that their trials give."""
+"""Folders of runs, and what commands print of them."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.core.archive import StoredRecords, archive_of, reading
 from harness.core.errors import UserError
 from harness.core.texts import bounded
-from harness.execution.agenda import Entry
-from harness.planning.plan import FILE, Plan
+from harness.planning.plan import FILE, Plan, stray_records
 
 if TYPE_CHECKING:
     from harness.reporting.frame import Results
@@ -41,15 +40,8 @@ def run_folders(folder: Path) -> list[Path]:
     return inner
 
 
-def exit_code(plan: Plan, entries: Iterable[Entry]) -> int:
-    """Return 0 if every trial counts as ok, else 1."""
-    return 0 if all(entry.trial.accepts(entry.state, plan.unsupported) for entry in entries) else 1
-
-
 def print_strays(plan: Plan, folder: Path, stored: StoredRecords | None = None) -> None:
     """Name the records in a folder that belong to another suite, or to no trial and cannot be read."""
-    from harness.planning.plan import stray_records
-
     for line in stray_records(plan, folder, stored):
         print(line)
 
