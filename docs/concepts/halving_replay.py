@@ -105,12 +105,12 @@ def _until(record: Record, steps: int) -> Record:
     )
 
 
-def table(found: Sequence[Tuning]) -> str:
+def table(complete: Sequence[Tuning]) -> str:
     """Return a line for each rule."""
     lines = []
     for first in FIRST:
         for kept in KEPT:
-            outcomes = [outcome for tuning in found if (outcome := replay(tuning, first, kept)) is not None]
+            outcomes = [outcome for tuning in complete if (outcome := replay(tuning, first, kept)) is not None]
             if not outcomes:
                 continue
             same = sum(outcome.loss == 0 for outcome in outcomes)

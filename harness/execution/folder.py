@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import platform
 from collections.abc import Iterator
@@ -73,6 +72,8 @@ def working(folder: Path) -> str | None:
 
     A killed run has lost its lock. The lock of a folder that this user may not read is unknown, and counts as none.
     """
+    import fcntl  # not on Windows
+
     try:
         with (folder / LOCK).open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.core.errors import UserError
 from harness.core.files import write_atomically
+from harness.execution.folder import writing
 from harness.interface.options import only_texts, setting_texts
 from harness.interface.run import run
 from harness.planning.suite import Source, read_suite
@@ -74,8 +75,9 @@ def replicate(suite: Source | Sequence[str | Path], *, draws: int = 5, **options
         "tex": latex_tables(tables).encode() + b"\n",
         "csv": csv_bytes(result.frame.reset_index()),
     }
-    for ending, data in content.items():
-        write_atomically(folder / f"{STEM}.{ending}", data)
+    with writing(folder):
+        for ending, data in content.items():
+            write_atomically(folder / f"{STEM}.{ending}", data)
     return result
 
 

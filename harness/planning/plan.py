@@ -57,8 +57,8 @@ class Plan(Settings):
     published: Published | None = None  # quoted numbers
     remark: str = ""  # of the profile, below its table of likelihoods
     command: str = ""  # the command line that makes the plan, as far as it determines the trials
-    # In the order in which they start: seeds outermost, so that an unfinished run compares all layers on the first
-    # seed; runtime trials last.
+    # Seeds or repetitions outermost, so that an unfinished run compares all layers on the first ones; runtime trials
+    # last. A run starts them in this order, those of a later stage once their earlier ones have run.
     trials: tuple[AnyTrial, ...]
     sections: tuple[Section, ...] = ()  # of a plan of kind claims
 

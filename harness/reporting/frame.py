@@ -156,7 +156,7 @@ class Results:
 
     @property
     def ok(self) -> bool:
-        """Whether every trial counts as ok: `unsupported` does where the suite declares it."""
+        """True if every trial counts as ok, as `unsupported` does where the suite declares it."""
         states = {name: verdict(record) for name, record in self.records.items()}
         trials, declared = self.plan.trials, self.plan.unsupported
         return all(trial.id in states and trial.accepts(states[trial.id], declared) for trial in trials)
@@ -183,7 +183,7 @@ class Results:
         return f"<Results of {self.plan.heading}, in {self.folder}: {self.status_line}>"
 
     def _repr_markdown_(self) -> str:
-        """Return the content of table.md for a notebook, among whose headings the title is none."""
+        """Return the content of table.md for a notebook, without its title as a heading."""
         title, _, rest = self.report.markdown().partition("\n")
         return f"**{title.removeprefix('# ')}**\n{rest}"
 

@@ -40,7 +40,7 @@ COMPILE = (
 )  # fmt: skip
 # The instruction set of the kernels, by what torch names the processor's.
 SETS = {"AVX512": ("-DINVERTBENCH_FOR_AVX512",), "AVX2": ("-DINVERTBENCH_FOR_AVX2",)}
-# The two translation units made of several sources, and the header by which they are told apart.
+# The two translation units made of several sources, and the header that only sources of the first one include.
 GRADIENTS, OPERATORS = "gradients.cpp", "operators.cpp"
 AUTOGRAD = "#include <torch/csrc/autograd/custom_function.h>"
 # Processor seconds of each translation unit, for the first estimate of the remaining time.

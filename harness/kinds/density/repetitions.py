@@ -133,7 +133,7 @@ def repetition_problems(scope: Scope) -> Iterator[Problem]:
         where = scope.at(*place, "repetitions")
         both = part.repetitions is not None and {"seeds", "repetitions"} <= part.model_fields_set
         if both and where.origin is None and scope.at(*place, "seeds").origin is None:
-            yield where.says("repetitions: stands beside seeds; keep one of the two", at_key=True)
+            yield where.says("repetitions and seeds exclude each other; keep one of the two", at_key=True)
         if part.repetitions is not None and part.repetitions.keep_test and "split" not in part.repetitions.vary:
             yield where.says("repetitions.keep_test: has no effect where the split does not vary; remove it")
     for column in scope.data.values():

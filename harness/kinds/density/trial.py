@@ -295,7 +295,7 @@ class CandidateTrial(FlowTrial):
     """Train one flow with one candidate of its tuning, evaluate it on the validation split and audit it in part.
 
     A short one has the first part of the steps, after which the tuning decides whether the candidate ends early. It is
-    not audited: the audit would take most of its time, and follows where the candidate goes on.
+    not audited, which would take most of its time: a candidate is audited when it has trained for all steps.
     """
 
     columns: ClassVar[Mapping[str, str]] = (

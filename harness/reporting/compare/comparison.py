@@ -72,12 +72,12 @@ class Comparison:
 
     @property
     def worse(self) -> bool:
-        """Whether something became worse, or a record is damaged."""
+        """True if something became worse, or a record is damaged."""
         return bool(self.counts["worse"] or self.damaged)
 
     @property
     def empty(self) -> bool:
-        """Whether nothing could be compared."""
+        """True if nothing could be compared."""
         return not self.counts.keys() - {"not comparable"}
 
     def __repr__(self) -> str:

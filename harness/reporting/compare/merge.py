@@ -71,7 +71,7 @@ def merge(folders: Sequence[Path], out: Path) -> list[Merged]:
 
 
 def by_machine(runs: Sequence[_Run]) -> list[_Run]:
-    """Return runs whose trials of times name the machine, if the times cannot stand in one table; else unchanged.
+    """Return runs whose trials of times name the machine, if one table cannot hold the times; else unchanged.
 
     They cannot if two machines measured some, or if two runs measured different layers at one point: layers are timed
     side by side. A trial without times belongs to the machine of the run, or is left out where another run has it.

@@ -51,7 +51,7 @@ class Replication:
 
     @cached_property
     def turns(self) -> pd.DataFrame:
-        """Of each pair: `verdicts`, the significant verdicts times the other draws, and how many of these `turn`.
+        """The counts of each pair: `verdicts`, its significant verdicts times the other draws, and those that `turn`.
 
         A verdict turns in another draw whose mean has the other sign, significant or not.
         """

@@ -89,9 +89,8 @@ def _figures(results: Results, module: ModuleType, names: tuple[str, ...], form:
         ]
 
 
-_begun: list[
-    tuple[Sequence[Results], tuple[str, ...], Form]
-] = []  # arguments of `drawn`, in the processes that it starts
+_begun: list[tuple[Sequence[Results], tuple[str, ...], Form]] = []
+"""The arguments of `drawn`, in the processes that it starts."""
 
 
 def _begin(parts: Sequence[Results], names: tuple[str, ...], form: Form) -> None:

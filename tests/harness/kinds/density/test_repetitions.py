@@ -165,7 +165,7 @@ def test_a_wrong_repetition_is_one_clear_error(planned, change, message):
 def test_seeds_beside_repetitions_in_one_part_of_a_file_are_refused(tmp_path):
     path = tmp_path / "both.yaml"
     path.write_text(SUITE.replace("    repetitions: {number: 3}", "    repetitions: {number: 3}\n    seeds: 2"))
-    with pytest.raises(SuiteError, match=r"both.yaml:\d+:\d+: repetitions: stands beside seeds; keep one of the two"):
+    with pytest.raises(SuiteError, match=r"both.yaml:\d+:\d+: repetitions and seeds exclude each other; keep one"):
         settle(read_suite(path), "quick", "cpu")
 
 
