@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from layers.base import InvertibleLinear, check_whole
+from layers.kernels import load as kernels
 from layers.linalg.convolution import convolution_matrix
 from layers.linalg.corner import corner_solver
 
@@ -104,7 +105,13 @@ class MaCow(InvertibleLinear, name="macow"):
             nearest_first = torch.cat((here, weight.squeeze(3).flip(2)), 2)
             return corner_solver(nearest_first, self.shape[1:], [direction == "above"])
         weight = weight.clone()
-        return lambda z: _turned_back(_solve_above(weight, _turned(z, direction)), direction)
+
+        def solve(z: Tensor) -> Tensor:
+            compiled = kernels.serve_on_processor(z, weight)
+            run = torch.ops.invertbench.solve_rows if compiled else _solve_above
+            return _turned_back(run(_turned(z, direction), weight), direction)
+
+        return solve
 
     @torch.no_grad()
     def dense(self) -> Tensor:
@@ -130,7 +137,7 @@ def _turned_back(images: Tensor, direction: str) -> Tensor:
     return images.transpose(2, 3) if direction in ("left", "right") else images
 
 
-def _solve_above(weight: Tensor, y: Tensor) -> Tensor:
+def _solve_above(y: Tensor, weight: Tensor) -> Tensor:
     """Return the x whose factor for the window above is y, row by row; the last row of the weight is the nearest."""
     rows: list[Tensor] = []
     for row in y.unbind(2):

@@ -12,7 +12,7 @@ from layers.kernels import load as kernels
 FLOWS = Path(__file__).parent
 FILES = [
     *(FLOWS / f"test_{name}.py" for name in ("affine", "coupling_networks")),
-    *(FLOWS.parent / "layers" / "linalg" / f"test_{name}.py" for name in ("mixing", "circular_convolution")),
+    *(FLOWS.parent / "layers" / "linalg" / f"test_{name}.py" for name in ("mixing", "circular_convolution", "solve_rows")),
 ]
 
 

@@ -30,6 +30,7 @@ def by_definition(layer):
 
 @pytest.mark.parametrize("shape", [(2, 4, 5), (3, 3, 2), (1, 1, 4), (3, 7)])
 @pytest.mark.parametrize("kernel_size", [1, 3, 5])
+@pytest.mark.usefixtures("path")
 @torch.no_grad()
 def test_against_the_definition(shape, kernel_size, perturbed):
     layer = perturbed(MaCow, shape, 0.3 / kernel_size, kernel_size=kernel_size)

@@ -1,0 +1,106 @@
+"""The compiled solve by rows equals its formula."""
+
+import itertools
+
+import pytest
+import torch
+
+from layers.macow import MaCow, _solve_above
+
+pytestmark = pytest.mark.usefixtures("compiled")
+
+SHAPES = [(1, 1, 1), (2, 4, 4), (3, 5, 4), (2, 1, 9), (2, 9, 1), (7, 3, 21), (13, 6, 5), (2, 35, 34)]
+
+
+def solve_rows(y, weight):
+    return torch.ops.invertbench.solve_rows(y, weight)
+
+
+def operands(shape, depth, columns, events=3, dtype=torch.float64):
+    """Return images, a weight whose inverse does not grow, and a gradient of x."""
+    channels = shape[0]
+    weight = torch.randn(channels, channels, depth, columns, dtype=dtype) / (2 * channels * depth * columns)
+    return torch.randn(events, *shape, dtype=dtype), weight, torch.randn(events, *shape, dtype=dtype)
+
+
+def results(function, y, weight, seed):
+    leaves = [operand.detach().requires_grad_() for operand in (y, weight)]
+    x = function(*leaves)
+    return [x, *torch.autograd.grad(x, leaves, seed, materialize_grads=True)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_sizes_of_kernels_and_batches(shape, case):
+    for depth, columns, events in itertools.product((1, 2, 5), (1, 3, 5), (1, 3)):
+        with case(depth=depth, columns=columns, events=events):
+            inputs = operands(shape, depth, columns, events)
+            outcome, expected = (results(function, *inputs) for function in (solve_rows, _solve_above))
+            torch.testing.assert_close(outcome, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_an_empty_batch_has_gradients_of_zero():
+    x, *gradients = results(solve_rows, *operands((3, 4, 5), 2, 3, events=0))
+    assert x.shape == (0, 3, 4, 5)
+    assert not any(gradient.any() for gradient in gradients)
+
+
+def test_operands_may_be_views():
+    y, weight, seed = operands((4, 6, 7), 2, 3)
+    views = y.transpose(2, 3).contiguous().transpose(2, 3), weight.transpose(0, 1).flip(3)
+    seed = seed[:1, :1, :1, :1].expand_as(seed)
+    torch.testing.assert_close(*(results(function, *views, seed) for function in (solve_rows, _solve_above)))
+
+
+def test_second_derivatives(check_derivatives):
+    y, weight, _ = operands((2, 3, 4), 2, 3, events=2)
+    check_derivatives(solve_rows, y, weight)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_non_finite_values_stay_in_their_example(dtype):
+    y, weight, _ = operands((3, 9, 10), 2, 3, events=4, dtype=dtype)
+    whole = solve_rows(y, weight)
+    y[1, 0, 4, 0] = torch.nan
+    x = solve_rows(y, weight)
+    assert torch.equal(x[[0, 2, 3]], whole[[0, 2, 3]])
+    assert torch.equal(x[1, :, :4], whole[1, :, :4])
+    assert x[1, :, 5, :2].isnan().all()
+    assert torch.equal(x[1, :, 5, 2:], whole[1, :, 5, 2:])  # two columns away, and one row below
+
+
+@pytest.mark.parametrize("shape", [(3, 32, 32), (48, 8, 8)])
+def test_error_in_single_precision(shape):
+    """Compared with double precision, the error is at most twice that of a library's convolutions.
+
+    The gradient of the weight is a library's own.
+    """
+    inputs = operands(shape, 2, 3, events=16, dtype=torch.float32)
+    truth = results(_solve_above, *(operand.double() for operand in inputs))[:2]
+    ours, library = (results(function, *inputs)[:2] for function in (solve_rows, _solve_above))
+    for name, a, b, true in zip(("x", "y"), ours, library, truth, strict=True):
+        assert (a.double() - true).norm() <= 2 * (b.double() - true).norm(), name
+
+
+def test_the_same_for_any_number_of_threads(same_by_threads):
+    inputs = operands((3, 32, 32), 2, 3, events=70, dtype=torch.float32)
+    same_by_threads(lambda: [solve_rows(*inputs[:2])])
+
+
+@pytest.mark.parametrize("weight", [(3, 2, 2, 3), (2, 2, 2, 4), (2, 2, 3)])
+def test_weights_that_do_not_fit_are_refused(weight):
+    with pytest.raises(ValueError, match=r"does not fit images of shape \[2, 2, 4, 4\]; expected \(C, C, h, k\), odd k"):
+        solve_rows(torch.zeros(2, 2, 4, 4), torch.zeros(weight))
+
+
+def test_other_precisions_are_refused():
+    with pytest.raises(TypeError, match="must be float32, or all float64"):
+        solve_rows(torch.zeros(2, 2, 4, 4), torch.zeros(2, 2, 2, 3, dtype=torch.float64))
+
+
+def test_the_operator_runs_for_images(monkeypatch):
+    called, real = [], torch.ops.invertbench.solve_rows
+    monkeypatch.setattr(torch.ops.invertbench, "solve_rows", lambda *call: called.append(1) or real(*call))
+    MaCow((3, 4, 4)).inverse(torch.randn(2, 3, 4, 4))
+    assert len(called) == 4
+    MaCow((3, 4)).inverse(torch.randn(2, 3, 4))
+    assert len(called) == 4
