@@ -27,8 +27,8 @@ MOST_PRODUCTS = 208
 # Complex multiply-adds of all eliminations, up to which the compiled log-det is faster on one thread, where the forward
 # pass already computes the gradient (12x16x16 included, 16x16x16 and 12x32x32 not).
 MOST_ELIMINATED = 2**18
-# Entries of a batch that are filtered together on a CPU: the passes over one part then stay in the second cache, and its
-# memory is used again (2.5 to 3.5 times as fast from 3x32x32 and 12x16x16, batch 256, to 12x32x32, batch 64).
+# Entries of a batch that are filtered together on a CPU: the passes over one part stay in the second cache, and its
+# memory is used again (2.3 to 3.3 times as fast at 3x32x32, 12x16x16 and 12x32x32, batch 256).
 MOST_FILTERED = 2**17
 
 

@@ -10,9 +10,10 @@ import pytest
 from layers.kernels import load as kernels
 
 FLOWS = Path(__file__).parent
+LINALG = FLOWS.parent / "layers" / "linalg"
 FILES = [
     *(FLOWS / f"test_{name}.py" for name in ("affine", "coupling_networks")),
-    *(FLOWS.parent / "layers" / "linalg" / f"test_{name}.py" for name in ("mixing", "circular_convolution", "solve_rows")),
+    *(LINALG / f"test_{name}.py" for name in ("mixing", "circular_convolution", "solve_rows")),
 ]
 
 

@@ -85,10 +85,12 @@ def test_initialisation(shape, kernel_size):
     assert Periodic(shape, kernel_size=kernel_size, bias=False).bias is None
 
 
+@pytest.mark.parametrize("most_filtered", [1, 300, 2**17])  # one event at a time, two, or all
 @pytest.mark.parametrize("batch", [1, 19, 20, 21])
 @torch.no_grad()
-def test_inverse_of_few_and_of_many_events(batch):
+def test_inverse_of_few_and_of_many_events(batch, most_filtered, monkeypatch):
     """Fewer events than channels are solved, more are multiplied by the inverse."""
+    monkeypatch.setattr(periodic, "MOST_FILTERED", most_filtered)
     layer = perturbed((20, 2, 3), 3)
     x = torch.randn(batch, 20, 2, 3, dtype=torch.float64)
     y = layer(x)[0]

@@ -88,7 +88,7 @@ def test_the_same_for_any_number_of_threads(same_by_threads):
 
 @pytest.mark.parametrize("weight", [(3, 2, 2, 3), (2, 2, 2, 4), (2, 2, 3)])
 def test_weights_that_do_not_fit_are_refused(weight):
-    with pytest.raises(ValueError, match=r"does not fit images of shape \[2, 2, 4, 4\]; expected \(C, C, h, k\), odd k"):
+    with pytest.raises(ValueError, match=r"fit images of shape \[2, 2, 4, 4\]; expected \(C, C, h, k\), odd k"):
         solve_rows(torch.zeros(2, 2, 4, 4), torch.zeros(weight))
 
 
