@@ -52,6 +52,8 @@ def diagram(compared: AcrossDatasets) -> Figure:
         color_palette={label: colours[label] for label in labels},
         text_h_margin=0.1,
     )
+    for (bar,) in drawn["crossbars"]:  # drawn in the order of a set, which differs between processes
+        bar.set_xdata(sorted(bar.get_xdata()))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_title(plain(f"Average rank over {len(standings.means)} data sets, 1 is best"), pad=18)
     footnotes(figure, _notes(compared, bool(drawn["crossbars"])))
