@@ -10,17 +10,16 @@ import time
 from datetime import datetime
 from pathlib import Path
 
-from harness.cli.shared.options import add_folder, quantity
+from harness.cli.shared.options import add_folder
 from harness.cli.shared.runs import print_strays, run_folders
 from harness.core.archive import read_records
-from harness.core.run_options import parse_timeout
 from harness.core.texts import visible
 from harness.execution.agenda import MISSING, agenda, all_accepted, counted, counted_by_stage
 from harness.execution.executor import every_executor
 from harness.planning.plan import Plan
 
 HELP = "count the trials of a run by state, and show those that run now"
-EXAMPLES = ("status reports/quickstart", "status reports --watch", "status reports/quickstart --watch 30s")
+EXAMPLES = ("status reports/quickstart", "status --watch reports")
 
 WATCH = 2.0  # seconds
 
@@ -28,20 +27,13 @@ WATCH = 2.0  # seconds
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
     add_folder(parser)
-    parser.add_argument(
-        "--watch",
-        nargs="?",
-        type=quantity(parse_timeout),
-        const=WATCH,
-        metavar="TIME",
-        help=f"print it again every 10, 30s, 2min (default: {WATCH:g} s), until Ctrl-C",
-    )
+    parser.add_argument("--watch", action="store_true", help=f"print it again every {WATCH:g} seconds, until Ctrl-C")
 
 
 def execute(args: argparse.Namespace) -> int:
     """Return 0 if every trial of every folder counts as ok, else 1; of a watch, as it was when Ctrl-C ended it."""
-    if args.watch is not None:
-        return _watch(args.folder, args.watch)
+    if args.watch:
+        return _watch(args.folder)
     return _print_status(args.folder)
 
 
@@ -64,7 +56,7 @@ def _print_status(folder: Path) -> int:
     return code
 
 
-def _watch(folder: Path, seconds: float) -> int:
+def _watch(folder: Path) -> int:
     """Repaint the status on a terminal, or print it again elsewhere, until KeyboardInterrupt; return the last code."""
     code, text = _look(folder)
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
@@ -85,7 +77,7 @@ def _watch(folder: Path, seconds: float) -> int:
 
         while True:
             show(text)
-            time.sleep(seconds)
+            time.sleep(WATCH)
             code, text = _look(folder)
     return code
 

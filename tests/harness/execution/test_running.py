@@ -190,7 +190,7 @@ def test_status_shows_a_run(run, capsys):
 
 
 def watch(run, **options):
-    words = [sys.executable, "-m", "harness", "status", str(run), "--watch", "0.3"]
+    words = [sys.executable, "-m", "harness", "status", "--watch", str(run)]
     environment = os.environ | {"PYTHONPATH": str(PROJECT), "TERM": "xterm"}
     return subprocess.Popen(words, env=environment, cwd=run, **options)
 
@@ -225,9 +225,3 @@ def test_a_watch_repaints_a_terminal(run):
     os.close(master)
     assert process.returncode == 0, "all trials are ok"
     assert b"\x1b[1A" in text and b"\\x1b" not in text, "the cursor moves up, and no command of the terminal is escaped"
-
-
-@pytest.mark.parametrize("words", [["--watch", "0"], ["--watch", "soon"]])
-def test_an_interval_is_a_time(run, words, capsys):
-    assert main(["status", str(run), *words]) == 2
-    assert repr(words[1]) in capsys.readouterr().err
