@@ -1,6 +1,7 @@
-"""The shared Glow backbone and the preprocessing of its input; independent of the layers under test."""
+"""The shared backbones and the preprocessing of their input; independent of the layers under test."""
 
 from flows.actnorm import ActNorm
+from flows.autoregressive import Autoregressive, patch_shapes
 from flows.bijection import Bijection, Dense, Estimated
 from flows.couplings import AffineCoupling, MaskedCoupling, make_coupling, make_split_prior
 from flows.glow import Glow
@@ -24,6 +25,7 @@ __all__ = [
     "ActNorm",
     "AffineCoupling",
     "AffineRange",
+    "Autoregressive",
     "Bijection",
     "Dense",
     "Estimated",
@@ -41,6 +43,7 @@ __all__ = [
     "logit_pixels",
     "make_coupling",
     "make_split_prior",
+    "patch_shapes",
     "quantise",
     "scale_pixels",
     "scale_range",

@@ -12,6 +12,8 @@ from flows.conditioners import Conditioner
 
 BLOCKS = 2  # of the network; Jet's couplings have one to a few
 HEADS = 4  # at most; a width that four does not divide has the largest number that does
+Past = tuple[Tensor, Tensor]
+"""Keys and values of the positions so far, each (N, heads, positions, width / heads)."""
 
 
 class AttentionConditioner(Conditioner):
@@ -47,10 +49,16 @@ class AttentionConditioner(Conditioner):
 
 
 class Block(nn.Module):
-    """Pre-norm transformer block: x + attention(norm(x)), then x + perceptron(norm(x)), hidden units 4 * width."""
+    """Pre-norm transformer block: x + attention(norm(x)), then x + perceptron(norm(x)), hidden units 4 * width.
 
-    def __init__(self, width: int) -> None:
+    Args:
+        width: of a position.
+        causal: whether a position attends to itself and those before it alone.
+    """
+
+    def __init__(self, width: int, *, causal: bool = False) -> None:
         super().__init__()
+        self.causal = causal
         self.heads = math.gcd(width, HEADS)
         self.attention_norm = nn.LayerNorm(width)
         self.queries_keys_values = nn.Linear(width, 3 * width)
@@ -61,11 +69,37 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (N, positions, width) to the same shape."""
+        later = None
+        if self.causal:
+            later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).triu(1)
+        queries, keys, values = self._projections(x)
+        return self._attend(x, queries, keys, values, later)
+
+    def step(self, x: Tensor, past: Past | None) -> tuple[Tensor, Past]:
+        """Map one position (N, 1, width) that attends to itself and those before it.
+
+        Args:
+            x: what arrives at the position.
+            past: keys and values of the positions before it; None for the first.
+
+        Returns:
+            the output as x, and keys and values up to this position.
+        """
+        queries, keys, values = self._projections(x)
+        if past is not None:
+            keys, values = torch.cat([past[0], keys], 2), torch.cat([past[1], values], 2)
+        return self._attend(x, queries, keys, values, None), (keys, values)
+
+    def _projections(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Return queries, keys and values, each (N, heads, positions, width / heads)."""
         projected = self.queries_keys_values(self.attention_norm(x))
-        # (N, positions, 3 * width) -> three of (N, heads, positions, width / heads)
-        parts = projected.unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        queries, keys, values = parts.unbind()
+        return projected.unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind()
+
+    def _attend(self, x: Tensor, queries: Tensor, keys: Tensor, values: Tensor, hidden: Tensor | None) -> Tensor:
         # Not PyTorch's fused kernels, which are not differentiable twice. Scaled here, as the products are many more.
-        shares = torch.softmax(queries / math.sqrt(queries.shape[-1]) @ keys.mT, dim=-1)
+        products = queries / math.sqrt(queries.shape[-1]) @ keys.mT
+        if hidden is not None:
+            products = products.masked_fill(hidden, -math.inf)
+        shares = torch.softmax(products, dim=-1)
         x = x + self.mixed((shares @ values).transpose(1, 2).flatten(2))
         return x + self.perceptron(x)

@@ -13,7 +13,7 @@ MOST_LEVELS = 62
 """More levels than any event has: 2^levels is beyond the index of an array."""
 
 
-def level_shapes(shape: tuple[int, ...], levels: int) -> list[tuple[int, ...]]:
+def level_shapes(shape: tuple[int, ...], levels: int, *, split: bool = True) -> list[tuple[int, ...]]:
     """Return the event shape inside each level.
 
     A level squeezes every spatial axis by 2, which multiplies the channels by 2 (sequences) or 4 (images);
@@ -23,6 +23,7 @@ def level_shapes(shape: tuple[int, ...], levels: int) -> list[tuple[int, ...]]:
     Args:
         shape: (C, L) or (C, H, W).
         levels: number of levels, at least 1.
+        split: whether half of the channels is factored out between levels.
 
     Returns:
         One shape per level, after its squeeze: (3, 32, 32) with 3 levels gives
@@ -64,7 +65,7 @@ def level_shapes(shape: tuple[int, ...], levels: int) -> list[tuple[int, ...]]:
     for _ in range(levels):
         channels, spatial = channels * 2 ** len(spatial), tuple(size // 2 for size in spatial)
         shapes.append((channels, *spatial))
-        channels //= 2
+        channels = channels // 2 if split else channels
     return shapes
 
 

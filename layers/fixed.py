@@ -1,4 +1,4 @@
-"""Controls: orthogonal maps that learn nothing, a random permutation of all entries and the cosine transform."""
+"""Controls: orthogonal maps that learn nothing, such as a random permutation of all entries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ class Fixed(InvertibleLinear, name="fixed"):
     r"""A fixed orthogonal map without parameters, to compare with a learned layer of the same reach.
 
     ``map="permutation"``: y = x[p] over all D entries, with p drawn uniformly. ``map="dct"``: the orthonormal cosine
-    transform (DCT-II) of each channel over its positions.
+    transform (DCT-II) of each channel over its positions. ``map="turn"``: the positions in reverse order, every channel
+    alike.
 
     Determinant: log|det| = 0.
     Inverse: the inverse permutation, or the transposed transform.
@@ -24,22 +25,22 @@ class Fixed(InvertibleLinear, name="fixed"):
 
     Family: controls
     Cost:
-        forward: D moves (permutation), O(D log n) (dct)
+        forward: D moves (permutation, turn), O(D log n) (dct)
         inverse: the same
         log-det: none, it is 0
     Shapes: every (C, L) and (C, H, W)
     Source: fixed permutations: NICE (Dinh et al., 2015), RealNVP (Dinh et al., 2017); DCT: Ahmed et al. (1974)
 
     Args:
-        map: "permutation" or "dct".
+        map: "permutation", "dct" or "turn".
     """
 
     order: Tensor
     precision: Tensor
 
-    def __init__(self, shape: tuple[int, ...], *, map: Literal["permutation", "dct"] = "permutation") -> None:
+    def __init__(self, shape: tuple[int, ...], *, map: Literal["permutation", "dct", "turn"] = "permutation") -> None:
         super().__init__(shape)
-        check_choice("fixed", "map", map, ("permutation", "dct"))
+        check_choice("fixed", "map", map, ("permutation", "dct", "turn"))
         self.map = map
         self.axes = len(self.shape) - 1
         if map == "permutation":
@@ -49,7 +50,10 @@ class Fixed(InvertibleLinear, name="fixed"):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Move the entries or transform the channels; the log-det is 0."""
-        y = x.flatten(1)[:, self.order].reshape(x.shape) if self.map == "permutation" else dct(x, self.axes)
+        if self.map == "permutation":
+            y = x.flatten(1)[:, self.order].reshape(x.shape)
+        else:
+            y = dct(x, self.axes) if self.map == "dct" else _turned(x)
         return y, x.new_zeros(())
 
     def log_det(self) -> Tensor:
@@ -60,7 +64,7 @@ class Fixed(InvertibleLinear, name="fixed"):
         """Move the entries back, or transform back."""
         if self.map == "permutation":
             return y.flatten(1)[:, self.order.argsort()].reshape(y.shape)
-        return inverse_dct(y, self.axes)
+        return inverse_dct(y, self.axes) if self.map == "dct" else _turned(y)
 
     @torch.no_grad()
     def dense(self) -> Tensor:
@@ -69,5 +73,10 @@ class Fixed(InvertibleLinear, name="fixed"):
             return torch.eye(self.dim, dtype=self.precision.dtype, device=self.precision.device)[self.order]
         matrix = torch.eye(self.channels, dtype=torch.float64)
         for size in self.shape[1:]:
-            matrix = torch.kron(matrix, dct_matrix(size))
+            axis = dct_matrix(size) if self.map == "dct" else torch.eye(size).flip(0)
+            matrix = torch.kron(matrix, axis.to(matrix))
         return matrix.to(self.precision)
+
+
+def _turned(x: Tensor) -> Tensor:
+    return x.flip(tuple(range(2, x.ndim)))

@@ -132,6 +132,8 @@ Count = Annotated[int, Field(ge=1, strict=True)]
 Positive = Annotated[float, Field(gt=0, strict=True)]
 Flag = Annotated[bool, Field(strict=True)]
 
+Backbone = Literal["glow", "autoregressive"]
+
 MOST_ENTRIES = 1 << 24
 """Entries of an event. A layer is built on every shape before a run, which takes minutes beyond this."""
 
@@ -145,19 +147,23 @@ def size_fault(shape: tuple[int, ...]) -> str | None:
 
 
 class FlowSettings(Settings):
-    """The shared Glow backbone.
+    """The shared backbone.
 
     Attributes:
-        levels: number of levels, each of which squeezes the event and, but for the last, splits off half of it.
-        steps: steps of each level: ActNorm, mixer, layer under test, coupling.
-        width: channels of the coupling networks.
+        backbone: Glow, or autoregressive blocks as in TarFlow, with layers under test between them.
+        levels: number of levels, each of which squeezes the event and, but for the last, splits off half of it;
+            autoregressive: of squeezes, which make patches of 2^levels on each axis.
+        steps: steps of each level: ActNorm, mixer, layer under test, coupling; autoregressive: blocks, at least 2.
+        width: channels of the coupling networks, or of the blocks' transformers.
+        turn: autoregressive: reverse the order of the positions after each layer under test.
         coupling: network of the couplings; auto: image or sequence, by the event.
-        gate: scale of couplings: as published for each, or in (0.5, 1.5).
-        mixer: the 1x1 convolution before the layer under test.
+        gate: scale of couplings or blocks: as published for each, or in (0.5, 1.5).
+        mixer: the 1x1 convolution before the layer under test; autoregressive: only where a row keeps it.
         prior: standard normal, or with a learned mean and scale.
         split_step: one more full step before each split, as in ButterflyFlow's released image code.
     """
 
+    backbone: Backbone = "glow"
     levels: Annotated[int, Field(ge=1, le=62, strict=True)] = 2
     steps: Annotated[int, Field(ge=1, le=10_000, strict=True)] = 4
     width: Annotated[int, Field(ge=1, le=65_536, strict=True)] = 64
@@ -166,10 +172,11 @@ class FlowSettings(Settings):
     mixer: Literal["plu", "qr", "dense", "none"] = "plu"
     prior: Literal["standard", "learned"] = "standard"
     split_step: Flag = False
+    turn: Flag = True
 
     @model_serializer(mode="wrap")
     def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_defaults(self, handler, ("gate",))
+        return without_defaults(self, handler, ("backbone", "gate", "turn"))
 
 
 class SampleSettings(Settings):

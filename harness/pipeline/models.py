@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from contextlib import nullcontext
+from functools import partial
 
 import torch
 
-from flows import Flow, Glow, UnsupportedEvent, seeded
+from flows import Autoregressive, Flow, Glow, UnsupportedEvent, level_shapes, patch_shapes, seeded
 from flows.baselines import build_baseline
 from harness.core.layer_classes import resolve_layer
 from harness.core.settings import FlowSettings, LayerRef
@@ -27,13 +28,21 @@ def make_layer(layer: LayerRef, shape: tuple[int, ...], seed: int | None = None)
         return cls(shape, **dict(layer.options))
 
 
+def layer_shapes(shape: tuple[int, ...], flow: FlowSettings) -> list[tuple[int, ...]]:
+    """Return the event shapes that a layer meets in the backbone; raise UnsupportedEvent if it cannot serve `shape`."""
+    if flow.backbone == "autoregressive":
+        return patch_shapes(shape, flow.levels)[-1:]
+    return level_shapes(shape, flow.levels)
+
+
 def build_flow(
     shape: tuple[int, ...], layer: LayerRef, flow: FlowSettings, seed: int, permute: int | None = None
 ) -> Flow:
-    """Build the flow of a row: a baseline, or the Glow backbone around a layer.
+    """Build the flow of a row: a baseline, or the backbone around a layer.
 
-    A layer that is itself the step's 1x1 convolution gets no other one, unless the row keeps the mixer. A baseline
-    derives the size of its flow from the same settings, levels, steps and width, and documents how.
+    In Glow, a layer that is itself the step's 1x1 convolution gets no other one, unless the row keeps the mixer;
+    between autoregressive blocks there is a mixer only if the row keeps it. A baseline derives its size from levels,
+    steps and width, and documents how.
 
     The flow of an oracle starts with the inverse of the data's permutation, whose seed is `permute`.
 
@@ -47,7 +56,8 @@ def build_flow(
         return build_baseline(layer.layer, shape, flow.levels, flow.steps, flow.width, seed, dict(layer.options))
     cls = resolve_layer(layer.layer)
     mixer = None
-    if flow.mixer != "none" and (layer.keep_mixer or not cls.replaces_mixer):
+    mixed = layer.keep_mixer or (flow.backbone == "glow" and not cls.replaces_mixer)
+    if flow.mixer != "none" and mixed:
         mixer = LayerRef(row="mixer", layer="conv1x1", options=(("parameterisation", flow.mixer),))
     fault = layer.oracle_fault(permute)
     if fault is not None:
@@ -55,10 +65,24 @@ def build_flow(
     order = None
     if layer.oracle and permute is not None:
         order = torch.from_numpy(permutation(math.prod(shape), permute)).argsort()
+    make, make_mixer = partial(make_layer, layer), None if mixer is None else partial(make_layer, mixer)
+    if flow.backbone == "autoregressive":
+        return Autoregressive(
+            shape,
+            make,
+            make_mixer,
+            levels=flow.levels,
+            steps=flow.steps,
+            width=flow.width,
+            gate=flow.gate,
+            turn=flow.turn,
+            seed=seed,
+            order=order,
+        )
     return Glow(
         shape,
-        lambda event: make_layer(layer, event),
-        None if mixer is None else lambda event: make_layer(mixer, event),
+        make,
+        make_mixer,
         levels=flow.levels,
         steps=flow.steps,
         width=flow.width,

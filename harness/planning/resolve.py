@@ -91,9 +91,15 @@ class Scope:
 
     @cached_property
     def cells(self) -> dict[str, list[Cell]]:
-        """Column -> every row in it."""
-        rows = self.rows.items()
-        return {column: [Cell(self, column, label, *row) for label, row in rows] for column in self.columns}
+        """Column -> every row in it: all of the profile, or those that the column's `rows` names, and of `--layer`."""
+        entries = getattr(self.profile, self.suite.columns_key)
+        added = {class_name(spec) for spec in self.extra}
+        cells = {}
+        for column in self.columns:
+            named = getattr(entries[column], "rows", None)
+            labels = [label for label in self.rows if named is None or label in named or label in added]
+            cells[column] = [Cell(self, column, label, *self.rows[label]) for label in labels]
+        return cells
 
     @property
     def every_cell(self) -> list[Cell]:

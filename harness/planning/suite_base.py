@@ -208,11 +208,10 @@ class Suite(SuiteFile):
         return [dataset.event_shape(column.entry.options)]
 
     def layer_shapes(self, scope: Scope, cell: Cell) -> list[tuple[int, ...]]:
-        """Return the event shapes that the layer of a cell meets: those at the levels of its flow."""
-        from flows import level_shapes
+        """Return the event shapes that the layer of a cell meets: those in its flow."""
+        from harness.pipeline.models import layer_shapes  # imports torch
 
-        events = self.event_shapes(scope, cell)
-        return [inner for shape in events for inner in level_shapes(shape, cell.flow.levels)]
+        return [inner for shape in self.event_shapes(scope, cell) for inner in layer_shapes(shape, cell.flow)]
 
     def option_sets(self, cell: Cell) -> list[dict[str, Any]]:
         """Return the options of a cell's layer, and those that its trials may settle on instead."""

@@ -85,7 +85,7 @@ def _settings_problems(scope: Scope) -> Iterator[Problem]:
 
 
 def _unknown_labels(scope: Scope) -> Iterator[Problem]:
-    """Yield the rows that a profile names although the suite does not have them."""
+    """Yield the rows that a profile or a data set names although the suite, or the profile, does not have them."""
     sections = {section: dict.fromkeys(getattr(scope.suite, section)) for section in scope.suite.sections}
     for label, (row, _) in scope.suite.rows(scope.extra).items():
         sections[row.section].setdefault(label)
@@ -93,6 +93,10 @@ def _unknown_labels(scope: Scope) -> Iterator[Problem]:
     for label in scope.profile.rows or ():
         if label not in every:
             yield scope.at("rows").says(f"rows: the suite has no row {label!r}; {nearest(label, every)}")
+    for column in scope.data.values():
+        for label in column.entry.rows or ():
+            if label not in scope.rows:
+                yield column.place("rows").says(f"rows: no row {label!r} in the profile; {nearest(label, scope.rows)}")
     for part, place in scope.parts:
         for section, labels in sections.items():
             under = "" if section == "layers" else f" under `{section}`"

@@ -163,12 +163,14 @@ class DataEntry(Settings):
 
     Attributes:
         data: the name of the data set; without it, the column's label is the name.
+        rows: labels of the rows on this data set; null: those of the profile.
         options: of the data set (`python -m harness list datasets`).
         flow: settings of the backbone on this data set.
         layers: changes of rows on this data set, by label.
     """
 
     data: Annotated[str, Field(min_length=1)] | None = None
+    rows: Annotated[tuple[Label, ...], Field(min_length=1)] | None = None
     options: OptionValues = Field(default_factory=dict)
     flow: FlowSettings = FlowSettings()
     layers: Mapping[Label, Annotated[Overlay, OrEmpty]] = Field(default_factory=dict)

@@ -29,6 +29,21 @@ def mixer_problems(scope: Scope) -> Iterator[Problem]:
                 )
 
 
+def backbone_problems(scope: Scope) -> Iterator[Problem]:
+    """Yield settings that have no effect between autoregressive blocks, and flows of fewer than two of them."""
+    for cell in scope.every_cell:
+        if cell.flow.backbone != "autoregressive" or cell.layer.baseline:
+            continue
+        for name in ("coupling", "prior", "split_step"):
+            place = cell.place("flow", name)
+            if place is not None:
+                yield place.says(f"flow.{name}: has no effect on the backbone autoregressive; remove it", at_key=True)
+        if cell.flow.steps < 2:
+            yield (cell.place("flow", "steps") or cell.where).says(
+                f"flow.steps: {cell.flow.steps}, but layers stand between autoregressive blocks; give at least 2"
+            )
+
+
 def encoding_problems(column: Column) -> Iterator[Problem]:
     """Yield raw lattice values, and encodings that the data set does not support."""
     entry, dataset = column.entry, column.dataset

@@ -14,6 +14,7 @@ from harness.core.trial import Trial
 from harness.kinds.density.problems import (
     accounting_problems,
     average_problems,
+    backbone_problems,
     encoding_problems,
     mixer_problems,
     sample_problems,
@@ -189,7 +190,7 @@ class DensitySuite(Tuned, Trained, Suite, kind="density"):
         timing = scope.profile.timing
         if timing is None:
             return
-        from flows import level_shapes  # imports torch
+        from harness.pipeline.models import layer_shapes  # imports torch
 
         for column_label, cells in scope.cells.items():
             timed = [cell for cell in cells if not cell.layer.baseline]
@@ -197,7 +198,7 @@ class DensitySuite(Tuned, Trained, Suite, kind="density"):
                 yield RuntimeTrial(
                     **common,
                     sweep=column_label,
-                    shape=level_shapes(event, 1)[0],
+                    shape=layer_shapes(event, timed[0].flow)[0],
                     batch=timing.batch,
                     layers=tuple(cell.layer for cell in timed),
                     operations=("forward", "inverse"),
@@ -246,6 +247,7 @@ class DensitySuite(Tuned, Trained, Suite, kind="density"):
         """Yield problems with rows, data sets, averages and training."""
         yield from self._baseline_problems(scope)
         yield from mixer_problems(scope)
+        yield from backbone_problems(scope)
         for column in scope.data.values():
             yield from encoding_problems(column)
         yield from average_problems(scope)

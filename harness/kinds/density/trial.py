@@ -100,11 +100,11 @@ class FlowTrial(Trial):
 
     @property
     def layer_shapes(self) -> tuple[tuple[int, ...], ...]:
-        """The shapes at the levels of the flow."""
-        from flows import level_shapes  # imports torch
+        """The shapes of the events of its layers."""
         from harness.datasets import find_dataset
+        from harness.pipeline.models import layer_shapes  # imports torch
 
-        return tuple(level_shapes(find_dataset(self.data.name).event_shape(dict(self.data.options)), self.flow.levels))
+        return tuple(layer_shapes(find_dataset(self.data.name).event_shape(dict(self.data.options)), self.flow))
 
     @property
     def layer_batches(self) -> tuple[int, ...]:
@@ -122,12 +122,14 @@ class FlowTrial(Trial):
         return ""
 
     def dependencies(self) -> Dependencies:
-        """Return the run, the data set, and the perceptron where a coupling may be one."""
+        """Return the run, the data set, the backbone, and the perceptron where a coupling may be one."""
         from harness.datasets import find_dataset
 
         dataset = find_dataset(self.data.name)
-        coupling = self.flow.coupling
-        if coupling == "auto" and not self.layer.baseline:
+        coupling, backbone = self.flow.coupling, self.flow.backbone
+        if backbone == "autoregressive":
+            sequences = False
+        elif coupling == "auto" and not self.layer.baseline:
             sequences = len(dataset.shape(dict(self.data.options))) == 2
         else:
             sequences = coupling == "sequence" or self.layer.baseline
@@ -135,7 +137,7 @@ class FlowTrial(Trial):
             ("harness.kinds.density.run",),
             classes=(type(dataset),),
             mixer=self.flow.mixer != "none",
-            unused=() if sequences else ("flows.perceptron",),
+            unused=("flows.perceptron",) * (not sequences) + ("flows.autoregressive",) * (backbone == "glow"),
         )
 
     def fault(self, record: Record) -> str | None:

@@ -31,9 +31,9 @@ class ParametersTrial(Trial):
     @property
     def layer_shapes(self) -> tuple[tuple[int, ...], ...]:
         """The shapes at the levels of the flow."""
-        from flows import level_shapes  # imports torch
+        from harness.pipeline.models import layer_shapes  # imports torch
 
-        return tuple(level_shapes(self.shape, self.flow.levels))
+        return tuple(layer_shapes(self.shape, self.flow))
 
     @property
     def place(self) -> str:

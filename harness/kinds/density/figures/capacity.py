@@ -1,7 +1,8 @@
-"""The lead of each layer over two 1x1 convolutions, by the capacity of the couplings."""
+"""The lead of each layer over the control, by the capacity of the couplings or of autoregressive blocks."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from harness.core.settings import DataRef, FlowSettings
+from harness.core.settings import Backbone, DataRef, FlowSettings
 from harness.kinds.density.intervals import interval_texts, sample_words
 from harness.kinds.density.likelihoods import IMPROVING, UNITS, density, units
 from harness.kinds.density.tables.differences import control_of, leads
@@ -26,8 +27,11 @@ if TYPE_CHECKING:
 HEADING = "Lead against capacity"
 ORDER = 2
 
-SERIES = {"width": "coupling width", "steps": "steps per level"}
-"""The settings of `flow` that are capacities, and the names of their axes."""
+SERIES: dict[Backbone, dict[str, str]] = {
+    "glow": {"width": "coupling width", "steps": "steps per level"},
+    "autoregressive": {"width": "width of blocks", "steps": "blocks"},
+}
+"""By backbone, the settings of `flow` that are capacities, and the names of their axes."""
 
 SPREAD = 0.07  # between the layers of one capacity, in units of the distance of two capacities
 
@@ -37,16 +41,18 @@ Leads = Mapping[str, Difference]
 
 @dataclass(frozen=True)
 class Panel:
-    """Columns of one data set that differ in one capacity alone, and those of other coupling networks beside them."""
+    """Columns of one data set that differ in one capacity alone, and those of other backbones beside them."""
 
     title: str
     axis: str
     columns: Mapping[str, str]  # tick -> column, by rising capacity
-    others: Mapping[str, str]  # tick -> column, of other coupling networks, otherwise with settings of `columns`
+    others: Mapping[
+        str, str
+    ]  # tick -> column, of another backbone, or of another coupling network and else as `columns`
 
 
 def figures(results: Results) -> dict[str, Figure]:
-    """Return a panel per data set and kind of capacity: a line per layer, its lead over the control with two 1x1."""
+    """Return a panel per data set and kind of capacity: a line per layer, its lead over the control."""
     plan = results.plan
     control, shown = control_of(plan), list(_panels(plan))
     if control is None or not shown:
@@ -74,23 +80,23 @@ def figures(results: Results) -> dict[str, Figure]:
 
 
 def _panels(plan: Plan) -> Iterator[Panel]:
-    """Yield the panels, data sets in plan order; a column whose layers have different backbones is in none."""
+    """Yield the panels, data sets in plan order; the backbone of a column is that of most of its rows."""
     settings: dict[str, set[Hashable]] = {}  # column -> all that its trials have but data set, backbone and seed
-    backbones: dict[str, set[FlowSettings]] = {}
+    backbones: dict[str, Counter[FlowSettings]] = {}
     data: dict[str, DataRef] = {}
     for trial in plan.trials:
         if isinstance(trial, DensityTrial):
             column = trial.data.label
             data.setdefault(column, trial.data.model_copy(update={"label": ""}))  # of the first repetition
             settings.setdefault(column, set()).add((trial.layer, trial.training, trial.tuning))
-            backbones.setdefault(column, set()).add(trial.flow)
+            backbones.setdefault(column, Counter())[trial.flow] += 1
     groups: dict[Hashable, dict[str, FlowSettings]] = {}
     for column, flows in backbones.items():
-        if len(flows) == 1:
-            groups.setdefault((data[column], frozenset(settings[column])), {})[column] = next(iter(flows))
+        (usual, _), *_ = flows.most_common(1)
+        groups.setdefault((data[column], frozenset(settings[column])), {})[column] = usual
     for group in groups.values():
         reference = data[next(iter(group))]
-        for setting in SERIES:
+        for setting in SERIES["glow"]:
             yield from _series(plain(reference.name) + ", permuted" * (reference.permute is not None), group, setting)
 
 
@@ -100,12 +106,24 @@ def _series(title: str, flows: Mapping[str, FlowSettings], setting: str) -> Iter
         columns = {getattr(flow, setting): column for column, flow in flows.items() if _without(flow, setting) == rest}
         if len(columns) > 1:
             others = {
-                f"{flow.coupling}\n{getattr(flow, setting)}": column
+                f"{_network(flow)}\n{getattr(flow, setting)}": column
                 for column, flow in flows.items()
-                if flow.coupling != rest.coupling
-                and _without(flow.model_copy(update={"coupling": rest.coupling}), setting) == rest
+                if flow.backbone != rest.backbone or _is_beside(_without(flow, setting), rest)
             }
-            yield Panel(title, SERIES[setting], {str(value): columns[value] for value in sorted(columns)}, others)
+            yield Panel(
+                title, SERIES[rest.backbone][setting], {str(value): columns[value] for value in sorted(columns)}, others
+            )
+
+
+def _is_beside(flow: FlowSettings, rest: FlowSettings) -> bool:
+    """Return whether two backbones differ in their coupling networks alone."""
+    return flow.coupling != rest.coupling and flow.model_copy(update={"coupling": rest.coupling}) == rest
+
+
+def _network(flow: FlowSettings) -> str:
+    if flow.backbone == "autoregressive":
+        return flow.backbone
+    return flow.coupling if flow.coupling != "auto" else flow.backbone
 
 
 def _without(flow: FlowSettings, setting: str) -> FlowSettings:

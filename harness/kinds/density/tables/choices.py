@@ -11,6 +11,7 @@ from typing import Any
 from harness.kinds.density.trial import DensityTrial, Tuning
 from harness.kinds.density.tuning.searches import Search, candidates_text, setting_name, spans, value_text
 from harness.reporting.frame import Results
+from harness.reporting.tables.cells import EMPTY
 from harness.reporting.tables.rendering import Table
 
 RATE = "training.learning_rate"
@@ -37,12 +38,16 @@ def choices_table(results: Results) -> Table | None:
     plan, chosen, states = results.plan, choices(results), results.statuses
     if not chosen:
         return None
+    planned = {(row, trial.column) for trial in plan.trials for row in trial.rows}
     rows = []
     for row in plan.rows:
         cells = [row]
         for column in plan.columns:
             of_cell = chosen.get((row, column))
-            cells.append(NOT_TUNED if of_cell is None else _settings(of_cell) + _outcomes(of_cell, states))
+            if of_cell is None:
+                cells.append(NOT_TUNED if (row, column) in planned else EMPTY)
+            else:
+                cells.append(_settings(of_cell) + _outcomes(of_cell, states))
         rows.append(tuple(cells))
     edges = any(EDGE in cell for row in rows for cell in row[1:])
     return Table(

@@ -1,10 +1,11 @@
-"""Paired differences below a density table: from the lowest mean, from two 1x1 convolutions, and on to the oracle."""
+"""Paired differences below a density table: from the lowest mean, from a control, and on to the oracle."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from harness.core.settings import LayerRef
 from harness.kinds.density.intervals import interval_kind, sample_words
 from harness.kinds.density.likelihoods import (
     UNITS,
@@ -101,7 +102,7 @@ def leads_table(results: Results) -> Table | None:
             columns.append({row: _percent(share) for row, share in ways[column].items()})
     shown = [row for row in plan.rows if any(row in cells for cells in columns)]
     caption = (
-        f"Lead over {control}, the control with two 1x1 convolutions in each step: its negative log-likelihood minus "
+        f"Lead over {control}, the control with {_described(plan, control)}: its negative log-likelihood minus "
         f"that of the layer, mean{_brackets(by_column)} over paired {_words(by_column)}; above zero the layer is "
         "better."
     )
@@ -115,10 +116,25 @@ def leads_table(results: Results) -> Table | None:
 
 
 def control_of(plan: Plan) -> str | None:
-    """Return the first row with two 1x1 convolutions in each step, in plan order; None without such a row."""
-    trials = [trial for trial in plan.trials if isinstance(trial, DensityTrial)]
-    rows = {trial.layer.row for trial in trials if trial.layer.layer == "conv1x1" and trial.layer.keep_mixer}
-    return next((row for row in plan.rows if row in rows), None)
+    """Return the row over which leads are counted; None without such a row.
+
+    In a suite of autoregressive blocks it is the first row with the turn alone, else the first one with two 1x1
+    convolutions in each step.
+    """
+    layers = {trial.layer.row: trial.layer for trial in plan.trials if isinstance(trial, DensityTrial)}
+    rows = [layers[row] for row in plan.rows if row in layers]
+    turns = (layer.row for layer in rows if _turns(layer))
+    return next(turns, next((layer.row for layer in rows if layer.layer == "conv1x1" and layer.keep_mixer), None))
+
+
+def _turns(layer: LayerRef) -> bool:
+    return layer.layer == "fixed" and dict(layer.options).get("map") == "turn"
+
+
+def _described(plan: Plan, control: str) -> str:
+    layers = (trial.layer for trial in plan.trials if isinstance(trial, DensityTrial))
+    turns = any(_turns(layer) for layer in layers if layer.row == control)
+    return "the turn of positions alone" if turns else "two 1x1 convolutions in each step"
 
 
 def leads(results: Results, column: str, control: str) -> dict[str, Difference]:

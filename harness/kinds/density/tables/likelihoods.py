@@ -114,11 +114,13 @@ def density_caption(results: Results, bold: bool) -> str:
         {column: pairs_text(len(chosen), any(each for each, _ in chosen)) for column, chosen in pairs.items()}
     )
     budget = _per_column(trials, _budget)
-    size = _per_column([trial for trial in trials if not trial.layer.baseline], _size)
+    layered = [trial for trial in trials if not trial.layer.baseline]
+    glow = all(trial.flow.backbone == "glow" for trial in layered)
+    size = f"Glow with {_per_column(layered, _glow)}" if glow else _per_column(layered, _backbone)
     device = device_text(plan.device, results.frame)
     parts = [
         f"Negative log-likelihood on the test split, {sample}; lower is better.",
-        f"Measured: profile {plan.profile}, {budget}; Glow with {size}; {device}, float32.",
+        f"Measured: profile {plan.profile}, {budget}; {size}; {device}, float32.",
     ]
     baselines = [trial for trial in trials if trial.layer.baseline]
     if baselines:
@@ -150,13 +152,23 @@ def pairs_text(number: int, by_repetition: bool) -> str:
     return f"mean [{spread_text([number], by_repetition)}] of {sample_text(number, by_repetition)}{few}"
 
 
+def _backbone(trial: DensityTrial) -> str:
+    flow = trial.flow
+    if flow.backbone == "glow":
+        return f"Glow with {_glow(trial)}"
+    text = f"{flow.steps} autoregressive blocks of width {flow.width} on patches of {2**flow.levels} positions per axis"
+    return text + ", without turn" * (not flow.turn) + ", scales bounded to (0.5, 1.5)" * (flow.gate == "bounded")
+
+
+def _glow(trial: DensityTrial) -> str:
+    attention, bounded = trial.flow.coupling == "attention", trial.flow.gate == "bounded"
+    text = _size(trial) + ", couplings of attention" * attention
+    return text + ", coupling scales bounded to (0.5, 1.5)" * bounded
+
+
 def _size(trial: DensityTrial) -> str:
     levels, steps = trial.flow.levels, trial.flow.steps
-    parts = f"{levels} level{'s' * (levels != 1)} of {steps} step{'s' * (steps != 1)}"
-    bounded = trial.flow.gate == "bounded" and not trial.layer.baseline
-    attention = trial.flow.coupling == "attention" and not trial.layer.baseline
-    parts += f", width {trial.flow.width}" + ", couplings of attention" * attention
-    return parts + ", coupling scales bounded to (0.5, 1.5)" * bounded
+    return f"{levels} level{'s' * (levels != 1)} of {steps} step{'s' * (steps != 1)}, width {trial.flow.width}"
 
 
 def _budget(trial: DensityTrial) -> str:

@@ -1,0 +1,184 @@
+"""The autoregressive backbone: blocks of a causal transformer, as in TarFlow, with any linear layer between them."""
+
+from __future__ import annotations
+
+import math
+from typing import cast, get_args
+
+import torch
+from torch import Tensor, nn
+
+from flows.actnorm import ActNorm
+from flows.affine import Gate, GateName, bounded_gate, exponential_gate
+from flows.attention import BLOCKS, Block, Past
+from flows.bijection import Dense
+from flows.glow import MakeLayer
+from flows.permutation import Permutation
+from flows.protocol import Flow, Shape, seeded
+from flows.shapes import UnsupportedEvent, level_shapes
+from flows.squeeze import Squeeze
+
+GATES: dict[GateName, Gate] = {"published": exponential_gate, "bounded": bounded_gate}
+
+
+def patch_shapes(shape: Shape, levels: int) -> list[Shape]:
+    """Return the event shape after each squeeze; that of the patches is the last.
+
+    Raises:
+        UnsupportedEvent: the shape does not allow these squeezes, or leaves one position, which has no order.
+    """
+    shapes = level_shapes(shape, levels, split=False)
+    if math.prod(shapes[-1][1:]) == 1:
+        fewer = f"use levels = {levels - 1}" if levels > 1 else "use the backbone glow, or a baseline"
+        raise UnsupportedEvent(
+            f"event shape {tuple(shape)} with levels = {levels}: autoregressive blocks need at least two positions "
+            f"after {levels} squeeze{'s' * (levels > 1)}; {fewer}"
+        )
+    return shapes
+
+
+class AutoregressiveBlock(Dense):
+    """y_i = x_i exp(a_i) + b_i at each position i, with a_i and b_i functions of the positions before it.
+
+    A causal transformer computes them: a linear map of each position (c -> width) plus a learned embedding of it,
+    `flows.attention.BLOCKS` pre-norm blocks, and a linear map, initially zero (-> 2c), whose output at position i - 1
+    gives s_i and b_i exp(-a_i); a_i is the log-gate of s_i. The first position is unchanged. log|det| = the sum of all
+    a_i. Positions are in row-major order.
+
+    The inverse computes one position after the other, with the keys and values of those before it.
+
+    Args:
+        shape: (c, *spatial), of at least two positions.
+        width: of the transformer.
+        gate: from s to the log-scale.
+    """
+
+    def __init__(self, shape: Shape, width: int, gate: Gate) -> None:
+        super().__init__()
+        channels, positions = shape[0], math.prod(shape[1:])
+        self.gate = gate
+        self.first = nn.Linear(channels, width)
+        self.position = nn.Parameter(torch.randn(positions - 1, width) / math.sqrt(width))
+        self.blocks = nn.ModuleList(Block(width, causal=True) for _ in range(BLOCKS))
+        self.last = nn.Linear(width, 2 * channels)
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                nn.init.zeros_(module.bias)
+        nn.init.zeros_(self.last.weight)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Map (N, c, *spatial) to the same shape; return y and log|det| of shape (N,)."""
+        values = x.flatten(2).mT
+        tokens = self.first(values[:, :-1]) + self.position
+        for block in self.blocks:
+            tokens = block(tokens)
+        log_scale, shift = self._affine(tokens, x.dtype)
+        y = torch.cat([values[:, :1], (values[:, 1:] + shift) * log_scale.exp()], dim=1)
+        return y.mT.reshape(x.shape), log_scale.flatten(1).sum(1)
+
+    def inverse(self, y: Tensor) -> Tensor:
+        """Return x, computed position by position."""
+        values = y.flatten(2).mT.unbind(1)
+        x, pasts = [values[0]], list[Past | None]([None] * len(self.blocks))
+        for place, value in enumerate(values[1:]):
+            token = self.first(x[-1][:, None]) + self.position[place]
+            for index, block in enumerate(self.blocks):
+                token, pasts[index] = cast(Block, block).step(token, pasts[index])
+            log_scale, shift = (part.squeeze(1) for part in self._affine(token, y.dtype))
+            x.append(value * (-log_scale).exp() - shift)
+        return torch.stack(x, dim=2).reshape(y.shape)
+
+    def _affine(self, tokens: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Return log-scale and shift, each (N, positions, c), in the precision of the events."""
+        s, shift = self.last(tokens).to(dtype).chunk(2, dim=2)
+        return self.gate(s), shift
+
+
+class Autoregressive(Flow):
+    """x -> z: patches, then `steps` autoregressive blocks, between which stand the layer under test and a turn.
+
+    An image becomes patches of 2^levels x 2^levels pixels, a sequence frames of 2^levels moments: `levels` squeezes,
+    after which each position has all entries of a patch as its channels. Then, `steps` times,
+
+        ActNorm, autoregressive block,
+
+    and between two of them the layer under test, on events of the patches' shape, and a turn, which reverses the order
+    of the positions. Nothing is factored out. log p(x) = log N(z; 0, I) + log|det dz/dx|.
+
+    As in TarFlow (Zhai et al., "Normalizing Flows are Capable Generative Models", ICML 2025, and its released code) are
+    the patches, the causal transformer with its affine map, the first position that stays, and the turn. Not as there:
+    an ActNorm precedes each block; the scales may be bounded (`gate="bounded"`; the published one is exp(s)); blocks
+    have two transformer layers of at most four heads, in place of eight layers with heads of 64 channels; the order
+    stays turned after a block, so that a layer acts on it; z has unit variance, none is learned; and nothing adds
+    Gaussian noise to the data, denoises or guides samples.
+
+    Every weight is drawn under (seed, path), such as (0, "step1/block"), so all blocks are equal whichever layer is
+    tested.
+
+    Args:
+        shape: event shape (C, L) or (C, H, W).
+        make_layer: event shape -> the layer under test (see `flows.glow.Glow`).
+        make_mixer: the same for a 1x1 before the layer under test; None for none.
+        levels: squeezes; 2^levels must divide every spatial axis.
+        steps: autoregressive blocks, at least 2; one fewer layers under test.
+        width: of the transformers.
+        gate: scale of the blocks: exp(s), as published, or in (0.5, 1.5).
+        turn: whether the order of the positions is reversed after each layer under test.
+        seed: draws the initial weights.
+        order: as for `flows.glow.Glow`.
+
+    Raises:
+        UnsupportedEvent: the shape does not allow these squeezes, or leaves one position, which has no order.
+        ValueError: an unknown gate, fewer than two steps, an order that is not a permutation.
+        Exceptions of make_layer and make_mixer propagate unchanged.
+    """
+
+    splits = False
+
+    def __init__(
+        self,
+        shape: Shape,
+        make_layer: MakeLayer,
+        make_mixer: MakeLayer | None = None,
+        *,
+        levels: int,
+        steps: int,
+        width: int,
+        gate: GateName = "published",
+        turn: bool = True,
+        seed: int = 0,
+        order: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        if gate not in GATES:
+            raise ValueError(f"gate {gate!r} is not known; use one of {', '.join(get_args(GateName))}")
+        if steps < 2:
+            raise ValueError(f"steps = {steps}: layers stand between autoregressive blocks, of which there must be 2")
+        self.shape, self.dim = tuple(shape), math.prod(shape)
+        shapes = patch_shapes(self.shape, levels)
+        patches = shapes[-1]
+        self.level_shapes = [patches]
+        parts: list[tuple[str, nn.Module]] = []
+        if order is not None:
+            parts.append(("permutation", Permutation(self.shape, order)))
+        parts += [(f"squeeze{level}", Squeeze(event)) for level, event in enumerate([self.shape, *shapes[:-1]])]
+        turned = torch.arange(self.dim).view(patches).flatten(1).flip(1).flatten()
+        for step in range(steps):
+            path = f"step{step}"
+            if step:
+                for name, make in (("mixer", make_mixer), ("layer", make_layer)):
+                    if make is not None:
+                        with seeded(seed, f"{path}/{name}"):
+                            parts.append((f"{path}/{name}", make(patches)))
+                if turn:
+                    parts.append((f"{path}/turn", Permutation(patches, turned)))
+            parts.append((f"{path}/actnorm", ActNorm(patches[0])))
+            with seeded(seed, f"{path}/block"):
+                parts.append((f"{path}/block", AutoregressiveBlock(patches, width, GATES[gate])))
+        self.set_levels([parts])
+
+    def linear_layers(self) -> list[tuple[str, nn.Module]]:
+        """Return (path, module) of every layer under test and every mixer, in order."""
+        (parts,) = self.parts()
+        return [(path, cast(nn.Module, module)) for path, module in parts if path.endswith(("/mixer", "/layer"))]

@@ -1,0 +1,120 @@
+"""The backbone of autoregressive blocks in suites: its flows, what has no effect in it, its captions and leads."""
+
+import pytest
+
+from harness.core.errors import SuiteError
+from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
+from harness.kinds.density.run import run as run_density
+from harness.kinds.density.tables.differences import control_of
+from harness.kinds.density.tables.likelihoods import density_caption
+from harness.kinds.density.trial import DensityTrial
+from harness.pipeline.models import build_flow, layer_shapes
+from harness.planning.settle import load_suite, settle
+from harness.reporting.frame import Results
+
+BLOCKS = FlowSettings(backbone="autoregressive", levels=1, steps=3, width=8)
+CONV = LayerRef(row="conv1x1", layer="conv1x1")
+
+SUITE = """\
+suite: blocks
+kind: density
+title: Blocks
+layers:
+  turning: {layer: fixed, options: {map: turn}, flow: {turn: false}}
+  emerging: {options: {kernel_size: 3}}
+  twice: {layer: conv1x1, keep_mixer: true}
+flow: {backbone: autoregressive, levels: 1, steps: 2, width: 8}
+profiles:
+  quick:
+    datasets:
+      digits: {}
+      digits glow: {data: digits, flow: {backbone: glow}, rows: [turning, twice]}
+"""
+
+
+@pytest.fixture
+def plan_of(tmp_path):
+    def make(old="", new=""):
+        file = tmp_path / "blocks.yaml"
+        file.write_text(SUITE.replace(old, new) if old else SUITE)
+        return settle(load_suite(file), "quick", "cpu").plan()[0]
+
+    return make
+
+
+def names(layer, flow=BLOCKS):
+    return [path for path, _ in build_flow((1, 8, 8), layer, flow, 0).linear_layers()]
+
+
+def test_a_mixer_stands_between_blocks_only_where_a_row_keeps_it():
+    emerging = LayerRef(row="emerging", layer="emerging")
+    assert names(emerging) == names(CONV) == ["step1/layer", "step2/layer"]
+    kept = ["step1/mixer", "step1/layer", "step2/mixer", "step2/layer"]
+    assert names(CONV.model_copy(update={"keep_mixer": True})) == kept
+
+
+def test_layers_meet_patches_and_are_followed_by_the_turn_unless_it_is_off():
+    assert layer_shapes((1, 8, 8), BLOCKS) == [(4, 4, 4)]
+    assert layer_shapes((1, 8, 8), BLOCKS.model_copy(update={"backbone": "glow", "levels": 2})) == [
+        (4, 4, 4),
+        (8, 2, 2),
+    ]
+    for turn in (True, False):
+        flow = build_flow((1, 8, 8), CONV, BLOCKS.model_copy(update={"turn": turn}), 0)
+        assert any(path.endswith("/turn") for path, _ in flow.parts()[0]) is turn
+
+
+def test_ids_of_glow_do_not_name_the_backbone():
+    assert {"backbone", "turn"}.isdisjoint(FlowSettings().model_dump(mode="json"))
+    assert BLOCKS.model_dump(mode="json")["backbone"] == "autoregressive"
+
+
+@pytest.mark.parametrize("data", ["digits", "waveforms"])
+def test_a_trial_trains_and_passes_the_audit(data, tmp_path):
+    trial = DensityTrial(
+        suite="toy",
+        profile="smoke",
+        data=DataRef(label=data, name=data, options={"length": 32} if data == "waveforms" else {}),
+        layer=LayerRef(row="emerging", layer="emerging"),
+        flow=BLOCKS.model_copy(update={"gate": "bounded", "steps": 2}),
+        training=TrainingSettings(steps=3, batch_size=32, evaluate_every=3),
+        seed=0,
+    )
+    record = run_density(trial, None, tmp_path, lambda done, text: None)
+    assert (record.status, record.audit["verdict"]) == ("ok", "passed")
+    assert record.audit["linear_layers"] == 1
+
+
+def test_a_data_set_may_have_some_of_the_rows(plan_of):
+    trials = {(trial.data.label, trial.layer.row) for trial in plan_of().trials}
+    assert trials == {
+        *((("digits", row)) for row in ("turning", "emerging", "twice")),
+        *(("digits glow", row) for row in ("turning", "twice")),
+    }
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("rows: [turning, twice]", "rows: [turning, twize]", "rows: no row 'twize' in the profile; did you mean twice"),
+        ("width: 8}", "width: 8, coupling: attention}", "flow.coupling: has no effect on the backbone autoregressive"),
+        ("width: 8}", "width: 8, prior: learned}", "flow.prior: has no effect on the backbone autoregressive"),
+        ("steps: 2", "steps: 1", "flow.steps: 1, but layers stand between autoregressive blocks; give at least 2"),
+        ("levels: 1", "levels: 3", "at least two positions after 3 squeezes; use levels = 2"),
+        ("autoregressive,", "autoregresive,", "backbone"),
+    ],
+)
+def test_what_makes_no_flow_or_has_no_effect_is_refused(plan_of, old, new, message):
+    with pytest.raises(SuiteError, match=message):
+        plan_of(old, new)
+
+
+def test_the_caption_names_the_backbone_of_each_data_set(plan_of):
+    caption = density_caption(Results.of(plan_of(), []), False)
+    assert "digits 2 autoregressive blocks of width 8 on patches of 2 positions per axis (turning: " in caption
+    assert "digits glow Glow with 1 level of 2 steps, width 8" in caption
+
+
+def test_leads_are_counted_over_the_turn_alone_where_there_is_one(plan_of):
+    assert control_of(plan_of()) == "turning"
+    assert control_of(plan_of("{layer: fixed, options: {map: turn}, flow: {turn: false}}", "{layer: fixed}")) == "twice"
