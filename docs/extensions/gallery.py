@@ -45,7 +45,7 @@ def draw(cls: type[InvertibleLinear], path: Path) -> list[str]:
     for axes, (title, matrix) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
         show_matrix(axes, title, matrix)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110, metadata={"Software": None})
+    save(figure, path)
     return refused
 
 
@@ -54,11 +54,16 @@ def draw_five(path: Path) -> None:
     figure = Figure(figsize=(2.2 * len(FIVE), 2.4), layout="constrained")
     for axes, name in zip(figure.subplots(1, len(FIVE)), FIVE, strict=True):
         show_matrix(axes, name, moved(LAYERS[name], SHAPES["image"]).dense().detach())
-    figure.savefig(path, dpi=110, metadata={"Software": None})
+    save(figure, path)
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Save a figure with everything on it: the layout ends at the axes, and cuts the titles of square ones."""
+    figure.savefig(path, dpi=110, bbox_inches="tight", metadata={"Software": None})
 
 
 def show_matrix(axes: Axes, title: str, matrix: torch.Tensor) -> None:
-    """Show a matrix by the sign and the cube root of its entries, zeros white."""
+    """Show a matrix by the sign and the cube root of its entries, zeros blank."""
     matrix = matrix.where(matrix.abs() > 1e-9, torch.nan)
     shown = matrix.sign() * matrix.abs().pow(1 / 3)
     bound = shown.nan_to_num().abs().max()
@@ -76,7 +81,7 @@ def layer_page(name: str, cls: type[InvertibleLinear]) -> str:
         f"# {name}",
         f"![Matrices of {name}]({name}.png)",
         "*W on an image and on a sequence of 32 entries, in row-major order, with default options, and weights moved "
-        "at random from their initial values. Colour: sign and cube root of an entry; white: zero.*",
+        "at random from their initial values. Colour: sign and cube root of an entry; blank: zero.*",
         *(f"Not drawn: {reason}" for reason in refused),
         f"Class `{cls.__module__}.{cls.__qualname__}`; options: {options or 'none'}.",
         to_markdown(cls.__doc__ or ""),

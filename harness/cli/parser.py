@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from harness.cli.shared import streams
-from harness.core.errors import UserError, close_names, nearest
+from harness.core.errors import UserError, guess, nearest
 from harness.core.texts import LONGEST, visible
 from harness.core.third_party import ignore_deprecations_of_peers
 
@@ -58,8 +58,8 @@ class Parser(argparse.ArgumentParser):
         parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
             options = [word.partition("=")[0] for word in unknown if word.startswith("-")]
-            hints = {option: close_names(option, self._option_string_actions) for option in options}
-            guesses = "".join(f"; {name}: did you mean {' or '.join(near)}?" for name, near in hints.items() if near)
+            hints = {option: guess(option, self._option_string_actions) for option in options}
+            guesses = "".join(f"; {option}: {hint}" for option, hint in hints.items() if hint)
             self.error(f"unrecognized arguments: {' '.join(unknown)}{guesses}")
         return parsed, unknown
 

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable
 from itertools import islice
 
 SHOWN, SHOWN_LENGTH = 60, 80  # names, and characters of a name, in a message: names of columns may be any text
+CLEARLY = 0.1  # a name that is less similar by so much than the nearest is no guess
 
 
 class UserError(Exception):
@@ -47,17 +48,29 @@ class Diverged(Exception):
         self.curves = curves or {}
 
 
-def close_names(name: str, names: Iterable[str]) -> list[str]:
-    """Return the names that are spelt similarly, the nearest first; case is ignored."""
-    folded = {spelt.lower(): spelt for spelt in names}
-    return [folded[match] for match in difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.6)]
+def guess(name: str, names: Iterable[str]) -> str:
+    """Return "did you mean X?" with the names that are spelt most alike; empty if none is, or the name is a number.
+
+    Case and leading dashes are ignored.
+    """
+    folded = {spelt.lower().lstrip("-"): spelt for spelt in names}
+    wrong = name.lower().lstrip("-")
+    close = [] if wrong.isdecimal() else difflib.get_close_matches(wrong, folded, n=3, cutoff=0.6)
+    alike = [difflib.SequenceMatcher(None, match, wrong).ratio() for match in close]
+    near = [folded[match] for match, ratio in zip(close, alike, strict=True) if ratio > alike[0] - CLEARLY]
+    return f"did you mean {' or '.join(near)}?" if near else ""
 
 
 def nearest(name: str, names: Collection[str]) -> str:
-    """Return the suggestion to print after an unknown name: the nearest ones, or else all of them, bounded."""
-    close = close_names(name, names)
-    if close:
-        return f"did you mean {' or '.join(close)}?"
+    """Return the hint to print after an unknown name: a guess, or else all names, bounded."""
+    if guessed := guess(name, names):
+        return guessed
     shown = [name if len(name) <= SHOWN_LENGTH else f"{name[:SHOWN_LENGTH]}…" for name in islice(names, SHOWN)]
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return f"known: {', '.join(shown)}{more}" if names else "there are none"
+
+
+def suggestion(name: str, names: Iterable[str]) -> str:
+    """Return a guess in parentheses, for a message that lists all names anyway; empty if there is none."""
+    guessed = guess(name, names)
+    return f" ({guessed})" if guessed else ""

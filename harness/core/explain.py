@@ -11,7 +11,7 @@ from typing import Annotated, Any, NamedTuple, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from harness.core.errors import nearest
+from harness.core.errors import guess, nearest
 
 Place = tuple[str | int, ...]
 """The keys and indices that lead from the top of a value to a part of it."""
@@ -72,8 +72,8 @@ def _explained(detail: ErrorDetails, model: type[BaseModel] | None, kinds: Mappi
         if context["pattern"].startswith("^[a-z0-9]"):
             rule = "is no name for a folder: use lower-case letters, digits, - and _, a letter or digit first"
     if kind == "literal_error" and isinstance(key := place[-2] if name.endswith("[key]") else value, str):
-        hint = nearest(key, re.findall(r"'([^']*)'", context["expected"]))
-        rule += f"; {hint}" if hint.startswith("did you mean") else ""
+        hint = guess(key, re.findall(r"'([^']*)'", context["expected"]))
+        rule += f"; {hint}" if hint else ""
     if place and place[-1] == "[key]":
         return Explained(outer, f"{dotted(place[:-2])}: the key {place[-2]!r} {rule}", at_key=True)
     if kind == "missing":

@@ -13,8 +13,8 @@ import torch
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 
-from harness.core.errors import UserError
-from harness.core.third_party import resolve_class, suggestion
+from harness.core.errors import UserError, suggestion
+from harness.core.third_party import resolve_class
 from layers import LAYERS, InvertibleLinear, layer_options
 from layers.adapters import Adapted, adapt
 from layers.adapters.expressions import expression_fault

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from harness.core.errors import UserError, close_names
+from harness.core.errors import UserError, suggestion
 from harness.core.file_modules import PACKAGES, module_of_file
 from harness.core.files import SOURCE, read_file
 from harness.core.provenance.third_party_files import Followed, follow
@@ -204,12 +204,6 @@ def followed(spec: str) -> Followed:
         return follow(place, None)
     path = _find_file(Path(place), None)
     return Followed() if path is None else follow(place, path)
-
-
-def suggestion(name: str, names: Iterable[str]) -> str:
-    """Return a suggestion to append to a message; empty if no name is close."""
-    close = close_names(name, names)
-    return f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""
 
 
 _kept_folder: Path | None = None

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from harness.core.errors import SuiteError, UserError, nearest
+from harness.core.errors import SuiteError, UserError, nearest, suggestion
 from harness.core.explain import Explained, explain, model_at
 from harness.planning.assignments import assigned, blamed, merged, parse_pairs
 from harness.planning.resolve import Scope
@@ -39,7 +39,8 @@ def scope_of(
     profile: Any = next((part for label, part in suite.profiles.items() if label == name), None)
     if profile is None:
         raise UserError(
-            f"suite {suite.suite} has no profile {name!r}; it has {', '.join(suite.profiles)} (--profile NAME)"
+            f"suite {suite.suite} has no profile {name!r}{suggestion(name, suite.profiles)}; it has "
+            f"{', '.join(suite.profiles)} (--profile NAME)"
         )
     key, here = suite.columns_key, ("profiles", name)
     labels = {section: list(suite.rows(layers)) for section in suite.sections} | {key: list(getattr(profile, key))}
@@ -98,8 +99,8 @@ def pick(selection: Mapping[str, Sequence[str]], key: str, candidates: Mapping[s
     for value in selection[key]:
         named = {value} & set(candidates) or {label for label, name in candidates.items() if name == value}
         if not named:
-            there = ", ".join(candidates) or "nothing"
-            raise UserError(f"--only {key}={value}: nothing in this profile has it; there is {there}")
+            names = list(dict.fromkeys([*candidates, *candidates.values()]))
+            raise UserError(f"--only {key}={value}: nothing in this profile has it; {nearest(value, names)}")
         picked |= named
     return [label for label in candidates if not selection[key] or label in picked]
 

@@ -14,7 +14,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from harness.core.errors import UserError, nearest
+from harness.core.errors import UserError, nearest, suggestion
 from harness.core.provenance.machine import usable_cores
 from harness.core.settings import DataRef
 from harness.core.trial import AnyTrial
@@ -189,8 +189,8 @@ def settle(
         return Settled(suite, profile, used, {"": _part(whole, profile, only, common, changes)}, frozenset({""}))
     if profile not in suite.profile_names:
         raise UserError(
-            f"suite {suite.suite} has no profile {profile!r} in all of its {suite.part_key}s; it has "
-            f"{', '.join(suite.profile_names)} (--profile NAME)"
+            f"suite {suite.suite} has no profile {profile!r} in all of its {suite.part_key}s"
+            f"{suggestion(profile, suite.profile_names)}; it has {', '.join(suite.profile_names)} (--profile NAME)"
         )
     selected = _selected_parts(only, suite.part_key, list(suite.parts))
     options = [option for name, option in CHANGES.items() if changes.get(name)]

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from tabulate import tabulate
 
+from harness.reporting.tables.abridged import abridge
+
 LONG = 48  # characters of a cell that does not fit into a line
 UNBROKEN = 32  # characters of a word from which on LaTeX may break it, after a point, colon or slash
 COLUMN = 235  # points: a column of a paper in two
@@ -90,8 +92,11 @@ def latex(table: Table) -> str:
     """Return the table for a document with the packages booktabs and graphicx.
 
     The environment is `table`, or `table*` for what is wider than the column of a paper in two. What is wider than its
-    place is scaled to fit.
+    place is scaled to fit. Long sentences of the caption, and remarks that explain no mark of the table, are a comment
+    above it, for the text of the paper.
     """
+    shown = abridge(table.caption, table.notes, [*table.header, *(cell for row in table.rows for cell in row)])
+    label = f"tab:{re.sub(r'[^a-z0-9-]+', '-', table.name.lower())}"
     above, header = _grouped(table)
     text = tabulate(
         _cells(table, escape_latex, r"\textbf{{{}}}"),
@@ -105,17 +110,19 @@ def latex(table: Table) -> str:
     text = text.replace(r"\toprule", "\n".join([r"\toprule", *above]), 1)
     columns = "".join("p{24em}" if table.is_long(n) else side[0] for n, side in enumerate(table.alignment))
     text = re.sub(r"\\begin{tabular}{[lr]+}", lambda _: rf"\begin{{tabular}}{{{columns}}}", text, count=1)
-    notes = [rf"\par\smallskip{{\footnotesize\raggedright {escape_latex(note)}\par}}" for note in table.notes]
+    footnotes = r"\quad ".join(map(escape_latex, shown.footnotes))
+    about = f"% About {label}, for the text or an appendix:"
     environment = "table*" if _points(table, header) > COLUMN else "table"
     return "\n".join(
         [
+            *([about, *(f"%   {escape_latex(text)}" for text in shown.rest)] if shown.rest else []),
             rf"\begin{{{environment}}}",
             r"\centering\small\setlength{\tabcolsep}{4pt}",
-            rf"\caption{{{escape_latex(table.caption)}}}",
-            rf"\label{{tab:{re.sub(r'[^a-z0-9-]+', '-', table.name.lower())}}}",
+            rf"\caption{{{escape_latex(shown.caption)}}}",
+            rf"\label{{{label}}}",
             r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
             f"{text}}}",
-            *notes,
+            *([rf"\par\smallskip{{\footnotesize\raggedright {footnotes}\par}}"] if footnotes else []),
             rf"\end{{{environment}}}",
         ]
     )

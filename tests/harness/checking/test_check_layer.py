@@ -219,7 +219,7 @@ def test_a_failing_constructor_is_reported_once(write_layer):
 def test_a_wrong_option_raises_a_user_error(write_layer):
     with pytest.raises(UserError, match="size: 'x' is not int"):
         check_layer(write_layer(), {"size": "x"})
-    with pytest.raises(UserError, match=r"'sice' is unknown \(did you mean 'size'\?\)"):
+    with pytest.raises(UserError, match=r"'sice' is unknown \(did you mean size\?\)"):
         check_layer(write_layer(), {"sice": 1})
 
 

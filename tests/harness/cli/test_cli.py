@@ -97,7 +97,7 @@ BAD_TEXTS = {
     "a flow too deep": (SUITE.replace("levels: 1", "levels: 5"), r":12:7: .*\(1, 8, 8\) with levels = 5"),
     "an unknown data set": (
         SUITE.replace("digits", "digitz"),
-        r":12:7: .*'digitz' is not registered .did you mean 'digits'",
+        r":12:7: .*'digitz' is not registered .did you mean digits",
     ),
     "an empty file": ("", r":1:1: the file is empty"),
     "a list": ("- a\n- b\n", r":1:1: the top level is not a mapping"),

@@ -15,6 +15,7 @@ from harness.cli.parser import COMMANDS, main
         (["chek-layer", "butterfly"], "did you mean check-layer?"),
         (["run", "quickstart", "--ony", "layer=butterfly"], "unrecognized arguments: --ony layer=butterfly; --ony:"),
         (["run", "quickstart", "--ony=layer=butterfly"], "; --ony: did you mean --only"),
+        (["run", "quickstart", "--jbos", "2"], "; --jbos: did you mean --jobs?"),
         (["run", "quickstart", "--prof", "quick"], "; --prof: did you mean --profile?"),
         (["run", "quickstart", "--profile", "quik"], "argument --profile: invalid choice: 'quik'; did you mean quick?"),
         (["list", "nothing"], "invalid choice: 'nothing'; known: layers, flows, datasets, suites"),

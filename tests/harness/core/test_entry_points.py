@@ -123,7 +123,7 @@ def test_names_of_the_project_have_precedence(packages):
         ("missing", ["has no class 'Mising'; the layers in it are"]),
         ("bare", ["must name package.module:CLASS"]),
         ("twice", ["offered twice: package others 1.2", "and package their-others 1.2", "as package.module:CLASS"]),
-        ("their", ["did you mean 'theirs'"]),
+        ("their", ["did you mean theirs"]),
     ],
 )
 def test_a_fault_is_one_message_that_names_the_package(packages, name, parts):

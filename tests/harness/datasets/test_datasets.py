@@ -47,7 +47,7 @@ def test_an_unknown_name_suggests_the_nearest():
     with pytest.raises(UserError) as caught:
         find_dataset("digit")
     message = str(caught.value)
-    assert message.startswith("data set 'digit' is not registered (did you mean 'digits'?); the registered data sets ")
+    assert message.startswith("data set 'digit' is not registered (did you mean digits?); the registered data sets ")
     assert all(name in message for name in DATASETS)
 
 

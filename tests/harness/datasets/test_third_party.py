@@ -129,7 +129,7 @@ def test_a_changed_file_changes_trial_ids_and_invalidates_the_plan(folder):
 @pytest.mark.parametrize(
     ("spec", "parts"),
     [
-        ("ramps.py:Ramp", ["no class 'Ramp' (did you mean 'Ramps'?)", "the data sets in it are Ramps"]),
+        ("ramps.py:Ramp", ["no class 'Ramp' (did you mean Ramps?)", "the data sets in it are Ramps"]),
         ("ramps.py:RampOptions", ["not a subclass of harness.datasets.Dataset", "the data sets in it are Ramps"]),
         ("missing.py:Ramps", ["data set 'missing.py:Ramps'", "there is no such file", "suite/missing.py"]),
         ("no_such_package:Ramps", ["no module 'no_such_package'", "PYTHONPATH"]),

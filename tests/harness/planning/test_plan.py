@@ -213,9 +213,11 @@ def test_only_accepts_the_name_of_a_labelled_data_set(tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("layer=butterfly", "there is conv1x1, woodbury"),
-        ("dataset=mnist", "there is digits, shuffled"),
-        ("seed=7", "there is 0, 1"),
+        ("layer=butterfly", "nothing in this profile has it; known: conv1x1, woodbury"),
+        ("layer=woodbery", "did you mean woodbury?"),
+        ("dataset=mnist", "known: digits, shuffled"),
+        ("dataset=shufled", "did you mean shuffled?"),
+        ("seed=7", "known: 0, 1"),
         ("layers=woodbury", "unknown key 'layers'; did you mean layer?"),
         ("woodbury", "not of the form key=value"),
         ("layer=", "not of the form key=value"),

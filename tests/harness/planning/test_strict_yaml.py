@@ -149,3 +149,8 @@ def test_an_unreadable_file_is_a_suite_error(tmp_path):
 def test_the_nearest_known_name_is_suggested():
     assert nearest("stepz", ["steps", "width"]) == "did you mean steps?"
     assert nearest("qqq", ["steps", "width"]) == "known: steps, width"
+    assert nearest("PARTITON", ["options", "partition"]) == "did you mean partition?", "the other is clearly less alike"
+    assert nearest("stepx", ["stepa", "stepb"]) == "did you mean stepb or stepa?", "neither is"
+    assert nearest("training.stepz", ["training.steps", "training.decay"]) == "did you mean training.steps?"
+    assert nearest("--shpe", ["--help", "--set"]) == "known: --help, --set", "dashes are no likeness"
+    assert nearest("10", ["0", "1", "2"]) == "known: 0, 1, 2", "a number is not misspelt"

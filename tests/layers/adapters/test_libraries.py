@@ -91,14 +91,14 @@ def test_options_are_those_of_the_library():
     assert list(layer_options(cls)) == ["features", "using_cache", "identity_init", "eps"]
     assert layer_options(cls)["eps"].default == 1e-3
     for options, message in [
-        ({"features": "D", "feature": 3}, "'feature' is unknown (did you mean 'features'"),
+        ({"features": "D", "feature": 3}, "'feature' is unknown (did you mean features"),
         ({"features": "2 * E"}, "'E' is unknown; use numbers, the event's sizes D, C, H, W, L"),
         ({}, "'features' has no default"),
     ]:
         with pytest.raises(UserError, match=message.replace("(", r"\(")):
             check_options(cls, options)
     assert resolve_layer("nflows.transforms.lu:LULinear") is cls
-    with pytest.raises(UserError, match=r"no class 'LULiner' \(did you mean 'LULinear'"):
+    with pytest.raises(UserError, match=r"no class 'LULiner' \(did you mean LULinear"):
         resolve_layer("nflows.transforms:LULiner")
 
 

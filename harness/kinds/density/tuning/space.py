@@ -100,9 +100,10 @@ def _dimension(value: Any) -> Any:
         return Choices(values=tuple(value))
     if not isinstance(value, dict):
         raise ValueError("expected a list of values, or {low: .., high: .., scale: linear|log}")
-    unknown = value.keys() - Range.model_fields.keys()
-    missing = {"low", "high"} - value.keys()
-    if unknown or missing:
+    for key in value:
+        if key not in Range.model_fields:
+            raise ValueError(f"unknown key {key!r} of a range; {nearest(str(key), Range.model_fields)}")
+    if not {"low", "high"} <= value.keys():
         raise ValueError("a range has the keys low, high and scale (linear or log), the first two always")
     return Range(**value)
 

@@ -212,7 +212,7 @@ def test_a_suite_names_baselines_in_a_list_or_with_settings(tmp_path):
         ("[maf, maf]", "{}", "names each baseline once"),
         ("{conv1x1: {baseline: maf}}", "{}", "'conv1x1' is a row of layers already"),
         ("{maf: {flow: {mixer: none}}}", "{}", "flow.mixer: has no effect on a baseline"),
-        ("{maf: {options: {hiden_layers: 2}}}", "{}", "did you mean 'hidden_layers'"),
+        ("{maf: {options: {hiden_layers: 2}}}", "{}", "did you mean hidden_layers"),
         ("{iresnet: {options: {lipschitz: 1.5}}}", "{}", "lipschitz = 1.5: the norm of each convolution"),
         ("{iresnet: {options: {terms: 0}}}", "{}", "terms = 0 of the power series; there must be at least 1"),
         ("{residual_flow: {options: {stop: 1.0}}}", "{}", "stop = 1.0: the probability that the series stops"),

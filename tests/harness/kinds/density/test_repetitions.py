@@ -118,9 +118,9 @@ def test_only_selects_a_repetition_with_its_candidates(planned):
     assert len(selected) == 2 * (2 + 1) and len(plan.trials) == 3 * 2 * 2 * (2 + 1)
     shared = planned("repetitions.vary=[training]", only=["repetition=1"]).selected
     assert len(shared) == 2 * 2 * (2 + 1), "all candidates, as the selected trials need them"
-    with pytest.raises(UserError, match="--only repetition=3: nothing in this profile has it; there is 0, 1, 2"):
+    with pytest.raises(UserError, match="--only repetition=3: nothing in this profile has it; known: 0, 1, 2"):
         planned(only=["repetition=3"])
-    with pytest.raises(UserError, match="--only seed=0: nothing in this profile has it; there is nothing"):
+    with pytest.raises(UserError, match="--only seed=0: nothing in this profile has it; there are none"):
         planned(only=["seed=0"])
 
 
