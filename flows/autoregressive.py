@@ -110,8 +110,8 @@ class Autoregressive(Flow):
     the patches, the causal transformer with its affine map, the first position that stays, and the turn. Not as there:
     an ActNorm precedes each block; the scales may be bounded (`gate="bounded"`; the published one is exp(s)); blocks
     have two transformer layers of at most four heads, in place of eight layers with heads of 64 channels; the order
-    stays turned after a block, so that a layer acts on it; z has unit variance, none is learned; and nothing adds
-    Gaussian noise to the data, denoises or guides samples.
+    stays turned after a block, so that a layer acts on it; and nothing adds Gaussian noise to the data, denoises or
+    guides samples.
 
     Every weight is drawn under (seed, path), such as (0, "step1/block"), so all blocks are equal whichever layer is
     tested.
