@@ -4,6 +4,7 @@ import pytest
 
 from harness.core.errors import SuiteError
 from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
+from harness.kinds.density.figures.capacity import _panels
 from harness.kinds.density.run import run as run_density
 from harness.kinds.density.tables.differences import control_of
 from harness.kinds.density.tables.likelihoods import density_caption
@@ -113,6 +114,19 @@ def test_the_caption_names_the_backbone_of_each_data_set(plan_of):
     caption = density_caption(Results.of(plan_of(), []), False)
     assert "digits 2 autoregressive blocks of width 8 on patches of 2 positions per axis (turning: " in caption
     assert "digits glow Glow with 1 level of 2 steps, width 8" in caption
+
+
+def test_the_figure_of_leads_has_the_widths_of_blocks_and_the_other_backbones(plan_of):
+    plan = plan_of(
+        "digits glow: {data: digits, flow: {backbone: glow}, rows: [turning, twice]}",
+        "wide: {data: digits, flow: {width: 16}, layers: {turning: {flow: {width: 12}}}}\n"
+        "      glow: {data: digits, flow: {backbone: glow}}\n"
+        "      attention: {data: digits, flow: {backbone: glow, coupling: attention}}",
+    )
+    first, *_ = _panels(plan)
+    assert (first.title, first.axis) == ("digits", "width of blocks")
+    assert first.columns == {"8": "digits", "16": "wide"}
+    assert first.others == {"glow\n8": "glow", "attention\n8": "attention"}
 
 
 def test_leads_are_counted_over_the_turn_alone_where_there_is_one(plan_of):
