@@ -64,7 +64,7 @@ class RuntimeReport(Report, kind="runtime"):
 
     @cached_property
     def answer(self) -> Answer | None:
-        """Two findings per sweep, for training and for samples, with the first figure; None without two layers' times."""
+        """Two findings per sweep, for training and samples, and the first figure; None without times of two layers."""
         findings = tuple(_findings(self.results))
         if not findings:
             return None

@@ -88,7 +88,7 @@ def _figures(results: Results, module: ModuleType, names: tuple[str, ...], form:
         for name, figure in module.figures(results).items():
             if name.startswith(names):
                 images = form(figure)
-                parts = parts_of(figure) if ".png" in images else None  # only what was drawn has places
+                parts = parts_of(figure, images) if ".png" in images else None  # only what was drawn has places
                 made.append(ReportFigure(name, module.HEADING, images, module.ORDER == 0, parts))
         return made
 

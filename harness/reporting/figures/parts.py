@@ -1,19 +1,21 @@
-"""The places of panels, legends and texts in a drawn figure, from which a narrow page arranges them one below another."""
+"""The places of panels, legends and texts in a drawn figure, which a narrow page shows one below another."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
-from harness.reporting.figures.figure_style import noted, not_plain
+from harness.reporting.figures.figure_style import not_plain, noted
 
 CSS_PIXELS = 96  # per inch
 PAD = 3.0  # CSS pixels around a panel
 HALF_LABEL = 7.0  # CSS pixels, of the label of a tick beyond the end of its axis
-ENTRY_HEIGHT = 1.7  # of an entry of a legend, in sizes of its font
+POINTS = 72  # per inch
+MARKER, ABOVE, BELOW = 0.3, 1.0, 0.4  # of an entry of a legend, in sizes of its font: left of its line, from its baseline
 
 
 @dataclass(frozen=True)
@@ -49,8 +51,8 @@ class FigureParts:
     notes: tuple[str, ...]  # sentences below the panels
 
 
-def parts_of(figure: Figure) -> FigureParts:
-    """Return the parts of a figure that has been drawn."""
+def parts_of(figure: Figure, images: Mapping[str, bytes]) -> FigureParts:
+    """Return the parts of a figure that has been drawn, with `images` as the result."""
     rows: dict[int, list[Axes]] = {}
     for axes in figure.axes:
         place = axes.get_subplotspec()
@@ -60,7 +62,7 @@ def parts_of(figure: Figure) -> FigureParts:
     return FigureParts(
         not_plain(figure.get_suptitle()),
         tuple(panel for row in rows.values() for panel in _row(figure, row)),
-        tuple(_entries(figure)),
+        tuple(_entries(figure, POINTS if ".svg" in images else figure.dpi)),
         (*([f"vertical axes: {not_plain(beside)}"] if beside else []), *noted(figure)),
     )
 
@@ -84,16 +86,18 @@ def _row(figure: Figure, row: list[Axes]) -> list[Panel]:
     ]
 
 
-def _entries(figure: Figure) -> list[Box]:
-    """Return the entries of all legends: each a handle and its text."""
+def _entries(figure: Figure, dots: float) -> list[Box]:
+    """Return the entries of all legends, each a handle and its text, where the last drawing has placed them, at `dots` per inch."""
     made = []
-    figure.draw_without_rendering()  # a legend is placed when it is drawn, and the last time was in points for an SVG
+    scale = CSS_PIXELS / dots
+    height = figure.get_size_inches()[1] * CSS_PIXELS
     for legend in (*figure.legends, *(one for axes in figure.axes if (one := axes.get_legend()) is not None)):
         for text in legend.get_texts():
-            extent, size = text.get_window_extent(), text.get_size() * figure.dpi / 72
-            left = extent.x0 - size * (legend.handlelength + legend.handletextpad + 0.2)
-            middle, half = (extent.y0 + extent.y1) / 2, ENTRY_HEIGHT * size / 2
-            made.append(_box(figure, Bbox.from_extents(left, middle - half, extent.x1 + 1, middle + half)))
+            x, baseline = text.get_transform().transform(text.get_position()) * scale
+            size = text.get_size() * CSS_PIXELS / POINTS
+            handle = size * (legend.handlelength + legend.handletextpad + MARKER)
+            width = handle + text.get_window_extent().width * scale + 1  # by the renderer of the last drawing
+            made.append(_rounded(x - handle, height - baseline - ABOVE * size, width, (ABOVE + BELOW) * size))
     return made
 
 
@@ -103,4 +107,8 @@ def _box(figure: Figure, extent: Bbox, pad: float = 0.0) -> Box:
     width, height = figure.get_size_inches() * CSS_PIXELS
     left, right = max(0.0, extent.x0 * scale - pad), min(width, extent.x1 * scale + pad)
     top, bottom = max(0.0, height - extent.y1 * scale - pad), min(height, height - extent.y0 * scale + pad)
-    return Box(*(round(float(value), 1) for value in (left, top, right - left, bottom - top)))
+    return _rounded(left, top, right - left, bottom - top)
+
+
+def _rounded(*numbers: float) -> Box:
+    return Box(*(round(float(number), 1) for number in numbers))

@@ -4,13 +4,18 @@ import io
 import re
 import shutil
 
+import numpy as np
 import pytest
+from matplotlib.lines import Line2D
 from PIL import Image
 
+from harness.reporting.figures.figure_style import panels, render, side_legend, style
+from harness.reporting.figures.figures import ReportFigure
+from harness.reporting.figures.parts import parts_of
 from harness.reporting.frame import Results
 from harness.reporting.page.answer import Answer, Finding
 from harness.reporting.page.gallery import write_gallery
-from harness.reporting.page.page import PageSection, page
+from harness.reporting.page.page import PageSection, page, page_figures
 from harness.reporting.report import write_report
 from harness.reporting.tables.rendering import Table
 
@@ -246,6 +251,27 @@ def test_a_piece_shows_what_the_whole_figure_has_there(browser, density_page):
         pixels = Image.open(io.BytesIO(piece.screenshot())).convert("L")
         assert pixels.getextrema()[0] < 100, "ink, and not an empty box"
         assert pixels.crop((0, 0, pixels.width // 4, pixels.height)).getextrema()[0] < 100, "the names of the layers"
+
+
+def test_entries_of_a_long_legend_are_whole(browser, parameters_run, tmp_path):
+    with style():
+        figure, (axes, _) = panels(2, 3.0, 3.0)
+        axes.plot([0, 1])
+        handles = [Line2D([], [], label=f"layer-{'by' * (number % 4)}{number}", marker="o") for number in range(20)]
+        side_legend(figure, handles)
+        images = render(figure)
+    shown = page_figures([ReportFigure("long", "Long", images, parts=parts_of(figure, images))])
+    sections = [PageSection("Long", figures=tuple(shown))]
+    (tmp_path / "index.html").write_bytes(page(Results.of(*parameters_run, tmp_path), sections, {}))
+    with Visit(browser, tmp_path / "index.html", 390) as visit:
+        drawn(visit)
+        entries = visit.page.locator(".legend > svg")
+        assert entries.count() == len(handles)
+        for number in range(len(handles)):
+            ink = np.asarray(Image.open(io.BytesIO(entries.nth(number).screenshot())).convert("L")) < 160
+            assert ink[:, : ink.shape[1] // 4].any() and ink[:, -12:].any(), "the line and the end of the name"
+            edges = [ink[0], ink[-1], ink[:, 0], ink[:, -1]]
+            assert not any(edge.any() for edge in edges), "no ink is cut"
 
 
 @pytest.mark.parametrize("width", [390, 1280])

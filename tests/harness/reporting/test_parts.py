@@ -13,7 +13,7 @@ from harness.reporting.figures.parts import parts_of
 LONG = "a note of many words " * 12
 
 
-def made(count=3, share_y=True, columns=2):
+def made(count=3, share_y=True, columns=2, entries=("first", "second one"), pixels=False):
     """Return a rendered figure with layers on its vertical axes, its parts, and its image in CSS pixels."""
     with style():
         figure, grid = panels(count, 2.6, 2.0, share_y=share_y, columns=columns)
@@ -21,12 +21,16 @@ def made(count=3, share_y=True, columns=2):
             axes.set_title(f"panel {number}")
             axes.plot([0, 1, 2])
             layer_axis(axes, ["butterfly", "a layer of $ name"])
-        side_legend(figure, [Line2D([], [], label=name, marker="o", color="red") for name in ("first", "second one")])
+        side_legend(figure, [Line2D([], [], label=name, marker="o", color="red") for name in entries])
+        if pixels:  # the file on the page is then the PNG
+            grid[0].imshow([[0, 1]], aspect="auto")
         figure.suptitle(r"costs \$3", x=0.01, ha="left")
         footnotes(figure, [LONG, "short"])
         images = render(figure)
+        parts = parts_of(figure, images)
     with Image.open(io.BytesIO(images[".png"])) as image:
-        return figure, parts_of(figure), np.asarray(image.convert("L"))
+        width, height = (round(inches * 96) for inches in figure.get_size_inches())
+        return figure, parts, np.asarray(image.convert("L").resize((width, height), Image.Resampling.BOX))
 
 
 def inked(image, box):
@@ -59,11 +63,16 @@ def test_a_panel_that_shares_its_axis_gets_the_labels_of_the_first_one_in_its_ro
 
 
 def test_every_entry_of_a_legend_has_its_handle_and_its_text():
-    _, parts, image = made()
-    assert len(parts.entries) == 2
+    """Where the page shows the PNG; test_page_browser.py looks at entries in an SVG."""
+    names = [f"layer {number}" for number in range(17)] + ["a longer name"]
+    _, parts, image = made(entries=names, pixels=True)
+    assert len(parts.entries) == len(names)
     for entry in parts.entries:
-        assert inked(image, entry) == (True, False)
-    assert parts.entries[1].width > parts.entries[0].width and parts.entries[1].y > parts.entries[0].y
+        there, cut = inked(image, entry)
+        assert there and not cut, "no ink is cut"
+    assert parts.entries[-1].width > parts.entries[0].width
+    heights = [entry.y for entry in parts.entries[:12]]
+    assert heights == sorted(set(heights)), "one below another"
 
 
 def test_title_and_notes_are_text_again():

@@ -44,7 +44,7 @@ def first_name(results: Results) -> str:
 
 
 def _content(results: Results) -> dict[str, tuple[str, pd.DataFrame, str]]:
-    """Return name -> (sweep, points, words for its layers) of every figure: of each sweep the 1x1 convolutions apart."""
+    """Return name -> (sweep, points, words for its layers) of every figure; 1x1 convolutions have a separate one."""
     plan, frame = results.plan, results.frame
     curves = results.of_kind("runtime")["sweep"].unique()
     names = distinct_slugs(list(dict.fromkeys([*plan.columns, *curves])), reserved=f"-{MIXER}")
