@@ -15,7 +15,7 @@ CSS_PIXELS = 96  # per inch
 PAD = 3.0  # CSS pixels around a panel
 HALF_LABEL = 7.0  # CSS pixels, of the label of a tick beyond the end of its axis
 POINTS = 72  # per inch
-MARKER, ABOVE, BELOW = 0.3, 1.0, 0.4  # of an entry of a legend, in sizes of its font: left of its line, from its baseline
+MARKER, ABOVE, BELOW = 0.3, 1.0, 0.4  # in sizes of the font of a legend: left of a line; above and below a baseline
 
 
 @dataclass(frozen=True)
@@ -87,14 +87,14 @@ def _row(figure: Figure, row: list[Axes]) -> list[Panel]:
 
 
 def _entries(figure: Figure, dots: float) -> list[Box]:
-    """Return the entries of all legends, each a handle and its text, where the last drawing has placed them, at `dots` per inch."""
+    """Return the entries of all legends, each a handle and its text, as last drawn at `dots` per inch."""
     made = []
     scale = CSS_PIXELS / dots
     height = figure.get_size_inches()[1] * CSS_PIXELS
     for legend in (*figure.legends, *(one for axes in figure.axes if (one := axes.get_legend()) is not None)):
         for text in legend.get_texts():
             x, baseline = text.get_transform().transform(text.get_position()) * scale
-            size = text.get_size() * CSS_PIXELS / POINTS
+            size = float(text.get_fontsize()) * CSS_PIXELS / POINTS
             handle = size * (legend.handlelength + legend.handletextpad + MARKER)
             width = handle + text.get_window_extent().width * scale + 1  # by the renderer of the last drawing
             made.append(_rounded(x - handle, height - baseline - ABOVE * size, width, (ABOVE + BELOW) * size))
