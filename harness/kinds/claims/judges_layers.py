@@ -106,7 +106,7 @@ def conformance(results: Results) -> Verdict | None:
     text = f"Without a fault: {', '.join(sound) or 'none'}. With a fault: {', '.join(faulty) or 'none'}."
     if refused:
         text += f" Not built: {', '.join(refused)}."
-    short = f"{len(faulty)} of {len(layers)} layers have a fault"
+    short = f"{len(faulty)} of {len(layers)} layers have a fault" + (f": {', '.join(faulty)}" if faulty else "")
     return Verdict(of_outcomes("against" if row in faulty else "for" for row in layers), short, text)
 
 

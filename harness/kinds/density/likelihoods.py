@@ -272,6 +272,12 @@ class Ranking:
         return [row for row, lead in behind.items() if row == self.best or (lead is not None and not lead.separated)]
 
     @property
+    def trailing(self) -> list[str]:
+        """The rows that are shown to be behind the best one, from the lowest mean to the highest."""
+        leads = ((row, self.behind(row)) for row in self.order)
+        return [row for row, lead in leads if lead is not None and lead.separated]
+
+    @property
     def bold(self) -> list[str]:
         """The leaders where tests chose them; empty where all rows lead, which tells nothing."""
         return self.leaders if self.tested and len(self.leaders) < len(self.rows) else []

@@ -37,7 +37,7 @@ from harness.kinds.density.tuning.searches import searches, setting_name, tuning
 from harness.reporting.figures.figure_style import render, style
 from harness.reporting.figures.figures import ReportFigure
 from harness.reporting.frame import MISSING, Results, csv_bytes
-from harness.reporting.page.answer import Answer, Finding, listed
+from harness.reporting.page.answer import Answer, Finding, first_of, listed
 from harness.reporting.report import Overview, Report
 from harness.reporting.statistics.statistics import LEAST_FOR_STUDENT, LEAST_SEEDS, POWER, sample_text
 from harness.reporting.tables.rendering import Table
@@ -129,10 +129,11 @@ def _finding(results: Results, label: str, competition: Ranking) -> Finding:
     if not leaders:
         return Finding(label, "not ranked", "open", f"{_why_unranked(results, label, competition)}.")
     unit = UNITS[units(results)[members_of(results.plan, label)[0]]]
-    best, *followers = competition.order
+    best = competition.order[0]
     first = f"{best} {competition.means[best]:.3f} {unit}, lowest in {competition.firsts[best]} of {competition.sample}"
-    outside = [row for row in followers if row not in leaders]
-    ahead = f"; next {_behind(competition, outside[0])}" if outside else ""
+    # Neither list continues the other: a layer with a wide interval may have a higher mean than one shown to be behind.
+    trailing = [_behind(competition, row) for row in competition.trailing]
+    ahead = f"; shown to be behind: {first_of(trailing)}" if trailing else ""
     if len(leaders) > 1:
         close = listed([_behind(competition, leaders[1]), *leaders[2:]])
         return Finding(label, "no single leader", "open", f"{first}; not shown to be behind: {close}{ahead}.")

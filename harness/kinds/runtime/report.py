@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from harness.kinds.runtime.figures.sweeps import first_name
 from harness.kinds.runtime.points import (
     APART,
     LARGEST_CPU_SHARE,
@@ -22,7 +23,7 @@ from harness.kinds.runtime.points import (
 )
 from harness.kinds.runtime.trial import RuntimeTrial
 from harness.reporting.frame import Results, Row, groups_of, rows_of
-from harness.reporting.page.answer import Answer, Finding, listed
+from harness.reporting.page.answer import Answer, Finding, first_of, listed
 from harness.reporting.report import Report
 from harness.reporting.tables.cells import (
     EMPTY,
@@ -63,7 +64,7 @@ class RuntimeReport(Report, kind="runtime"):
 
     @cached_property
     def answer(self) -> Answer | None:
-        """Two findings per sweep, for training and for samples; None without times of two layers."""
+        """Two findings per sweep, for training and samples, and the first figure; None without times of two layers."""
         findings = tuple(_findings(self.results))
         if not findings:
             return None
@@ -73,7 +74,8 @@ class RuntimeReport(Report, kind="runtime"):
         )
         ran = tuple(f"{text}." for text in kernel_remarks(self.results, self.results.of_kind("runtime")))
         left = ("Times of another machine, of other sizes, or of a whole flow.",)
-        return Answer(findings, (("Compared", said), ("Rests on", ran), ("Not said", left)))
+        remarks = (("Compared", said), ("Rests on", ran), ("Not said", left))
+        return Answer(findings, remarks, first_name(self.results))
 
 
 class _Sweep:
@@ -283,7 +285,7 @@ def _finding(sweep: str, operation: str, point: pd.DataFrame) -> Finding:
     if close:
         text += f"; no clear difference from {listed([_time(line) for line in close])}"
     if slower:
-        text += f"; next {_time(slower[0])}"
+        text += f"; clearly slower: {first_of([_time(line) for line in slower])}"
     where = f"{sweep}: {OPERATIONS[operation]}, {shape_text(first.shape)}, batch {first.batch}"
     if close:
         return Finding(where, "no single fastest", "open", f"{text}.")

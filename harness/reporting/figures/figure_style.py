@@ -40,6 +40,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 ROW_HEIGHT = 0.36  # inches, of a layer on a vertical axis
 NOTE_LINE, NOTE_CHARACTERS = 0.15, 15  # inches: height of a line of notes; characters in an inch
+NOTE_GOES_ON = " \n"  # between the lines of one note; another note begins after a line break alone
 LEGEND_LINE, LEGEND_COLUMN = 0.19, 1.8  # inches: height of an entry, width of a column
 
 # Of PNG files: dots per inch, and how 256 colours are chosen. A page shows drawings as SVG: coarse is enough for those.
@@ -157,10 +158,16 @@ def side_legend(figure: Figure, handles: Sequence[Artist]) -> None:
 def footnotes(figure: Figure, notes: Iterable[str]) -> None:
     """Add notes below the panels, each on separate lines that fit the figure, which grows for them."""
     width, height = figure.get_size_inches()
-    lines = [line for note in notes for line in textwrap.wrap(plain(note), int(width * NOTE_CHARACTERS))]
-    if lines:
-        figure.set_size_inches(width, height + NOTE_LINE * len(lines))
-        figure.supxlabel("\n".join(lines), fontsize=8, color=INK)
+    filled = [NOTE_GOES_ON.join(textwrap.wrap(plain(note), int(width * NOTE_CHARACTERS))) for note in notes]
+    if filled:
+        text = "\n".join(filled)
+        figure.set_size_inches(width, height + NOTE_LINE * (1 + text.count("\n")))
+        figure.supxlabel(text, fontsize=8, color=INK)
+
+
+def noted(figure: Figure) -> list[str]:
+    """Return the notes of `footnotes`, each as one line."""
+    return not_plain(figure.get_supxlabel()).replace(NOTE_GOES_ON, " ").splitlines()
 
 
 def logarithmic(axis: Axis) -> None:
@@ -173,6 +180,11 @@ def logarithmic(axis: Axis) -> None:
 def plain(text: str) -> str:
     """Return text in which matplotlib takes no dollar sign for the start of a formula."""
     return text.replace("$", r"\$")
+
+
+def not_plain(text: str) -> str:
+    """Return the text of which `plain` made this one."""
+    return text.replace(r"\$", "$")
 
 
 def render(figure: Figure) -> dict[str, bytes]:

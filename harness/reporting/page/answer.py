@@ -74,3 +74,8 @@ class Answer:
 def listed(names: Sequence[str]) -> str:
     """Return "a, b and c"."""
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+def first_of(names: Sequence[str]) -> str:
+    """Return "a, and 2 more"."""
+    return names[0] + (f", and {len(names) - 1} more" if len(names) > 1 else "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -14,11 +13,18 @@ from harness.core.files import write_atomically
 from harness.core.records import LONGEST_REASON
 from harness.core.texts import bounded
 from harness.planning.plan import Plan
+from harness.reporting.figures.figure_style import DRAWING
 from harness.reporting.frame import Results
 from harness.reporting.page.answer import Finding
-from harness.reporting.page.page import rendered_template
+from harness.reporting.page.page import css_size, digest_of, rendered_template
+from harness.reporting.tables.cells import device_text
 
 PAGE, TEXT = "index.html", "table.md"
+
+ASKED = ("which_layer", "tuned", "mimic", "claims", "runtime", "libraries", "capacity")
+"""The suites that are asked for most, in this order; others follow by their names."""
+
+PROFILES = ("paper", "local", "quick", "smoke")  # of a suite, the larger one first
 
 SHOWN = ("accounting", "ranking", "likelihood", "runtime", "")
 """Parts of the names of figures, of which a report's first is shown."""
@@ -29,13 +35,25 @@ MOST = 6  # findings of a report that are shown
 
 
 @dataclass(frozen=True)
+class Picture:
+    """The file of a figure beside the gallery."""
+
+    name: str
+    address: str
+    width: int  # in CSS pixels
+    height: int
+    drawn: bool  # not of pixels, so that its colours may be inverted on dark paper
+
+
+@dataclass(frozen=True)
 class Entry:
     """One report of the gallery."""
 
     name: str  # of its folder
     plan: Plan
+    device: str
     findings: tuple[Finding, ...]
-    figure: str | None  # the address of a picture
+    figure: Picture | None
     links: tuple[tuple[str, str], ...]  # (address, text), its page first
 
 
@@ -59,9 +77,32 @@ def write_gallery(folder: Path) -> Path:
             print(f"left out: {bounded(str(place))}: cannot be read ({reason})", file=sys.stderr)
     if not entries:
         raise UserError(f"{folder}: none of its folders has a {TEXT} and records; give one in which suites were run")
-    text = rendered_template("gallery.html", entries=entries, most=MOST, css=rendered_template("page.css"))
+    entries.sort(key=_place)
+    filters = {
+        name: list(dict.fromkeys(getattr(entry.plan, name) for entry in entries)) for name in ("kind", "profile")
+    }
+    script = rendered_template("gallery.js")
+    text = rendered_template(
+        "gallery.html",
+        entries=entries,
+        filters=filters,
+        most=MOST,
+        css=rendered_template("page.css"),
+        script=script,
+        digest=digest_of(script),
+    )
     write_atomically(folder / PAGE, text.encode())
     return folder / PAGE
+
+
+def _place(entry: Entry) -> tuple[object, ...]:
+    """Return the place of a report: by suite, then the larger profile, then the run of most trials."""
+    plan = entry.plan
+    asked, size = (
+        names.index(name) if name in names else len(names)
+        for names, name in ((ASKED, plan.suite), (PROFILES, plan.profile))
+    )
+    return asked, plan.suite, size, -len(plan.trials), entry.name
 
 
 def _entry(folder: Path) -> Entry:
@@ -69,11 +110,17 @@ def _entry(folder: Path) -> Entry:
     report = results.report
     findings = () if report.answer is None else report.answer.findings
     links = tuple((quote(f"{folder.name}/{name}"), text) for name, text in FILES.items() if (folder / name).exists())
-    return Entry(folder.name, results.plan, findings, next(_figures(folder), None), links)
+    device = device_text(results.plan.device, results.frame)
+    return Entry(folder.name, results.plan, device, findings, _picture(folder), links)
 
 
-def _figures(folder: Path) -> Iterator[str]:
-    """Yield the addresses of the figures, the one that says most first."""
-    pictures = sorted((folder / "figures").glob("*.png"))
-    for part in SHOWN:
-        yield from (quote(f"{folder.name}/figures/{path.name}") for path in pictures if part in path.stem)
+def _picture(folder: Path) -> Picture | None:
+    """Return the figure that says most of those that can be read; None without one."""
+    files = sorted((folder / "figures").glob("*.png"))
+    for path in (path for part in SHOWN for path in files if part in path.stem):
+        try:
+            width, height, resolution = css_size(path.read_bytes())
+        except OSError:  # no file, or no image
+            continue
+        return Picture(path.stem, quote(f"{folder.name}/figures/{path.name}"), width, height, resolution == DRAWING[0])
+    return None

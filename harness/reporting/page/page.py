@@ -17,6 +17,7 @@ from PIL import Image
 from harness.core.archive import FILE as ARCHIVE
 from harness.core.files import slug
 from harness.reporting.figures.figures import ReportFigure
+from harness.reporting.figures.parts import CSS_PIXELS, FigureParts
 from harness.reporting.frame import TABLE, Results, csv_bytes
 from harness.reporting.page.answer import Answer, Finding
 from harness.reporting.page.page_facts import (
@@ -30,7 +31,6 @@ from harness.reporting.page.page_facts import (
 from harness.reporting.tables.cells import device_text
 from harness.reporting.tables.rendering import Table, one_line
 
-CSS_PIXELS = 96  # per inch
 CSV_SAFE = ",:;=()/!*+@$"  # escapes are shorter than base64, as it is almost all numbers
 SUMMARY = "records.json.gz"
 DOWNLOADS = {
@@ -60,6 +60,7 @@ class PageFigure:
     width: int  # in CSS pixels
     height: int
     leading: bool = False  # above the tables
+    parts: FigureParts | None = None  # for a page that is narrower than the figure
 
     @property
     def alt(self) -> str:
@@ -84,12 +85,24 @@ def page_figures(figures: Sequence[ReportFigure]) -> list[PageFigure]:
     made = []
     for figure in figures:
         png, svg = figure.images[".png"], figure.images.get(".svg")
-        with Image.open(io.BytesIO(png)) as image:
-            resolution = image.info["dpi"]
-            width, height = (round(n * CSS_PIXELS / dots) for n, dots in zip(image.size, resolution, strict=True))
+        width, height, _ = css_size(png)
         content = _base64(png if svg is None else gzip.compress(svg, mtime=0))
-        made.append(PageFigure(figure.name, figure.heading, content, svg is not None, width, height, figure.leading))
+        look = (svg is not None, width, height, figure.leading, figure.parts)
+        made.append(PageFigure(figure.name, figure.heading, content, *look))
     return made
+
+
+def css_size(png: bytes) -> tuple[int, int, int]:
+    """Return width and height of a figure's PNG file in CSS pixels, and its resolution in dots per inch."""
+    with Image.open(io.BytesIO(png)) as image:
+        resolution = round(image.info.get("dpi", (0,))[0]) or CSS_PIXELS
+        width, height = (round(number * CSS_PIXELS / resolution) for number in image.size)
+    return width, height, resolution
+
+
+def digest_of(script: str) -> str:
+    """Return the digest of a script by which a content security policy permits it."""
+    return _base64(hashlib.sha256(script.encode()).digest())
 
 
 def numbers(results: Results) -> dict[str, bytes]:
@@ -115,12 +128,15 @@ def page(
     """Return the page as bytes of HTML, a function of its arguments alone.
 
     It offers the files `raw` for download; one without content is a file beside the page. The kind of suite describes
-    the `further` ones among them. Of the `figures`, the one that the answer names is shown with it.
+    the `further` ones among them. Of the `figures`, the one that the answer names is shown with it, and not again
+    in an open section.
 
     Everything that comes from a suite or a record is escaped. A content security policy permits one script, that of
     the template, and no requests.
     """
     plan, records = results.plan, list(results.records.values())
+    front = [] if answer is None else [figure for figure in figures if figure.name == answer.figure]
+    sections = _shown(sections, front)
     made = anchors(sections)
     texts = DOWNLOADS | dict(further or {})
     script = rendered_template("page.js")
@@ -131,11 +147,11 @@ def page(
         device=device_text(plan.device, results.frame),
         status=results.status_line,
         warnings=list(map(without_paths, results.warnings)),
-        sections=[replace(section, tables=tuple(map(_without_paths, section.tables))) for section in sections],
+        sections=sections,
         anchors=made,
         answer=None if answer is None else _answer_without_paths(answer),
         places={section.heading: anchor for section, anchor in zip(sections, made, strict=True)},
-        front=[] if answer is None else [figure for figure in figures if figure.name == answer.figure],
+        front=front,
         audited=any(trial.steps for trial in plan.trials),
         columns=(*trial_columns(plan), "remarks"),
         trials=trial_rows(results),
@@ -146,7 +162,7 @@ def page(
         ],
         css=rendered_template("page.css"),
         script=script,
-        digest=_base64(hashlib.sha256(script.encode()).digest()),
+        digest=digest_of(script),
     )
     return text.encode()
 
@@ -162,6 +178,16 @@ def anchors(sections: Sequence[PageSection]) -> list[str]:
             number += 1
         taken.add(anchor)
         made.append(anchor)
+    return made
+
+
+def _shown(sections: Sequence[PageSection], front: Sequence[PageFigure]) -> list[PageSection]:
+    """Return the sections without paths; open ones lack the figures that stand with the answer above them."""
+    made = []
+    for section in sections:
+        figures = tuple(one for one in section.figures if section.folded or one not in front)
+        if figures or section.tables or section.facts or not section.figures:
+            made.append(replace(section, tables=tuple(map(_without_paths, section.tables)), figures=figures))
     return made
 
 

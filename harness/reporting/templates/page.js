@@ -1,10 +1,27 @@
 "use strict";
+{% include "shared.js" %}
+
+const SMALLEST = 0.8; // of its size, of a figure that is made smaller, as in the style sheet
 // Drawings are compressed, as they are most of a page.
 for (const image of document.querySelectorAll("img[data-svg]")) {
   const packed = Uint8Array.from(atob(image.dataset.svg), (character) => character.charCodeAt(0));
   const drawing = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
-  new Response(drawing).text().then((svg) => { image.src = `data:image/svg+xml,${encodeURIComponent(svg)}`; });
+  new Response(drawing).text().then((svg) => {
+    image.src = `data:image/svg+xml,${encodeURIComponent(svg)}`;
+    arrange(image.closest("figure"));
+  });
 }
+
+// A figure that is much wider than its place is shown panel by panel, each a window on the same image; one that is
+// a little wider is made smaller.
+function arrange(figure) {
+  const image = figure.querySelector(".wide img");
+  const split = figure.clientWidth < SMALLEST * image.getAttribute("width") && figure.querySelector(".parts") !== null;
+  figure.classList.toggle("split", split);
+  if (split && image.src) for (const one of figure.querySelectorAll("image:not([href])")) one.setAttribute("href", image.src);
+}
+const places = new ResizeObserver((entries) => entries.forEach(({ target }) => { if (target.clientWidth) arrange(target); }));
+for (const figure of document.querySelectorAll("figure")) places.observe(figure);
 
 // Sorting: a click on the head of a column, or Enter or Space on it, orders the rows; once more turns the order round.
 // Cells that begin with a number, or with ≈ and one, are ordered by it; others follow by their text, and empty ones come
@@ -36,17 +53,6 @@ for (const button of document.querySelectorAll("thead button")) {
   button.addEventListener("click", () => sort(button.parentElement));
 }
 
-// Light or dark: as the system has it, until the button is used.
-const root = document.documentElement;
-const theme = document.getElementById("theme");
-const system = matchMedia("(prefers-color-scheme: dark)");
-const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : system.matches);
-const label = () => { theme.textContent = isDark() ? "Light" : "Dark"; };
-theme.addEventListener("click", () => { root.dataset.theme = isDark() ? "light" : "dark"; label(); });
-system.addEventListener("change", label);
-label();
-theme.hidden = false;
-
 // A narrow window has the sections in a menu that opens; a wide one shows them all.
 const menu = document.getElementById("menu");
 const narrow = matchMedia("(max-width: 44rem)");
@@ -67,14 +73,3 @@ document.addEventListener("click", (event) => { if (event.target.closest("a[href
 addEventListener("hashchange", reveal);
 addEventListener("beforeprint", () => { for (const part of document.querySelectorAll("details")) part.open = true; });
 reveal();
-
-// What is wider than its place says so, and fades out where it goes on.
-const mark = (one) => {
-  one.classList.toggle("cut", one.scrollWidth > one.clientWidth + 1);
-  one.classList.toggle("more", one.scrollWidth > one.clientWidth + one.scrollLeft + 1);
-};
-const watch = new ResizeObserver((entries) => entries.forEach(({ target }) => mark(target)));
-for (const one of document.querySelectorAll(".scroll, .wide")) {
-  watch.observe(one);
-  one.addEventListener("scroll", () => mark(one), { passive: true });
-}

@@ -14,7 +14,8 @@ from matplotlib.transforms import Bbox
 from harness.kinds.density.figures import likelihood, maps, ranking, samples
 from harness.kinds.density.figures.samples import mosaic
 from harness.kinds.density.figures.training import average, limits
-from harness.kinds.runtime.figures.sweeps import sweep_figures, varying
+from harness.kinds.runtime.figures.sweeps import figures as sweep_figures
+from harness.kinds.runtime.figures.sweeps import varying
 from harness.reporting.figures.figure_style import COLOURS, MARKERS, inner_range, looks, panels, side_legend, style
 from harness.reporting.figures.figures import drawn, image_files
 from harness.reporting.figures.labels import Label, label_points
@@ -69,9 +70,9 @@ def test_every_part_has_its_own_figures_of_the_names_asked_for(runtime_run, para
 def test_runtime_curves_are_medians_and_include_the_copy(runtime_run):
     plan, records = runtime_run
     records[0].rows[3]["drift"] = 0.5  # the second layer's forward on the first shape
-    curves_by_suffix = sweep_figures(Results.of(plan, records), "spatial")
-    assert list(curves_by_suffix) == ["", "-conv1x1"]
-    forward = curves_by_suffix[""].axes[0]
+    made = sweep_figures(Results.of(plan, records))
+    assert list(made)[:2] == ["runtime-spatial", "runtime-spatial-conv1x1"]
+    forward = made["runtime-spatial"].axes[0]
     curves = {line.get_label(): line for line in forward.lines if not line.get_label().startswith("_")}
     assert list(curves) == ["my_layer & co", "<script>", "copy"]
     assert list(curves["my_layer & co"].get_xdata()) == [4, 8, 16]
@@ -80,7 +81,7 @@ def test_runtime_curves_are_medians_and_include_the_copy(runtime_run):
     assert list(curves["copy"].get_ydata()) == [0.0025, 0.005, 0.01]
     hollow = [line for line in forward.lines if line.get_markerfacecolor() == "white"]
     assert [(list(line.get_xdata()), list(line.get_ydata())) for line in hollow] == [([4], [0.5])]
-    assert [axes.get_yscale() for axes in curves_by_suffix["-conv1x1"].axes] == ["log"] * 3
+    assert [axes.get_yscale() for axes in made["runtime-spatial-conv1x1"].axes] == ["log"] * 3
 
 
 def test_the_likelihood_figure_shows_every_seed_and_failed_rows(density_run):
@@ -184,6 +185,21 @@ def test_the_ranking_sorts_by_mean_shades_ties_and_leaves_untuned_data_out(many_
     assert shaded(digits) == [0] and shaded(waveforms) == [0, 1], "the leaders"
     assert "bootstrap 95 % interval" in figure.get_supxlabel()
     assert ranking.figures(Results.of(*many_seeds(2))) == {}, "no lead has an interval"
+
+
+def test_no_value_of_the_ranking_crosses_the_line_at_zero(many_seeds):
+    plan, records = many_seeds(8)
+    for record in records:  # a lead far smaller than the interval of its difference
+        if record.trial["layer"]["row"] == plan.rows[1]:
+            record.rows[0]["bits_per_dim"] -= 0.998
+    with style():
+        figure = ranking.figures(Results.of(plan, records))["ranking"]
+        FigureCanvasAgg(figure).draw()
+    for axes in figure.axes:
+        zero = axes.transData.transform((0, 0))[0]
+        boxes = [Text.get_window_extent(text) for text in axes.texts if not text.arrow_patch]
+        assert len(boxes) == 3 and all(box.x0 > zero or box.x1 < zero for box in boxes)
+        assert all(box.x1 <= axes.get_window_extent().x1 for box in boxes), "the values are inside the panel"
 
 
 def test_names_of_points_cover_neither_each_other_nor_bars():

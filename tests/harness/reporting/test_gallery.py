@@ -1,8 +1,10 @@
 """The page that links reports."""
 
+import re
 import shutil
 
 import pytest
+from PIL import Image
 
 from harness.cli.parser import main
 from harness.core.errors import UserError
@@ -16,14 +18,17 @@ def test_the_gallery_links_every_report_with_its_question_and_answer(hostile_run
     other = folder.parent / "seen here"
     shutil.copytree(folder, other)
     (other / "figures").mkdir()
-    for name in ("digits-accounting", "a-likelihood"):
-        (other / "figures" / f"{name}.png").write_bytes(b"")
+    for name, color in {"digits-accounting": "red", "a-likelihood": "blue"}.items():
+        Image.new("RGB", (192, 96), color).save(other / "figures" / f"{name}.png", dpi=(96, 96))
+    (other / "figures" / "a-damaged-accounting.png").write_bytes(b"")
     assert main(["gallery", str(folder.parent)]) == 0
     text = (folder.parent / "index.html").read_text()
     assert text.count("Which?") == 2 and "lead, no test" in text
-    assert text.count("<img") == 1 and 'src="seen%20here/figures/digits-accounting.png"' in text
+    [image] = re.findall(r"<img[^>]*>", text)
+    assert 'src="seen%20here/figures/digits-accounting.png" width="192" height="96"' in image
+    assert 'class="drawn"' in image, "a drawing, which dark mode inverts"
     assert 'href="seen%20here/table.md"' in text and f'href="{folder.name}/index.html">page' in text
-    assert "&lt;/title&gt;&lt;script&gt;alert(3)" in text and "<script>" not in text
+    assert "&lt;/title&gt;&lt;script&gt;alert(3)" in text and text.count("<script>") == 1, "its own"
 
 
 def test_the_gallery_counts_findings_that_it_does_not_show(density_run, write_run, no_figures, monkeypatch):
@@ -31,7 +36,22 @@ def test_the_gallery_counts_findings_that_it_does_not_show(density_run, write_ru
     write_report(folder)
     monkeypatch.setattr(gallery, "MOST", 1)
     text = gallery.write_gallery(folder.parent).read_text()
-    assert text.count('class="chip"') == 1 and "and 1 more" in text
+    assert text.count('class="chip part"') == 1 and "and 1 more" in text
+
+
+def test_the_reports_asked_for_most_come_first(parameters_run, replanned, write_run, no_figures):
+    suites = {"a": ("zebra", "quick"), "b": ("tuned", "quick"), "c": ("alpha", "smoke"), "d": ("alpha", "local")}
+    suites |= {"e": ("which_layer", "quick"), "f": ("which_layer", "local"), "g": ("runtime", "other")}
+    for name, (suite, profile) in suites.items():
+        named = {"suite": suite, "profile": profile}
+        folder = write_run(*replanned(parameters_run, lambda trial, named=named: named, **named))
+        write_report(folder)
+        folder.rename(folder.parent / name)
+    text = gallery.write_gallery(folder.parent).read_text()
+    assert re.findall(r'<h2><a href="(\w)/index.html">', text) == ["f", "e", "b", "g", "d", "c", "a"]
+    assert gallery.write_gallery(folder.parent).read_text() == text, "the same reports give the same page"
+    [profiles] = re.findall(r'<select name="profile">(.*?)</select>', text)
+    assert re.findall(r"<option>(\w+)", profiles) == ["local", "quick", "other", "smoke"]
 
 
 def test_reports_that_cannot_be_read_are_named_and_without_others_an_error(tmp_path, capsys):

@@ -1,12 +1,21 @@
 """index.html in a real browser: no errors, no requests, and a layout that fits the window."""
 
+import io
 import re
 import shutil
 
+import numpy as np
 import pytest
+from matplotlib.lines import Line2D
+from PIL import Image
 
+from harness.reporting.figures.figure_style import panels, render, side_legend, style
+from harness.reporting.figures.figures import ReportFigure
+from harness.reporting.figures.parts import parts_of
 from harness.reporting.frame import Results
-from harness.reporting.page.page import PageSection, page
+from harness.reporting.page.answer import Answer, Finding
+from harness.reporting.page.gallery import write_gallery
+from harness.reporting.page.page import PageSection, page, page_figures
 from harness.reporting.report import write_report
 from harness.reporting.tables.rendering import Table
 
@@ -89,6 +98,21 @@ def test_the_content_security_policy_blocks_injected_scripts_and_requests(browse
     assert visit.refused == [("http://127.0.0.1:9/a", "csp")], "blocked by the policy, not by the missing network"
 
 
+@pytest.fixture
+def runtime_page(tmp_path, runtime_run, write_run):
+    folder = write_run(*runtime_run)
+    write_report(folder)
+    return folder / "index.html"
+
+
+def drawn(visit):
+    """Wait until all figures are drawn and arranged."""
+    visit.page.wait_for_function("Array.from(document.images).every((one) => one.src && one.complete)")
+    visit.page.wait_for_function(
+        """Array.from(document.querySelectorAll("figure.split image")).every((one) => one.getAttribute("href"))"""
+    )
+
+
 def test_every_figure_loads(browser, density_page):
     with Visit(browser, density_page) as visit:
         visit.page.wait_for_function("Array.from(document.images).every((one) => one.src && one.complete)")
@@ -159,7 +183,7 @@ def test_the_page_fits_a_phone_and_a_screen(browser, density_page, width, scheme
         assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
         wide = visit.page.evaluate(
             """width => Array.from(document.querySelectorAll("main *"))
-                .filter(one => !one.closest(".scroll") && !one.closest(".wide")
+                .filter(one => !one.closest(".scroll") && !one.closest(".wide") && !one.parentElement.closest("svg")
                                && one.getBoundingClientRect().right > width + 1)
                 .map(one => one.outerHTML.slice(0, 80))""",
             width,
@@ -193,6 +217,145 @@ def test_what_is_cut_says_so_and_nothing_else_does(browser, density_page):
             assert any(cut for cut, _, _ in states) or width > 390
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_panels_of_figures_wrap_on_a_phone_and_stay_readable(browser, density_page, scheme):
+    with Visit(browser, density_page, 390, scheme) as visit:
+        drawn(visit)
+        assert visit.page.locator("figure.split").count() >= 5
+        assert visit.page.locator("figure.split .wide:visible").count() == 0, "the whole figure is not shown as well"
+        panels = visit.page.evaluate(
+            """Array.from(document.querySelectorAll(".split .panels svg[style]"), one => {
+                const box = one.getBoundingClientRect();
+                return [box.left, box.right, box.width / parseFloat(one.getAttribute("width"))]; })"""
+        )
+        assert len(panels) > 12 and all(left >= 0 and right <= 390 for left, right, _ in panels)
+        assert min(scale for *_, scale in panels) >= 0.79, "of the size of the whole figure"
+        ranking = visit.page.locator("#ranking .panels > svg")
+        places = [box["y"] for box in (ranking.nth(number).bounding_box() for number in range(ranking.count()))]
+        assert places == sorted(set(places)), "one below another"
+        filters = visit.page.locator(".panels > svg.drawn").evaluate_all(
+            "all => all.map(one => getComputedStyle(one).filter)"
+        )
+        assert ("none" in filters) == (scheme == "light")
+        visit.page.set_viewport_size({"width": 1280, "height": 900})
+        visit.page.wait_for_function("!document.querySelector('#ranking .split')")
+        assert (
+            visit.page.locator("#ranking .wide").is_visible() and not visit.page.locator("#ranking .parts").is_visible()
+        )
+
+
+def test_a_piece_shows_what_the_whole_figure_has_there(browser, density_page):
+    with Visit(browser, density_page, 390) as visit:
+        drawn(visit)
+        piece = visit.page.locator("#likelihood .panels > svg").nth(1)
+        pixels = Image.open(io.BytesIO(piece.screenshot())).convert("L")
+        assert pixels.getextrema()[0] < 100, "ink, and not an empty box"
+        assert pixels.crop((0, 0, pixels.width // 4, pixels.height)).getextrema()[0] < 100, "the names of the layers"
+
+
+def test_entries_of_a_long_legend_are_whole(browser, parameters_run, tmp_path):
+    with style():
+        figure, (axes, _) = panels(2, 3.0, 3.0)
+        axes.plot([0, 1])
+        handles = [Line2D([], [], label=f"layer-{'by' * (number % 4)}{number}", marker="o") for number in range(20)]
+        side_legend(figure, handles)
+        images = render(figure)
+    shown = page_figures([ReportFigure("long", "Long", images, parts=parts_of(figure, images))])
+    sections = [PageSection("Long", figures=tuple(shown))]
+    (tmp_path / "index.html").write_bytes(page(Results.of(*parameters_run, tmp_path), sections, {}))
+    with Visit(browser, tmp_path / "index.html", 390) as visit:
+        drawn(visit)
+        entries = visit.page.locator(".legend > svg")
+        assert entries.count() == len(handles)
+        for number in range(len(handles)):
+            ink = np.asarray(Image.open(io.BytesIO(entries.nth(number).screenshot())).convert("L")) < 160
+            assert ink[:, : ink.shape[1] // 4].any() and ink[:, -12:].any(), "the line and the end of the name"
+            edges = [ink[0], ink[-1], ink[:, 0], ink[:, -1]]
+            assert not any(edge.any() for edge in edges), "no ink is cut"
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_page_of_a_runtime_suite_begins_with_a_picture_and_has_a_legend_beside_each_sweep(
+    browser, runtime_page, width
+):
+    with Visit(browser, runtime_page, width) as visit:
+        drawn(visit)
+        figures = visit.page.locator("figure")
+        assert figures.count() == 4, "the first one is not shown twice"
+        assert figures.first.bounding_box()["y"] < 500 and figures.first.evaluate("one => !!one.closest('#answer')")
+        if width == 390:
+            legend = figures.first.locator(".legend")
+            last = figures.first.locator(".panels > svg").last
+            visit.page.evaluate("top => scrollTo(0, top)", last.bounding_box()["y"])
+            assert 0 <= legend.bounding_box()["y"] < 120, "it stays in view"
+            return
+        for number in range(figures.count()):
+            image = figures.nth(number).locator(".wide img")
+            assert image.is_visible(), "the whole figure, with its legend"
+            box = image.bounding_box()
+            assert box["x"] + box["width"] <= width and box["width"] > 0.8 * float(image.get_attribute("width"))
+
+
+def test_a_wide_figure_keeps_its_legend_in_view_beside_its_panels(browser, runtime_page):
+    with Visit(browser, runtime_page, 740) as visit:
+        drawn(visit)
+        figure = visit.page.locator("figure").first
+        legend, last = figure.locator(".legend"), figure.locator(".panels > svg").last
+        assert figure.evaluate("one => one.classList.contains('split')")
+        visit.page.evaluate("top => scrollTo(0, top)", last.bounding_box()["y"])
+        beside, panels = legend.bounding_box(), figure.locator(".panels").bounding_box()
+        assert 0 <= beside["y"] < 900 and beside["x"] >= panels["x"] + panels["width"]
+
+
+TONES = {"good": "✓", "part": "◐", "bad": "✕", "open": "○"}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_verdicts_differ_in_colour_and_in_their_marks(browser, parameters_run, tmp_path, scheme):
+    findings = tuple(Finding(f"claim {tone}", f"is {tone}", tone, "so") for tone in TONES)
+    text = page(Results.of(*parameters_run, tmp_path), [], {}, Answer(findings))
+    (tmp_path / "index.html").write_bytes(text)
+    with Visit(browser, tmp_path / "index.html", scheme=scheme) as visit:
+        looks = visit.page.locator(".findings .chip").evaluate_all(
+            """all => all.map(one => { const style = getComputedStyle(one);
+                return [style.color, style.backgroundColor, style.borderTopWidth,
+                        getComputedStyle(one, "::before").content]; })"""
+        )
+        assert [mark.split('"')[1] for *_, mark in looks] == list(TONES.values())
+        assert len({ink for ink, *_ in looks}) == len({paper for _, paper, *_ in looks}) == len(TONES)
+        body = visit.page.evaluate("getComputedStyle(document.body).backgroundColor")
+        for ink, paper, border, _ in looks:
+            assert border == "1px" and contrast(ink, paper) >= 4.5 and contrast(ink, body) >= 4.5
+            red, green, blue = map(int, re.findall(r"\d+", paper)[:3])
+            assert max(red, green, blue) - min(red, green, blue) >= 20, "a colour, and no grey"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_controls_look_like_controls(browser, density_page, scheme):
+    look = """one => { const style = getComputedStyle(one);
+        return [style.cursor, style.borderTopStyle, style.borderTopColor, style.backgroundColor]; }"""
+    with Visit(browser, density_page, scheme=scheme) as visit:
+        paper = visit.page.evaluate("getComputedStyle(document.body).backgroundColor")
+        for control in (visit.page.locator("#theme"), visit.page.locator("#tables thead button").first):
+            control.scroll_into_view_if_needed()
+            visit.page.mouse.move(0, 0)
+            cursor, line, colour, before = control.evaluate(look)
+            assert (cursor, line) == ("pointer", "solid") and contrast(colour, paper) >= 3
+            control.hover()
+            assert control.evaluate(look)[2] != colour and control.evaluate(look)[3] != before
+            control.focus()
+        summary = visit.page.locator("#origin summary")
+        before = summary.evaluate("one => getComputedStyle(one).backgroundColor")
+        summary.hover()
+        assert summary.evaluate("one => getComputedStyle(one).backgroundColor") != before
+
+
+def contrast(one, other):
+    """Return the ratio of contrast of two colours as defined by the Web Content Accessibility Guidelines 2.2."""
+    high, low = sorted([luminance(one), luminance(other)], reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
 def luminance(colour):
     """Return the luminance of "rgb(r, g, b)" as defined by the Web Content Accessibility Guidelines 2.2."""
     parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
@@ -218,8 +381,7 @@ def test_every_text_has_enough_contrast(browser, density_page, scheme):
         )
         assert len(texts) > 200
         for ink, paper, text in texts:
-            high, low = sorted([luminance(ink), luminance(paper)], reverse=True)
-            assert (high + 0.05) / (low + 0.05) >= 4.5, (ink, paper, text)
+            assert contrast(ink, paper) >= 4.5, (ink, paper, text)
 
 
 def test_light_and_dark_follow_the_system_until_the_button_is_pressed(browser, density_page):
@@ -255,3 +417,41 @@ def test_all_controls_are_reachable_by_keyboard_with_visible_focus(browser, dens
             and ("A", "records.json.gz") in reached
             and ("BUTTON", "layer") in reached
         )
+
+
+@pytest.fixture
+def gallery(tmp_path, runtime_run, parameters_run, replanned, write_run):
+    """Return the gallery of two reports of different kinds and profiles, one of which has figures."""
+    write_report(write_run(*runtime_run))
+    named = {"suite": "other", "profile": "local"}
+    write_report(write_run(*replanned(parameters_run, lambda trial: named, **named)))
+    return write_gallery(tmp_path)
+
+
+def test_the_gallery_filters_by_kind_and_profile(browser, gallery):
+    with Visit(browser, gallery) as visit:
+        shown = visit.page.locator("article:visible")
+        assert shown.count() == 2 and visit.page.locator("output").inner_text() == "2 of 2 reports"
+        visit.page.get_by_label("profile").select_option("local")
+        assert shown.count() == 1 and shown.get_attribute("data-kind") == "parameters"
+        assert visit.page.locator("output").inner_text() == "1 of 2 reports"
+        visit.page.get_by_label("kind").select_option("runtime")
+        assert shown.count() == 0
+        visit.page.get_by_label("profile").select_option("all")
+        assert shown.count() == 1 and shown.get_attribute("data-kind") == "runtime"
+        visit.requests = [url for url in visit.requests if not url.endswith(".png")]  # files beside the gallery
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_gallery_fits_and_its_figures_can_be_read_in_light_and_dark(browser, gallery, width, scheme):
+    with Visit(browser, gallery, width, scheme) as visit:
+        assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
+        figure = visit.page.locator("article img")
+        figure.scroll_into_view_if_needed()
+        visit.page.wait_for_function("Array.from(document.images).every((one) => one.complete && one.naturalWidth)")
+        assert figure.bounding_box()["width"] >= 0.79 * float(figure.get_attribute("width"))
+        assert ("invert" in figure.evaluate("one => getComputedStyle(one).filter")) == (scheme == "dark")
+        visit.page.get_by_role("button", name="Light" if scheme == "dark" else "Dark").click()
+        assert ("invert" in figure.evaluate("one => getComputedStyle(one).filter")) == (scheme == "light")
+        visit.requests = [url for url in visit.requests if not url.endswith(".png")]

@@ -39,7 +39,7 @@ def figures(results: Results) -> dict[str, Figure]:
     shown = [(field, cost) for field in fields(results) for cost in COSTS if _drawable(field, cost)]
     if not shown:
         return {}
-    figure, grid = panels(len(shown), 4.4, 3.4, columns=2)
+    figure, grid = panels(len(shown), 4.0, 3.4, columns=2)
     names = {axes: _panel(axes, looks(plan), field, cost) for axes, (field, cost) in zip(grid, shown, strict=True)}
     models = [model for field, _ in shown for model in field.models]
     notes = bars_texts(model.estimate for model in models)

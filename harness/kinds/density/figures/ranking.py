@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -21,14 +23,17 @@ from harness.reporting.figures.figure_style import (
     looks,
     panels,
     plain,
-    value_above,
 )
 from harness.reporting.frame import Results
+from harness.reporting.statistics.statistics import LEAST_SEEDS
 
 HEADING = "Ranking"
 ORDER = 0
 
-PAD = 0.12  # of the range, left and right of the points
+TESTED = (
+    f"; from {LEAST_SEEDS} seeds or repetitions on, a paired t test after Holm's correction decides this, not the bar"
+)
+PAD, ROOM = 0.12, 0.3  # of the range: left of the points, and right of them for a value
 
 
 def figures(results: Results) -> dict[str, Figure]:
@@ -48,7 +53,8 @@ def figures(results: Results) -> dict[str, Figure]:
         _draw(axes, rank, chosen, unit)
     notes = [
         *interval_texts(difference for rank in shown.values() for difference in rank.differences.values()),
-        "shaded: not shown to be behind the lowest mean",
+        "shaded: not shown to be behind the lowest mean"
+        + (TESTED if any(rank.tested for rank in shown.values()) else ""),
         *(f"not ranked: {label}" for label in rankings if label not in shown),
     ]
     footnotes(figure, [*notes, tuning_text(results)])
@@ -63,22 +69,24 @@ def _draw(axes: Axes, competition: Ranking, chosen: dict[str, Look], unit: str) 
     near = [row for row in behind if behind[row].estimate.mean <= high]
     low = min([0.0, *(ends[row][0] for row in near)])  # the best one is shown however far ahead
     high = max([high, *(ends[row][1] for row in near)])
-    pad = PAD * (high - low) or 1e-3
-    axes.set_xlim(low - pad, high + 2 * pad)
+    reach = (high - low) or 1e-3 / PAD
+    axes.set_xlim(low - PAD * reach, high + ROOM * reach)
     layer_axis(axes, order)
     axes.xaxis.set_major_locator(MaxNLocator(4))
     for row in competition.leaders:
         axes.axhspan(order.index(row) - 0.5, order.index(row) + 0.5, color=PALE, alpha=0.45, linewidth=0)
     axes.axvline(0, color=INK, linewidth=1)
+    beside: dict[str, Any] = {"xytext": (8, 0), "textcoords": "offset points", "va": "center", "fontsize": 7.5}
     for place, row in enumerate(order):
         look, mean = chosen[row], 0.0 if row not in behind else behind[row].estimate.mean
         if row not in behind:
             axes.plot(0, place, color=look.colour, marker=look.marker, markersize=7)
             text = f"{competition.means[row]:.3f} {unit}"
-            axes.annotate(text, (0, place), xytext=(8, 0), textcoords="offset points", va="center", fontsize=7)
+            axes.annotate(text, (0, place), **beside)
         elif row in near:
             bars = [[mean - ends[row][0]], [ends[row][1] - mean]]
             axes.errorbar(mean, place, xerr=bars, color=look.colour, marker=look.marker, markersize=7, capsize=3)
-            value_above(axes, mean, place, f"{mean:+.3f}")
+            # Right of the bar, which ends beyond 0: above the mean it could cross the line at 0.
+            axes.annotate(f"{mean:+.3f}", (ends[row][1], place), **beside)
         else:
             arrow(axes, place, f"{mean:+.3f}", look.colour, "x", upward=True)

@@ -14,7 +14,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from harness.core.files import distinct_slugs
 from harness.kinds.runtime.points import merged
 from harness.kinds.runtime.trial import RuntimeTrial
-from harness.reporting.figures.figure_style import INK, Look, logarithmic, looks, panels, plain, side_legend
+from harness.reporting.figures.figure_style import Look, footnotes, logarithmic, looks, panels, plain, side_legend
 from harness.reporting.frame import Results
 from harness.reporting.tables.cells import OPERATIONS, shape_text
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 HEADING = "Runtime curves"
 ORDER = 0
 
+PANEL = 2.8  # inches, the width of one: four and their legend fit a page of 1280 pixels
 CLOSE = 0.1  # of the length of the axis, between two ticks
 
 MIXER = "conv1x1"
@@ -32,26 +33,33 @@ MIXER = "conv1x1"
 
 def figures(results: Results) -> dict[str, Figure]:
     """Return figures of every sweep, a panel per operation."""
-    curves = results.of_kind("runtime")["sweep"].unique()
-    names = distinct_slugs(list(dict.fromkeys([*results.plan.columns, *curves])), reserved=f"-{MIXER}")
     return {
-        f"runtime-{names[sweep]}{suffix}": figure
-        for sweep in curves
-        for suffix, figure in sweep_figures(results, sweep).items()
+        name: _figure(results.plan, sweep, points, which) for name, (sweep, points, which) in _content(results).items()
     }
 
 
-def sweep_figures(results: Results, sweep: str) -> dict[str, Figure]:
-    """Return figures of one sweep by suffix: "" with the layers, "-conv1x1" with the 1x1 convolutions."""
+def first_name(results: Results) -> str:
+    """Return the name of the first figure; empty if there are no times. Nothing is drawn."""
+    return next(iter(_content(results)), "")
+
+
+def _content(results: Results) -> dict[str, tuple[str, pd.DataFrame, str]]:
+    """Return name -> (sweep, points, words for its layers) of every figure; 1x1 convolutions have a separate one."""
     plan, frame = results.plan, results.frame
-    trials = [trial for trial in plan.trials if isinstance(trial, RuntimeTrial) and trial.curve == sweep]
-    points = merged(frame[frame["sweep"] == sweep], trials[0].threads).dropna(subset="median_ms")
-    mixers = {ref.row for trial in trials for ref in trial.layers if ref.layer == MIXER}
+    curves = results.of_kind("runtime")["sweep"].unique()
+    names = distinct_slugs(list(dict.fromkeys([*plan.columns, *curves])), reserved=f"-{MIXER}")
     made = {}
-    for suffix, rows in (("", set(plan.rows) - mixers), (f"-{MIXER}", mixers)):
-        selected = points[points["layer"].isin(rows)]
-        if len(selected):
-            made[suffix] = _figure(plan, sweep, selected, ", 1×1 convolutions" if suffix else "")
+    for sweep in curves:
+        trials = [trial for trial in plan.trials if isinstance(trial, RuntimeTrial) and trial.curve == sweep]
+        points = merged(frame[frame["sweep"] == sweep], trials[0].threads).dropna(subset="median_ms")
+        mixers = {ref.row for trial in trials for ref in trial.layers if ref.layer == MIXER}
+        for suffix, which, rows in (
+            ("", "", set(plan.rows) - mixers),
+            (f"-{MIXER}", ", 1×1 convolutions", mixers),
+        ):
+            selected = points[points["layer"].isin(rows)]
+            if len(selected):
+                made[f"runtime-{names[sweep]}{suffix}"] = (sweep, selected, which)
     return made
 
 
@@ -60,7 +68,7 @@ def _figure(plan: Plan, sweep: str, points: pd.DataFrame, which: str) -> Figure:
     operations = [name for name in OPERATIONS if (points["operation"] == name).any()]
     places, label, rest = varying(points)
     points = points.assign(place=places).sort_values("place", kind="stable")
-    figure, grid = panels(len(operations), 3.1, 3.4, share_y=True)
+    figure, grid = panels(len(operations), PANEL, 3.4, share_y=True)
     ticks, shown = list(points["place"].unique()), looks(plan)
     for axes, operation in zip(grid, operations, strict=True):
         timed = points[points["operation"] == operation]
@@ -83,7 +91,7 @@ def _figure(plan: Plan, sweep: str, points: pd.DataFrame, which: str) -> Figure:
     side_legend(figure, grid[0].get_legend_handles_labels()[0])
     figure.suptitle(plain(f"{sweep}: {rest}{which}"), x=0.01, ha="left", fontsize=10)
     if points["unstable"].any():
-        figure.supxlabel("hollow: unstable, † in the tables", fontsize=8, color=INK)
+        footnotes(figure, ["hollow: unstable, † in the tables"])
     return figure
 
 

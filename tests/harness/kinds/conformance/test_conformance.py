@@ -4,9 +4,11 @@ import pytest
 
 from harness.cli.parser import main
 from harness.core.settings import LayerRef
+from harness.kinds.claims.judges_layers import conformance
 from harness.kinds.conformance.report import command
 from harness.kinds.conformance.run import run
 from harness.kinds.conformance.trial import ConformanceTrial
+from harness.reporting.frame import Results
 
 LAYERS = """
 import torch
@@ -97,3 +99,5 @@ def test_a_report_lists_the_faults(layers, tmp_path, capsys):
     assert "- **1 of 2 layers** (faulty): bad." in table and "- **1 of 2 layers** (no fault found): good." in table
     assert "ratio 0.5" in table and "--set twice=true" in table
     assert "| good" in table and table.count("check-layer") == 2, "the caption's, and one command"
+    judged = conformance(Results.read(tmp_path / "out/mine"))
+    assert judged.holds == "holds in part" and judged.short == "1 of 2 layers have a fault: bad"

@@ -2,6 +2,7 @@
 
 import pytest
 
+from harness.kinds.density.figures import ranking
 from harness.reporting.frame import Results
 
 
@@ -14,17 +15,41 @@ def test_a_lead_has_its_interval_and_its_test(many_seeds):
     by_subject, remarks = findings(many_seeds(8))
     assert by_subject["digits"].verdict == "significant lead"
     assert by_subject["digits"].text == (
-        "conv1x1 2.035 bits/dim, lowest in 8 of 8 seeds; next my_layer & co +1.000 [+0.990, +1.010], p < 0.001."
+        "conv1x1 2.035 bits/dim, lowest in 8 of 8 seeds; "
+        "shown to be behind: my_layer & co +1.000 [+0.990, +1.010], p < 0.001, and 1 more."
     )
     assert by_subject["waveforms"].verdict == "no single leader"
     first, close, after = by_subject["waveforms"].text.split("; ")
-    assert first.startswith("my_layer & co -2.") and after.startswith("next conv1x1 +")
+    assert first.startswith("my_layer & co -2.") and after.startswith("shown to be behind: conv1x1 +")
     assert close == "not shown to be behind: <script> +0.002 [-0.007, +0.012], p 0.685"
     assert remarks["Tuned"] == (
         "Validation chose each layer's settings among 4 candidates.",
         "Settings: learning rate.",
     )
     assert "paired t test" in remarks["Intervals"][1]
+
+
+@pytest.mark.parametrize("seeds", [3, 8])
+def test_the_answer_and_the_figure_say_the_same_of_a_noisy_layer_before_a_steady_one(many_seeds, seeds):
+    """The noisy one has the higher mean, and is not shown to be behind; so the other one is not "next" to it."""
+    plan, records = many_seeds(seeds)
+    best, steady, noisy = plan.rows
+    values = {best: 2.0, steady: 2.05, noisy: 2.1}
+    for record in records:
+        row, seed = record.trial["layer"]["row"], record.trial["seed"]
+        spread = 0.4 if row == noisy else 0.002
+        record.rows[0]["bits_per_dim"] = values[row] + spread * ((seed % 3) - 1) * (row != best)
+    results = Results.of(plan, records)
+    finding = findings((plan, records))[0]["digits"]
+    _, close, apart = finding.text.removesuffix(".").split("; ")
+    assert finding.verdict == "no single leader"
+    assert close.startswith(f"not shown to be behind: {noisy} +") and steady not in close
+    assert apart.startswith(f"shown to be behind: {steady} +0.0") and noisy not in apart
+    panel = ranking.figures(results)["ranking"].axes[0]
+    names = [label.get_text() for label in panel.get_yticklabels()]
+    assert names == [best, steady, noisy], "by their means"
+    shaded = [names[round(patch.get_y() + patch.get_height() / 2)] for patch in panel.patches]
+    assert shaded == [best, noisy], "the layers that the answer does not show to be behind"
 
 
 @pytest.mark.parametrize(("seeds", "verdict"), [(1, "not ranked"), (2, "not ranked"), (3, "lead, no test")])

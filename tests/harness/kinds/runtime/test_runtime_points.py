@@ -5,6 +5,7 @@ import math
 import pandas as pd
 import pytest
 
+from harness.kinds.runtime.figures import sweeps
 from harness.kinds.runtime.points import growth, largest, merged
 from harness.reporting.frame import Results, rows_of, typed_frame
 
@@ -122,8 +123,19 @@ def test_a_layer_is_fastest_where_the_spreads_are_apart(runtime_run):
     findings = {each.subject: each for each in Results.of(plan, records).report.answer.findings}
     first = findings["spatial: forward + backward, 3×16×16, batch 4"]
     assert first.verdict == "clearly fastest"
-    assert first.text == "conv1x1 1.00 ms (0.995 to 1.00); next my_layer & co 2.00 ms (2.00 to 2.00)."
+    assert (
+        first.text
+        == "conv1x1 1.00 ms (0.995 to 1.00); clearly slower: my_layer & co 2.00 ms (2.00 to 2.00), and 1 more."
+    )
     assert {subject.split(":")[0] for subject in findings} == {"spatial", "batch"}
+
+
+def test_a_report_begins_with_the_first_sweep(runtime_run):
+    plan, records = runtime_run
+    results = Results.of(plan, records)
+    assert results.report.answer.figure == "runtime-spatial" == next(iter(sweeps.figures(results)))
+    alone = plan.model_copy(update={"rows": ("conv1x1",)})
+    assert Results.of(alone, records).report.answer.figure == "runtime-spatial-conv1x1"
 
 
 def test_layers_whose_spreads_meet_share_the_lead(runtime_run):
