@@ -23,7 +23,7 @@ LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link
 NOT_LOADED = {"next", "prev", "index", "search", "author", "canonical"}  # relations of links that load nothing
 LOOKED_AT = (
     "index.html", "layers.html", "genindex.html", "generated/layers/butterfly.html", "tutorials/notebook.html",
-    "generated/reference/suites.html", "generated/reports/claims-2core-epyc/table.html",
+    "generated/reference/suites.html", "generated/reports/claims-2core-epyc/table.html", "generated/reports/index.html",
 )  # fmt: skip
 BRIGHT, SLAB = 200, 24  # of 255; pixels of the side of a square that is no letter, line or entry of a matrix
 
