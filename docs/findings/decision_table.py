@@ -1,0 +1,114 @@
+"""Print the table at the head of decision.md: which layer to try for which data, what it brings, and how sure that is.
+
+`python docs/findings/decision_table.py` makes it of the committed reports alone, so that nothing in it is written by
+hand. For each kind of data, a layer is compared with a 1x1 convolution and with two of them, on every data set of the
+kind on which all three are ranked:
+
+- *strong*: shown to be ahead of both on at least three data sets, and on three of four of those that were measured;
+- *weak*: shown to be ahead of both on at least one;
+- *none shown*: measured, and no layer is shown to be ahead of both on more data sets than it is shown to be behind;
+- *not measured*: no data set of this kind.
+
+A layer is shown to be ahead by a paired t test over eight repetitions, corrected for overlapping splits and, by Holm,
+for all pairs of layers of the data set. A layer that replications of the quick suite have turned is weak at most.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+from tabulate import tabulate
+
+import harness
+
+ROOT = Path(__file__).parents[2]
+REPORT = ROOT / "reports" / "which_layer-local-2core-epyc"
+
+ONE, TWO = "conv1x1", "conv1x1-twice"
+LAYERS = ("emerging", "periodic", "woodbury", "butterfly", "cdflow")
+
+KINDS: Mapping[str, Sequence[str]] = {
+    "short waveforms, one or two channels": ("ecg", "mimic-s00001", "mimic-s25047", "icu"),
+    "audio": ("spoken-digits",),
+    "recordings of many channels": ("load",),
+    "small images": ("mnist-14",),
+    "larger images, in colour": ("galaxies", "cifar10-16", "tiny-imagenet-16"),
+    "images without order": ("permuted-mnist-14", "permuted-cifar10-16"),
+    "tables of numbers": (),
+}
+"""Kind of data, in a reader's words -> its data sets in the report."""
+
+
+@dataclass(frozen=True)
+class Lead:
+    """A layer against the 1x1 convolutions on one data set.
+
+    Attributes:
+        sign: 1 if it is shown to be ahead of both, -1 if shown to be behind one of them, else 0.
+        text: its distance from the single 1x1 convolution, with the interval.
+    """
+
+    dataset: str
+    sign: int
+    mean: float
+    text: str
+
+
+def leads(pairs: pd.DataFrame, layer: str, datasets: Sequence[str]) -> Iterator[Lead]:
+    """Yield the leads of a layer, positive where it is better, on the data sets on which all three are ranked."""
+    for dataset in datasets:
+        one, two = (_pair(pairs, dataset, layer, other) for other in (ONE, TWO))
+        if one is None or two is None:
+            continue
+        signs = [int(shown) * (1 if mean > 0 else -1) for mean, _, _, shown, _ in (one, two)]
+        mean, low, high, _, unit = one
+        text = f"{dataset} {mean:+.3f} [{low:+.3f}, {high:+.3f}] {unit}"
+        yield Lead(dataset, 1 if min(signs) == 1 else min(0, *signs), mean, text)
+
+
+def _pair(pairs: pd.DataFrame, dataset: str, layer: str, other: str) -> tuple[float, float, float, bool, str] | None:
+    """Return lead, low, high, whether it is shown, and its unit; None where the pair is not ranked."""
+    for first, second, sign in ((layer, other, -1), (other, layer, 1)):
+        found = pairs[(pairs["dataset"] == dataset) & (pairs["first"] == first) & (pairs["second"] == second)]
+        if len(found):
+            row = found.iloc[0]
+            low, high = sorted((sign * row["low"], sign * row["high"]))
+            return sign * row["difference"], low, high, bool(row["separated"]), row["unit"]
+    return None
+
+
+def answer(pairs: pd.DataFrame, datasets: Sequence[str], turned: frozenset[str] = frozenset()) -> tuple[str, str, str]:
+    """Return the layers to try, what the first of them brings, and how sure that is."""
+    measured = {layer: list(leads(pairs, layer, datasets)) for layer in LAYERS}
+    scores = {layer: sum(lead.sign for lead in found) for layer, found in measured.items()}
+    most = max(scores.values(), default=0)
+    if not any(measured.values()):
+        return "1x1 convolution", "", "not measured"
+    if most <= 0:
+        return "1x1 convolution", "no layer is shown to be ahead of two of them", "none shown"
+    best = sorted((layer for layer in LAYERS if scores[layer] == most), key=lambda layer: -_share(measured[layer]))
+    shown = measured[best[0]]
+    ahead = sum(lead.sign == 1 for lead in shown)
+    strong = ahead >= 3 and ahead >= 0.75 * len(shown) and best[0] not in turned
+    sure = f"{'strong' if strong else 'weak'}: {ahead} of {len(shown)} data sets"
+    return " or ".join(best), "; ".join(lead.text for lead in shown), sure
+
+
+def _share(found: Sequence[Lead]) -> float:
+    """Return the mean of the leads, which orders layers that are ahead on equally many data sets."""
+    return sum(lead.mean for lead in found) / len(found)
+
+
+def table(report: Path) -> str:
+    """Return the table as Markdown."""
+    pairs = harness.comparisons(report)
+    rows = [(kind, *answer(pairs, datasets)) for kind, datasets in KINDS.items()]
+    return tabulate(rows, ["your data", "try", "what it brings over a 1x1 convolution", "how sure"], "github")
+
+
+if __name__ == "__main__":
+    print(table(Path(sys.argv[1]) if len(sys.argv) > 1 else REPORT))

@@ -1,0 +1,66 @@
+"""The script behind the first table of docs/findings/decision.md follows the rules that it states."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SETS = ("a", "b", "c", "d")
+
+
+@pytest.fixture(scope="module")
+def script():
+    spec = importlib.util.spec_from_file_location("decision_table", ROOT / "docs" / "findings" / "decision_table.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses look up their types
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules[spec.name]
+
+
+def pairs(leads):
+    """Return comparisons of (layer, data set) -> lead over each 1x1 control, 0 where none is shown."""
+    rows = []
+    for (layer, dataset), by_control in leads.items():
+        for control, lead in zip(("conv1x1", "conv1x1-twice"), by_control, strict=True):
+            first, second, sign = (layer, control, -1) if control == "conv1x1" else (control, layer, 1)
+            rows.append(
+                (dataset, first, second, sign * lead, sign * lead - 0.1, sign * lead + 0.1, lead != 0, "nats/dim")
+            )
+    return pd.DataFrame(rows, columns=["dataset", "first", "second", "difference", "low", "high", "separated", "unit"])
+
+
+def test_a_lead_on_three_of_four_data_sets_is_strong_unless_replications_turned_it(script):
+    found = pairs({("emerging", name): ((0.5, 0.4) if name != "d" else (0, 0)) for name in SETS})
+    layer, brings, sure = script.answer(found, SETS)
+    assert (layer, sure) == ("emerging", "strong: 3 of 4 data sets")
+    assert brings.startswith("a +0.500 [+0.400, +0.600] nats/dim; b ")
+    assert script.answer(found, SETS, frozenset({"emerging"}))[2] == "weak: 3 of 4 data sets"
+
+
+def test_fewer_leads_are_weak_and_equal_layers_are_named_by_their_mean(script):
+    found = pairs({("woodbury", "a"): (0.2, 0.2), ("butterfly", "a"): (0.3, 0.1), ("emerging", "a"): (0.9, 0)})
+    assert script.answer(found, SETS)[::2] == ("butterfly or woodbury", "weak: 1 of 1 data sets")
+
+
+def test_one_linear_map_more_is_no_lead_of_a_layer(script):
+    found = pairs({("emerging", "a"): (0.5, 0)})
+    assert script.answer(found, SETS) == (
+        "1x1 convolution",
+        "no layer is shown to be ahead of two of them",
+        "none shown",
+    )
+
+
+def test_a_data_set_on_which_a_layer_is_behind_counts_against_it(script):
+    found = pairs({("emerging", "a"): (0.5, 0.5), ("emerging", "b"): (-0.5, 0), ("periodic", "a"): (0.1, 0.1)})
+    assert script.answer(found, SETS)[0] == "periodic"
+    assert script.answer(pairs({("emerging", "a"): (0.5, -0.5)}), SETS)[2] == "none shown"
+
+
+def test_what_was_not_measured_says_so(script):
+    assert script.answer(pairs({("emerging", "a"): (0.5, 0.5)}), ("e",))[2] == "not measured"
+    assert script.answer(pairs({("emerging", "a"): (0.5, 0.5)}), ())[2] == "not measured"
