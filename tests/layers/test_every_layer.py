@@ -240,6 +240,7 @@ def test_state_and_messages(name: str):
     assert [*coarse_weights(case, torch.bfloat16), *coarse_weights(case, torch.float16)] == []
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("shape", LARGE, ids=format_id)
 def test_large_events(name: str, shape: tuple[int, ...], build_layer):

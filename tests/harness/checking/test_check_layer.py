@@ -50,6 +50,7 @@ CASCADES = {"AdaptsInEval", "FrozenInEval", "RepeatedInverse"}  # other rules ma
 LARGE = {"HalvedWhenLarge", "WrongWhenLarge"}
 
 
+@pytest.mark.system  # minutes in all; each rule has tests of its own by default
 @pytest.mark.parametrize("mutant", REFUSED)
 def test_mutants_of_real_layers_are_refused(mutant):
     checks, message = REFUSED[mutant]

@@ -66,6 +66,7 @@ def test_an_archive_is_reported_and_compared_like_the_folder(density_run, write_
     assert Results.read(tmp_path / "committed").statuses == Results.read(folder).statuses
 
 
+@pytest.mark.system  # some seconds for each of many
 @pytest.mark.parametrize("path", sorted(PROJECT.glob(f"reports/*/{FILE}")), ids=lambda path: path.parent.name)
 def test_committed_archives_can_be_read(path):
     results = Results.read(path)

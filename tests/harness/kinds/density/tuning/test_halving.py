@@ -220,6 +220,7 @@ def test_a_budget_of_time_sets_no_number_to_halve(planned):
         planned("tuning.strategy=halving", "tuning.candidates=null", "tuning.budget=20 s")
 
 
+@pytest.mark.system
 def test_halving_runs_on_the_smoke_profile_and_reads_no_test_split(tmp_path, capsys):
     """A finished run has nothing left to do, and the same suite with all candidates needs only the others."""
     command = ["run", "which_layer", "--profile", "smoke", "--out", str(tmp_path), "--jobs", "1"]
