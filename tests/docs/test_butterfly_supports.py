@@ -1,6 +1,5 @@
 """The figure of the supports of butterfly factors agrees with their definition."""
 
-import importlib.util
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +13,8 @@ FIGURES = Path(__file__).parents[2] / "docs" / "figures"
 
 
 @pytest.fixture(scope="module")
-def script():
-    spec = importlib.util.spec_from_file_location("butterfly_supports", FIGURES / "butterfly_supports.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def script(load_script):
+    return load_script("figures/butterfly_supports.py")
 
 
 def support_by_hand(level, size, width):

@@ -1,24 +1,14 @@
 """The script behind the first table of docs/findings/decision.md follows the rules that it states."""
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import pandas as pd
 import pytest
 
-ROOT = Path(__file__).parents[2]
 SETS = ("a", "b", "c", "d")
 
 
 @pytest.fixture(scope="module")
-def script():
-    spec = importlib.util.spec_from_file_location("decision_table", ROOT / "docs" / "findings" / "decision_table.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where dataclasses look up their types
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
+def script(load_script):
+    return load_script("findings/decision_table.py")
 
 
 def pairs(leads):

@@ -1,7 +1,5 @@
 """The script behind the table of docs/concepts/tuning.md replays the rule of halving on the tunings of an archive."""
 
-import importlib.util
-import sys
 from fractions import Fraction
 from pathlib import Path
 
@@ -12,13 +10,8 @@ ALL, HALF, QUARTER = Fraction(1), Fraction(1, 2), Fraction(1, 4)
 
 
 @pytest.fixture(scope="module")
-def script():
-    spec = importlib.util.spec_from_file_location("halving_replay", ROOT / "docs" / "concepts" / "halving_replay.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where dataclasses look up their types
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
+def script(load_script):
+    return load_script("concepts/halving_replay.py")
 
 
 @pytest.fixture(scope="module")

@@ -94,3 +94,28 @@ def check_bijection() -> Callable[[nn.Module, Tensor], None]:
         torch.testing.assert_close(module(module.inverse(z))[0], z, rtol=1e-8, atol=1e-8)
 
     return check
+
+
+@pytest.fixture
+def encoder_layer() -> Callable[[nn.Module, int, int], nn.Module]:
+    """Return a function that makes torch's encoder layer of a width and heads, with the weights of our block."""
+
+    def make(block: nn.Module, width: int, heads: int) -> nn.Module:
+        layer = nn.TransformerEncoderLayer(
+            width, heads, 4 * width, 0.0, "gelu", batch_first=True, norm_first=True, dtype=torch.float64
+        )
+        norm, into, _, out = block.perceptron
+        pairs = {
+            "self_attn.in_proj_": block.queries_keys_values,
+            "self_attn.out_proj.": block.mixed,
+            "norm1.": block.attention_norm,
+            "norm2.": norm,
+            "linear1.": into,
+            "linear2.": out,
+        }
+        layer.load_state_dict(
+            {f"{name}{key}": module.get_parameter(key) for name, module in pairs.items() for key in ("weight", "bias")}
+        )
+        return layer
+
+    return make

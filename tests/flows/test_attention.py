@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch import nn
 
 from flows import make_coupling
 from flows.attention import AttentionConditioner
@@ -13,28 +12,13 @@ def network(perturb, kept=2, moved=3, width=8, positions=6):
 
 
 @pytest.mark.parametrize(("width", "heads"), [(8, 4), (6, 2), (5, 1)])
-def test_blocks_equal_the_encoder_layers_of_pytorch(width, heads, perturb):
+def test_blocks_equal_the_encoder_layers_of_pytorch(width, heads, perturb, encoder_layer):
     net = network(perturb, width=width)
     kept = torch.randn(3, 2, 6, dtype=torch.float64)
     tokens = torch.stack([kept[..., place].matmul(net.first.weight.T) for place in range(6)], 1)
     tokens = tokens + net.first.bias + net.position
     for block in net.blocks:
-        layer = nn.TransformerEncoderLayer(
-            width, heads, 4 * width, 0.0, "gelu", batch_first=True, norm_first=True, dtype=torch.float64
-        )
-        norm, into, _, out = block.perceptron
-        pairs = {
-            "self_attn.in_proj_": block.queries_keys_values,
-            "self_attn.out_proj.": block.mixed,
-            "norm1.": block.attention_norm,
-            "norm2.": norm,
-            "linear1.": into,
-            "linear2.": out,
-        }
-        layer.load_state_dict(
-            {f"{name}{key}": module.get_parameter(key) for name, module in pairs.items() for key in ("weight", "bias")}
-        )
-        tokens = layer(tokens)
+        tokens = encoder_layer(block, width, heads)(tokens)
     shift, s = net.last(net.norm(tokens)).transpose(1, 2).chunk(2, dim=1)
     log_scale, moved = net(kept)
     torch.testing.assert_close(log_scale.exp(), 2 * torch.sigmoid(s))

@@ -59,29 +59,14 @@ def test_a_position_depends_on_itself_by_its_scale_and_on_all_before_it(shape, p
     assert torch.equal(diagonal[0], torch.ones_like(diagonal[0])), "nothing precedes the first position"
 
 
-def test_blocks_equal_the_encoder_layers_of_pytorch_with_a_causal_mask(perturb):
+def test_blocks_equal_the_encoder_layers_of_pytorch_with_a_causal_mask(perturb, encoder_layer):
     channels, positions, width = 2, 6, 8
     block = perturb(AutoregressiveBlock((channels, positions), width, bounded_gate))
     x = torch.randn(3, channels, positions, dtype=torch.float64)
     tokens = x.mT[:, :-1] @ block.first.weight.T + block.first.bias + block.position
     mask = nn.Transformer.generate_square_subsequent_mask(positions - 1).double()
     for inner in block.blocks:
-        layer = nn.TransformerEncoderLayer(
-            width, 4, 4 * width, 0.0, "gelu", batch_first=True, norm_first=True, dtype=torch.float64
-        )
-        norm, into, _, out = inner.perceptron
-        pairs = {
-            "self_attn.in_proj_": inner.queries_keys_values,
-            "self_attn.out_proj.": inner.mixed,
-            "norm1.": inner.attention_norm,
-            "norm2.": norm,
-            "linear1.": into,
-            "linear2.": out,
-        }
-        layer.load_state_dict(
-            {f"{name}{key}": module.get_parameter(key) for name, module in pairs.items() for key in ("weight", "bias")}
-        )
-        tokens = layer(tokens, src_mask=mask)
+        tokens = encoder_layer(inner, width, 4)(tokens, src_mask=mask)
     s, shift = block.last(tokens).chunk(2, dim=2)
     expected = (x.mT[:, 1:] + shift) * (0.5 + torch.sigmoid(s))
     y, log_det = block(x)
