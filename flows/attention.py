@@ -33,11 +33,7 @@ class AttentionConditioner(Conditioner):
         self.blocks = nn.Sequential(*(Block(width) for _ in range(BLOCKS)))
         self.norm = nn.LayerNorm(width)
         self.last = nn.Linear(width, 2 * moved)
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.xavier_uniform_(module.weight)
-                nn.init.zeros_(module.bias)
-        nn.init.zeros_(self.last.weight)
+        draw_weights(self, self.last)
 
     def forward(self, kept: Tensor) -> tuple[Tensor, Tensor]:
         """Return log gate(s), and shift * gate(s)."""
@@ -46,6 +42,15 @@ class AttentionConditioner(Conditioner):
         shift, s = head.chunk(2, dim=1)
         log_scale = self.gate(s)
         return log_scale, shift * log_scale.exp()
+
+
+def draw_weights(network: nn.Module, last: nn.Linear) -> None:
+    """Draw Xavier-uniform weights of all linear maps, with biases of zero; those of the last map are zero."""
+    for module in network.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.xavier_uniform_(module.weight)
+            nn.init.zeros_(module.bias)
+    nn.init.zeros_(last.weight)
 
 
 class Block(nn.Module):

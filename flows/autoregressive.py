@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from flows.actnorm import ActNorm
 from flows.affine import Gate, GateName, bounded_gate, exponential_gate
-from flows.attention import BLOCKS, Block, Past
+from flows.attention import BLOCKS, Block, Past, draw_weights
 from flows.bijection import Dense
 from flows.glow import MakeLayer
 from flows.permutation import Permutation
@@ -61,11 +61,7 @@ class AutoregressiveBlock(Dense):
         self.position = nn.Parameter(torch.randn(positions - 1, width) / math.sqrt(width))
         self.blocks = nn.ModuleList(Block(width, causal=True) for _ in range(BLOCKS))
         self.last = nn.Linear(width, 2 * channels)
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.xavier_uniform_(module.weight)
-                nn.init.zeros_(module.bias)
-        nn.init.zeros_(self.last.weight)
+        draw_weights(self, self.last)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Map (N, c, *spatial) to the same shape; return y and log|det| of shape (N,)."""
@@ -177,8 +173,3 @@ class Autoregressive(Flow):
             with seeded(seed, f"{path}/block"):
                 parts.append((f"{path}/block", AutoregressiveBlock(patches, width, GATES[gate])))
         self.set_levels([parts])
-
-    def linear_layers(self) -> list[tuple[str, nn.Module]]:
-        """Return (path, module) of every layer under test and every mixer, in order."""
-        (parts,) = self.parts()
-        return [(path, cast(nn.Module, module)) for path, module in parts if path.endswith(("/mixer", "/layer"))]

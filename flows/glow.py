@@ -149,11 +149,6 @@ class Glow(Flow):
             self.levels.append(Level(path, None if inner == event else Squeeze(event), built, split_prior))
             event = (inner[0] // 2, *inner[1:])
 
-    def linear_layers(self) -> list[tuple[str, nn.Module]]:
-        """Return (path, module) of every layer under test and every mixer, in order."""
-        parts = [part for level in self.parts() for part in level]
-        return [(path, cast(nn.Module, module)) for path, module in parts if path.endswith(("/mixer", "/layer"))]
-
     def parts(self) -> list[list[Part]]:
         """Return, per level, (path, bijection) in the order of application."""
         parts = [cast(Level, level).parts() for level in self.levels]

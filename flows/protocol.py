@@ -191,8 +191,9 @@ class Flow(nn.Module):
                 hidden, _ = hidden.chunk(2, dim=1)
 
     def linear_layers(self) -> list[tuple[str, nn.Module]]:
-        """Return (path, module) of every layer under test (".../layer") and every mixer, in order; here none."""
-        return []
+        """Return (path, module) of every layer under test (".../layer") and every mixer (".../mixer"), in order."""
+        parts = [part for level in self.parts() for part in level]
+        return [(path, cast(nn.Module, module)) for path, module in parts if path.endswith(("/mixer", "/layer"))]
 
     def _check(self, x: Tensor, event: Shape) -> None:
         """Raise ValueError unless x is a batch of `event` in the model's dtype."""
