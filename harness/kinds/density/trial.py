@@ -126,18 +126,16 @@ class FlowTrial(Trial):
         from harness.datasets import find_dataset
 
         dataset = find_dataset(self.data.name)
-        coupling, backbone = self.flow.coupling, self.flow.backbone
-        if backbone == "autoregressive":
-            sequences = False
-        elif coupling == "auto" and not self.layer.baseline:
-            sequences = len(dataset.shape(dict(self.data.options))) == 2
-        else:
-            sequences = coupling == "sequence" or self.layer.baseline
+        baseline, coupling = self.layer.baseline, self.flow.coupling
+        blocks = self.flow.backbone == "autoregressive" and not baseline
+        perceptrons = baseline or (coupling == "sequence" and not blocks)
+        if coupling == "auto" and not (baseline or blocks):
+            perceptrons = len(dataset.shape(dict(self.data.options))) == 2
         return Dependencies(
             ("harness.kinds.density.run",),
             classes=(type(dataset),),
             mixer=self.flow.mixer != "none",
-            unused=("flows.perceptron",) * (not sequences) + ("flows.autoregressive",) * (backbone == "glow"),
+            unused=("flows.perceptron",) * (not perceptrons) + ("flows.autoregressive",) * (not blocks),
         )
 
     def fault(self, record: Record) -> str | None:

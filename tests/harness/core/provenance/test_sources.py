@@ -181,6 +181,20 @@ def test_only_flows_with_a_perceptron_depend_on_its_kernel(data, coupling):
     assert built == ("flows/perceptron.py" in Sources().of(trial))
 
 
+@pytest.mark.parametrize("baseline", [False, True])
+def test_flows_depend_on_their_own_backbone(baseline):
+    """A baseline has none, whatever the suite's, and may have every network."""
+    trial = density("conv1x1", "waveforms")
+    layer = trial.layer.model_copy(update={"layer": "maf", "baseline": True}) if baseline else trial.layer
+    needed = {}
+    for backbone in ("glow", "autoregressive"):
+        flow = trial.flow.model_copy(update={"backbone": backbone, "steps": 2})
+        files = Sources().of(trial.model_copy(update={"flow": flow, "layer": layer}))
+        needed[backbone] = [name for name in ("perceptron", "autoregressive") if f"flows/{name}.py" in files]
+    blocks = ["perceptron"] if baseline else ["autoregressive"]
+    assert needed == {"glow": ["perceptron"], "autoregressive": blocks}
+
+
 def test_a_file_outside_the_project_is_named_by_its_file_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text("from layers.woodbury import Woodbury\n\n\nclass Mine(Woodbury):\n    pass\n")
