@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from contextlib import nullcontext
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -66,30 +67,16 @@ def build_flow(
     if layer.oracle and permute is not None:
         order = torch.from_numpy(permutation(math.prod(shape), permute)).argsort()
     make, make_mixer = partial(make_layer, layer), None if mixer is None else partial(make_layer, mixer)
+    common: dict[str, Any] = {name: getattr(flow, name) for name in ("levels", "steps", "width", "gate")}
+    common |= {"seed": seed, "order": order}
     if flow.backbone == "autoregressive":
-        return Autoregressive(
-            shape,
-            make,
-            make_mixer,
-            levels=flow.levels,
-            steps=flow.steps,
-            width=flow.width,
-            gate=flow.gate,
-            turn=flow.turn,
-            seed=seed,
-            order=order,
-        )
+        return Autoregressive(shape, make, make_mixer, turn=flow.turn, **common)
     return Glow(
         shape,
         make,
         make_mixer,
-        levels=flow.levels,
-        steps=flow.steps,
-        width=flow.width,
         coupling=flow.coupling,
-        gate=flow.gate,
         prior=flow.prior,
-        seed=seed,
         split_step=flow.split_step,
-        order=order,
+        **common,
     )

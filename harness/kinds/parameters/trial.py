@@ -30,7 +30,7 @@ class ParametersTrial(Trial):
 
     @property
     def layer_shapes(self) -> tuple[tuple[int, ...], ...]:
-        """The shapes at the levels of the flow."""
+        """The shapes of the events of its layers."""
         from harness.pipeline.models import layer_shapes  # imports torch
 
         return tuple(layer_shapes(self.shape, self.flow))

@@ -30,7 +30,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Panel:
-    """A panel, and the labels of its vertical axis where they stand beside another panel of the same row."""
+    """A panel, and the labels of its vertical axis where another panel of the same row has them."""
 
     box: Box
     labels: Box | None = None

@@ -118,23 +118,22 @@ def leads_table(results: Results) -> Table | None:
 def control_of(plan: Plan) -> str | None:
     """Return the row over which leads are counted; None without such a row.
 
-    In a suite of autoregressive blocks it is the first row with the turn alone, else the first one with two 1x1
-    convolutions in each step.
+    It is the first row with the turn of positions alone, a control of suites of autoregressive blocks, else the first
+    one with two 1x1 convolutions in each step.
     """
     layers = {trial.layer.row: trial.layer for trial in plan.trials if isinstance(trial, DensityTrial)}
     rows = [layers[row] for row in plan.rows if row in layers]
-    turns = (layer.row for layer in rows if _turns(layer))
-    return next(turns, next((layer.row for layer in rows if layer.layer == "conv1x1" and layer.keep_mixer), None))
+    twice = (layer.row for layer in rows if layer.layer == "conv1x1" and layer.keep_mixer)
+    return next((layer.row for layer in rows if _turns(layer)), next(twice, None))
+
+
+def _described(plan: Plan, control: str) -> str:
+    turns = {trial.layer.row for trial in plan.trials if isinstance(trial, DensityTrial) and _turns(trial.layer)}
+    return "the turn of positions alone" if control in turns else "two 1x1 convolutions in each step"
 
 
 def _turns(layer: LayerRef) -> bool:
     return layer.layer == "fixed" and dict(layer.options).get("map") == "turn"
-
-
-def _described(plan: Plan, control: str) -> str:
-    layers = (trial.layer for trial in plan.trials if isinstance(trial, DensityTrial))
-    turns = any(_turns(layer) for layer in layers if layer.row == control)
-    return "the turn of positions alone" if turns else "two 1x1 convolutions in each step"
 
 
 def leads(results: Results, column: str, control: str) -> dict[str, Difference]:
