@@ -144,7 +144,8 @@ def test_a_key_of_suites_is_two_files(project, tmp_path):
 
 def test_shared_tests_find_the_added_layer(project):
     files = [path for path in project.glob("tests/**/test_*.py") if "from layers import LAYERS" in path.read_text()]
-    text = run_python(project, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-k", TESTS, *map(str, files))
+    options = ("-q", "-n", "0", "-p", "no:cacheprovider", "-m", "", "-k", TESTS)  # tests marked `system` as well
+    text = run_python(project, "-m", "pytest", *options, *map(str, files))
     skipped = re.findall(r"^SKIPPED \[(\d+)\] \S+: (.*)", text, re.MULTILINE)
     refused = [int(number) for number, reason in skipped if reason.startswith("refused: timewise: shape (")]
     others = [reason for _, reason in skipped if not reason.startswith("refused: ")]
