@@ -76,7 +76,7 @@ class Block(nn.Module):
         """Map (N, positions, width) to the same shape."""
         later = None
         if self.causal:
-            later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).triu(1)
+            later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).tril(-1)
         queries, keys, values = self._projections(x)
         return self._attend(x, queries, keys, values, later)
 
@@ -102,9 +102,10 @@ class Block(nn.Module):
 
     def _attend(self, x: Tensor, queries: Tensor, keys: Tensor, values: Tensor, hidden: Tensor | None) -> Tensor:
         # Not PyTorch's fused kernels, which are not differentiable twice. Scaled here, as the products are many more.
-        products = queries / math.sqrt(queries.shape[-1]) @ keys.mT
+        # Keys lie before queries: softmax over a last axis of fewer than 16 entries is slow on a CPU.
+        products = keys @ (queries / math.sqrt(queries.shape[-1])).mT
         if hidden is not None:
             products = products.masked_fill(hidden, -math.inf)
-        shares = torch.softmax(products, dim=-1)
-        x = x + self.mixed((shares @ values).transpose(1, 2).flatten(2))
+        shares = torch.softmax(products, dim=-2)
+        x = x + self.mixed((shares.mT @ values).transpose(1, 2).flatten(2))
         return x + self.perceptron(x)
