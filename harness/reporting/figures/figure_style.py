@@ -152,7 +152,7 @@ def side_legend(figure: Figure, handles: Sequence[Artist]) -> None:
     columns = -(-len(handles) // max(1, int((height - 0.3) / LEGEND_LINE)))
     figure.set_size_inches(width + LEGEND_COLUMN * (columns - 1), height)
     names = [str(handle.get_label()) for handle in handles]
-    figure.legend(handles, names, loc="outside right center", ncols=columns)
+    figure.legend(handles, names, loc="outside right upper", ncols=columns)
 
 
 def footnotes(figure: Figure, notes: Iterable[str]) -> None:

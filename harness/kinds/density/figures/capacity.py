@@ -35,6 +35,8 @@ SERIES: dict[Backbone, dict[str, str]] = {
 
 SPREAD = 0.07  # between the layers of one capacity, in units of the distance of two capacities
 
+INTERVAL = 0.11  # inches for each layer at each capacity
+
 Leads = Mapping[str, Difference]
 """Layer -> control - layer."""
 
@@ -61,7 +63,8 @@ def figures(results: Results) -> dict[str, Figure]:
     if not any(by_column.values()):
         return {}
     chosen = {row: look for row, look in looks(plan).items() if any(row in cells for cells in by_column.values())}
-    figure, grid = panels(len(shown), 3.6, 3.0, columns=2)
+    ticks = max(len(panel.columns) + len(panel.others) for panel in shown)
+    figure, grid = panels(len(shown), max(3.6, INTERVAL * ticks * len(chosen)), 3.0, columns=2)
     for axes, panel in zip(grid, shown, strict=True):
         _draw(axes, panel, chosen, by_column)
         first = next(iter(panel.columns.values()))
@@ -81,23 +84,37 @@ def figures(results: Results) -> dict[str, Figure]:
 
 def _panels(plan: Plan) -> Iterator[Panel]:
     """Yield the panels, data sets in plan order; the backbone of a column is that of most of its rows."""
-    settings: dict[str, set[Hashable]] = {}  # column -> all that its trials have but data set, backbone and seed
+    settings: dict[str, set[tuple[str, Hashable]]] = {}  # column -> of each row, all but data set, backbone and seed
     backbones: dict[str, Counter[FlowSettings]] = {}
     data: dict[str, DataRef] = {}
     for trial in plan.trials:
         if isinstance(trial, DensityTrial):
             column = trial.data.label
             data.setdefault(column, trial.data.model_copy(update={"label": ""}))  # of the first repetition
-            settings.setdefault(column, set()).add((trial.layer, trial.training, trial.tuning))
+            settings.setdefault(column, set()).add((trial.layer.row, (trial.layer, trial.training, trial.tuning)))
             backbones.setdefault(column, Counter())[trial.flow] += 1
-    groups: dict[Hashable, dict[str, FlowSettings]] = {}
+    groups: list[dict[str, FlowSettings]] = []
     for column, flows in backbones.items():
         (usual, _), *_ = flows.most_common(1)
-        groups.setdefault((data[column], frozenset(settings[column])), {})[column] = usual
-    for group in groups.values():
+        for group in groups:
+            first = next(iter(group))
+            if data[first] == data[column] and _agree(settings[first], settings[column]):
+                group[column] = usual
+                break
+        else:
+            groups.append({column: usual})
+    for group in groups:
         reference = data[next(iter(group))]
         for setting in SERIES["glow"]:
             yield from _series(plain(reference.name) + ", permuted" * (reference.permute is not None), group, setting)
+
+
+def _agree(first: set[tuple[str, Hashable]], second: set[tuple[str, Hashable]]) -> bool:
+    """Return whether the rows that both columns have are of equal settings."""
+    both = {row for row, _ in first} & {row for row, _ in second}
+    return bool(both) and {entry for entry in first if entry[0] in both} == {
+        entry for entry in second if entry[0] in both
+    }
 
 
 def _series(title: str, flows: Mapping[str, FlowSettings], setting: str) -> Iterator[Panel]:

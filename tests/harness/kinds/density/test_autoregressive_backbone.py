@@ -120,7 +120,7 @@ def test_the_figure_of_leads_has_the_widths_of_blocks_and_the_other_backbones(pl
     plan = plan_of(
         "digits glow: {data: digits, flow: {backbone: glow}, rows: [turning, twice]}",
         "wide: {data: digits, flow: {width: 16}, layers: {turning: {flow: {width: 12}}}}\n"
-        "      glow: {data: digits, flow: {backbone: glow}}\n"
+        "      glow: {data: digits, flow: {backbone: glow}, rows: [turning, twice]}\n"
         "      attention: {data: digits, flow: {backbone: glow, coupling: attention}}",
     )
     first, *_ = _panels(plan)
