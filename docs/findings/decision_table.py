@@ -9,6 +9,9 @@ kind on which all three are ranked:
 - *none shown*: measured, and no layer is shown to be ahead of both on more data sets than it is shown to be behind;
 - *not measured*: no data set of this kind.
 
+Of several layers that are ahead equally often, the first has the largest mean lead, and the others are those that are
+not shown to be behind it. A scale for each entry is among the layers: it mixes nothing, and costs next to nothing.
+
 A layer is shown to be ahead by a paired t test over eight repetitions, corrected for overlapping splits and, by Holm,
 for all pairs of layers of the data set. A layer that replications of the quick suite have turned is weak at most.
 """
@@ -29,7 +32,15 @@ ROOT = Path(__file__).parents[2]
 REPORT = ROOT / "reports" / "which_layer-local-2core-epyc"
 
 ONE, TWO = "conv1x1", "conv1x1-twice"
-LAYERS = ("emerging", "periodic", "woodbury", "butterfly", "cdflow")
+LAYERS = {
+    "emerging": "Emerging convolution",
+    "periodic": "periodic convolution",
+    "woodbury": "Woodbury",
+    "butterfly": "butterfly",
+    "cdflow": "CDFlow",
+    "entry-scale": "a scale for each entry",
+}
+"""Row of the report -> its name in the table."""
 
 KINDS: Mapping[str, Sequence[str]] = {
     "short waveforms, one or two channels": ("ecg", "mimic-s00001", "mimic-s25047", "icu"),
@@ -90,17 +101,26 @@ def answer(pairs: pd.DataFrame, datasets: Sequence[str], turned: frozenset[str] 
         return "1x1 convolution", "", "not measured"
     if most <= 0:
         return "1x1 convolution", "no layer is shown to be ahead of two of them", "none shown"
-    best = sorted((layer for layer in LAYERS if scores[layer] == most), key=lambda layer: -_share(measured[layer]))
-    shown = measured[best[0]]
+    first, *others = sorted(
+        (layer for layer in LAYERS if scores[layer] == most), key=lambda layer: -_mean(measured[layer])
+    )
+    shown = measured[first]
     ahead = sum(lead.sign == 1 for lead in shown)
-    strong = ahead >= 3 and ahead >= 0.75 * len(shown) and best[0] not in turned
-    sure = f"{'strong' if strong else 'weak'}: {ahead} of {len(shown)} data sets"
-    return " or ".join(best), "; ".join(lead.text for lead in shown), sure
+    strong = ahead >= 3 and ahead >= 0.75 * len(shown) and first not in turned
+    sure = f"{'strong' if strong else 'weak'}: {ahead} of {len(shown)} data set{'s' * (len(shown) > 1)}"
+    best = [first, *(layer for layer in others if not _is_behind(pairs, datasets, layer, first))]
+    return " or ".join(LAYERS[layer] for layer in best), "; ".join(lead.text for lead in shown), sure
 
 
-def _share(found: Sequence[Lead]) -> float:
+def _mean(found: Sequence[Lead]) -> float:
     """Return the mean of the leads, which orders layers that are ahead on equally many data sets."""
     return sum(lead.mean for lead in found) / len(found)
+
+
+def _is_behind(pairs: pd.DataFrame, datasets: Sequence[str], layer: str, other: str) -> bool:
+    """Return whether a layer is shown to be behind another one on one of the data sets."""
+    found = [_pair(pairs, dataset, layer, other) for dataset in datasets]
+    return any(pair is not None and pair[3] and pair[0] < 0 for pair in found)
 
 
 def table(report: Path) -> str:

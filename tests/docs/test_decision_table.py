@@ -26,14 +26,21 @@ def pairs(leads):
 def test_a_lead_on_three_of_four_data_sets_is_strong_unless_replications_turned_it(script):
     found = pairs({("emerging", name): ((0.5, 0.4) if name != "d" else (0, 0)) for name in SETS})
     layer, brings, sure = script.answer(found, SETS)
-    assert (layer, sure) == ("emerging", "strong: 3 of 4 data sets")
+    assert (layer, sure) == ("Emerging convolution", "strong: 3 of 4 data sets")
     assert brings.startswith("a +0.500 [+0.400, +0.600] nats/dim; b ")
     assert script.answer(found, SETS, frozenset({"emerging"}))[2] == "weak: 3 of 4 data sets"
 
 
 def test_fewer_leads_are_weak_and_equal_layers_are_named_by_their_mean(script):
     found = pairs({("woodbury", "a"): (0.2, 0.2), ("butterfly", "a"): (0.3, 0.1), ("emerging", "a"): (0.9, 0)})
-    assert script.answer(found, SETS)[::2] == ("butterfly or woodbury", "weak: 1 of 1 data sets")
+    assert script.answer(found, SETS)[::2] == ("butterfly or Woodbury", "weak: 1 of 1 data set")
+
+
+def test_a_layer_shown_to_be_behind_the_first_is_not_named(script):
+    found = pairs({("butterfly", "a"): (0.9, 0.9), ("entry-scale", "a"): (0.8, 0.8), ("woodbury", "a"): (0.2, 0.2)})
+    behind = ("a", "butterfly", "woodbury", -0.7, -0.9, -0.5, True, "nats/dim")
+    found.loc[len(found)] = behind
+    assert script.answer(found, SETS)[0] == "butterfly or a scale for each entry"
 
 
 def test_one_linear_map_more_is_no_lead_of_a_layer(script):
@@ -47,7 +54,7 @@ def test_one_linear_map_more_is_no_lead_of_a_layer(script):
 
 def test_a_data_set_on_which_a_layer_is_behind_counts_against_it(script):
     found = pairs({("emerging", "a"): (0.5, 0.5), ("emerging", "b"): (-0.5, 0), ("periodic", "a"): (0.1, 0.1)})
-    assert script.answer(found, SETS)[0] == "periodic"
+    assert script.answer(found, SETS)[0] == "periodic convolution"
     assert script.answer(pairs({("emerging", "a"): (0.5, -0.5)}), SETS)[2] == "none shown"
 
 
