@@ -95,7 +95,8 @@ def option_errors(
             problems.append((name, f"{name}: {message}{hint}"))
     for name, parameter in parameters.items():
         if parameter.default is inspect.Parameter.empty and name not in options:
-            problems.append((name, f"{name!r} has no default: give it a value"))
+            sizes = f", such as {name}=D; D is the number of entries of an event, and C of its channels"
+            problems.append((name, f"{name!r} has no default: give it a value{sizes * issubclass(cls, Adapted)}"))
     return problems
 
 

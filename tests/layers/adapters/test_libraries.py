@@ -93,7 +93,7 @@ def test_options_are_those_of_the_library():
     for options, message in [
         ({"features": "D", "feature": 3}, "'feature' is unknown (did you mean features"),
         ({"features": "2 * E"}, "'E' is unknown; use numbers, the event's sizes D, C, H, W, L"),
-        ({}, "'features' has no default"),
+        ({}, "'features' has no default: give it a value, such as features=D;"),
     ]:
         with pytest.raises(UserError, match=message.replace("(", r"\(")):
             check_options(cls, options)
