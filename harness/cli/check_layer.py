@@ -20,14 +20,14 @@ EXAMPLES = ("check-layer butterfly --set levels=3", "check-layer examples/househ
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
-    parser.add_argument("layer", metavar="LAYER", help="NAME, FILE.py:CLASS or package.module:CLASS")
-    add_repeatable(parser, "--set", "OPTION=VALUE", "an option of the layer", dest="settings")
+    parser.add_argument("layer", metavar="LAYER", help="a name of `list layers`, FILE.py:CLASS or package.module:CLASS")
+    add_repeatable(parser, "--set", "OPTION=VALUE", "set an option of the layer; repeatable", dest="settings")
     parser.add_argument(
         "--timeout",
         type=quantity(parse_timeout),
         default=CHECK_SECONDS,
         metavar="TIME",
-        help=f"end the check after 90, 30min, 2h (seconds; default: {shown_seconds(CHECK_SECONDS)})",
+        help=f"end the check after this time, such as 90 (seconds) or 30min (default: {shown_seconds(CHECK_SECONDS)})",
     )
     parser.add_argument("--json", action="store_true", help="print the report as one JSON document")
 

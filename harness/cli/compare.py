@@ -22,7 +22,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
     parser.add_argument("first", type=Path, metavar="A", help="OUT/<suite> of the earlier run, or an archive")
     parser.add_argument("second", type=Path, metavar="B", help="OUT/<suite> of the later run, or an archive")
-    text = "threshold, 0.02 for likelihoods, 10%% for times and parameters; repeatable (default: 0.01, 5%%)"
+    text = (
+        "ignore smaller changes: 0.02 for likelihoods, 10%% for times and parameters; repeatable (default: 0.01, 5%%)"
+    )
     add_repeatable(parser, "--threshold", "CHANGE", text)
     parser.add_argument(
         "--other-code", action="store_true", help="also compare trials whose source differs, and report the differences"

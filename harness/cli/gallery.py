@@ -11,7 +11,7 @@ EXAMPLES = ("gallery reports",)
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
-    parser.add_argument("folder", type=Path, metavar="DIR", help="a folder that holds those of reports, OUT")
+    parser.add_argument("folder", type=Path, metavar="DIR", help="the folder of the reports, OUT")
 
 
 def execute(args: argparse.Namespace) -> int:

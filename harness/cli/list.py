@@ -37,7 +37,8 @@ HEADING = re.compile(r"\s*([A-Za-z][\w-]*(?: cases)?):(?:\s+(.*))?$")
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the argument of this command."""
-    parser.add_argument("what", choices=["layers", "flows", "datasets", "suites"])
+    choices = ["layers", "flows", "datasets", "suites"]
+    parser.add_argument("what", choices=choices, metavar=f"{{{','.join(choices)}}}", help="what to list")
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -41,8 +41,8 @@ PROGRAM = "python -m harness"
 INTERRUPTED = 130
 BROKEN_PIPE = 141  # exit code that a shell reports for a program ended by SIGPIPE
 
-EPILOG = """exit codes: 0 all trials ok, or the layer is; 1 some trial is not, or the layer has a fault;
-2 the command or the suite is wrong; 3 data is missing; 4 undecided, as time ran out; 130 interrupted"""
+EPILOG = """exit codes: 0: all trials are ok, or the layer is; 1: a trial is not ok, or the layer has a fault;
+2: the command or the suite is wrong; 3: data are missing or damaged; 4: undecided, as time ran out; 130: interrupted"""
 
 
 class Parser(argparse.ArgumentParser):

@@ -14,7 +14,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
     add_suite(parser)
     add_plan_options(parser)
-    text = "estimate time and memory of the trials: run a few steps of each layer and data set without an estimate"
+    text = "estimate time and memory of the trials: run a few steps of each layer on each data set"
     parser.add_argument("--probe", action="store_true", help=text)
 
 

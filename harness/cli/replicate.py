@@ -8,7 +8,7 @@ import gc
 from harness.cli import run
 from harness.cli.shared.options import keywords, positive
 
-HELP = "run a suite under other draws, and tell which verdicts stay"
+HELP = "run a suite several times with new random draws, and count the verdicts that stay"
 EXAMPLES = (
     "replicate which_layer --draws 5",
     "replicate first/which_layer second/which_layer third/which_layer --out /tmp/compared",
@@ -21,9 +21,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "suite",
         nargs="+",
         metavar="SUITE|DIR",
-        help="a suite, of which each draw is run in OUT/<suite>-draws; or two and more runs of one, or their archives",
+        help="a suite to run, each draw in OUT/<suite>-draws; or folders or archives of two or more runs of a suite",
     )
-    parser.add_argument("--draws", type=positive, default=5, metavar="N", help="draws of the suite (default: 5)")
+    parser.add_argument("--draws", type=positive, default=5, metavar="N", help="number of draws (default: 5)")
     run.add_run_options(parser)
 
 

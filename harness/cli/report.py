@@ -24,17 +24,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=Path,
         nargs="+",
         metavar="DIR",
-        help="OUT/<suite>, a folder of such, or an archive of records; several runs are merged by suite, and suites "
-        "of one kind compared across data sets",
+        help="OUT/<suite>, a folder of such folders, or an archive; several runs of one suite are merged, and several "
+        "suites of one kind compared across data sets",
     )
     parser.add_argument(
         "--out",
         type=Path,
         metavar="DIR",
-        help=f"write to DIR/<suite>, and DIR/across for several (default: beside the records; of a merge, {MERGED})",
+        help="write to DIR/<suite>, and for several suites also to DIR/across (default: beside the records; for a "
+        f"merge, {MERGED})",
     )
     parser.add_argument(
-        "--archive", action="store_true", help=f"also write {FILE}, which holds the plan and the records in one file"
+        "--archive", action="store_true", help=f"also write {FILE}, with the plan and the records in one file"
     )
     parser.add_argument(
         "--at",

@@ -29,10 +29,13 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     add_plan_options(parser)
     parser.add_argument("--offline", action="store_true", help="download nothing; use the data that are present")
     parser.add_argument(
-        "--timeout", type=quantity(parse_timeout), metavar="TIME", help="end a trial after 90, 30min, 2h (seconds)"
+        "--timeout",
+        type=quantity(parse_timeout),
+        metavar="TIME",
+        help="end a trial after this time, such as 90 (seconds) or 2h",
     )
     parser.add_argument(
-        "--memory", type=quantity(parse_bytes), metavar="SIZE", help="end a trial that holds more, such as 4GiB"
+        "--memory", type=quantity(parse_bytes), metavar="SIZE", help="end a trial that uses more memory, such as 4GiB"
     )
     parser.add_argument(
         "--checkpoint",
@@ -45,7 +48,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--unchecked", action="store_true", help="run third-party layers without check-layer")
     parser.add_argument("--host", action="store_true", help="name this machine in records")
     amount = parser.add_mutually_exclusive_group()
-    amount.add_argument("-q", "--quiet", action="store_true", help="print failures and a last line alone")
+    amount.add_argument("-q", "--quiet", action="store_true", help="print only failures and a last line")
     amount.add_argument("-v", "--verbose", action="store_true", help="print the progress and the log of each trial")
 
 

@@ -8,7 +8,7 @@ from harness.cli.shared.options import add_data, add_profile, add_suite, keyword
 from harness.execution.agenda import trials_text
 from harness.planning.plan import Plan
 
-HELP = "check a suite in all its profiles, and the data that are there; nothing runs"
+HELP = "check a suite in all its profiles, and the data that are present; run nothing"
 EXAMPLES = ("validate quickstart", "validate mine.yaml --profile smoke")
 
 

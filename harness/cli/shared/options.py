@@ -41,16 +41,24 @@ def add_data(parser: argparse.ArgumentParser) -> None:
 def add_plan_options(parser: argparse.ArgumentParser) -> None:
     """Add the options from which `harness.interface.request.make_request` makes a plan."""
     add_profile(parser, default="quick", text="size of the suite (default: quick)")
-    parser.add_argument("--out", type=Path, default=Path("reports"), metavar="DIR", help="default: reports")
-    parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto", help="default: auto")
+    parser.add_argument(
+        "--out", type=Path, default=Path("reports"), metavar="DIR", help="folder of the reports (default: reports)"
+    )
+    parser.add_argument(
+        "--device", choices=["auto", "cpu", "cuda"], default="auto", help="where trials compute (default: auto)"
+    )
     add_data(parser)
-    parser.add_argument("--jobs", type=positive, metavar="N", help="trials at once (default: as many as have room)")
-    parser.add_argument("--executor", choices=executor_names(), default="local", help="where trials run")
+    parser.add_argument(
+        "--jobs", type=positive, metavar="N", help="trials at once (default: as many as there is room for)"
+    )
+    parser.add_argument(
+        "--executor", choices=executor_names(), default="local", help="what runs the trials (default: local)"
+    )
     add_repeatable(
         parser,
         "--cluster",
         "KEY=VALUE",
-        "set a value for the executor of a cluster, such as partition=gpu or address=tcp://HOST:PORT; repeatable",
+        "a setting of the executor slurm or dask, such as partition=gpu or address=tcp://HOST:PORT; repeatable",
     )
     parser.add_argument(
         "--retry-failed", action="store_true", help="also run failed trials again (default: only interrupted ones)"
@@ -59,10 +67,15 @@ def add_plan_options(parser: argparse.ArgumentParser) -> None:
         "--stale",
         choices=get_args(Stale),
         default="keep",
-        help="treatment of records whose source has changed since (default: keep)",
+        help="use records of changed source code, or run their trials again (default: keep)",
     )
     parser.add_argument("--seeds", type=positive, metavar="N", help="number of seeds (default: the profile's)")
-    add_repeatable(parser, "--only", "KEY=VALUE", "run and report only this layer, dataset, seed, repetition or claim")
+    add_repeatable(
+        parser,
+        "--only",
+        "KEY=VALUE",
+        "run and report only a layer, dataset, seed, repetition or claim, such as layer=butterfly; repeatable",
+    )
     add_repeatable(
         parser,
         "--set",
