@@ -13,12 +13,12 @@ Of several layers that are ahead equally often, the first has the largest mean l
 not shown to be behind it. A scale for each entry is among the layers: it mixes nothing, and costs next to nothing.
 
 A layer is shown to be ahead by a paired t test over eight repetitions, corrected for overlapping splits and, by Holm,
-for all pairs of layers of the data set. A layer that replications of the quick suite have turned is weak at most.
+for all pairs of layers of the data set. A layer is weak at most if draws of the quick suite turned its verdict against
+one of the 1x1 convolutions.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +30,7 @@ import harness
 
 ROOT = Path(__file__).parents[2]
 REPORT = ROOT / "reports" / "which_layer-local-2core-epyc"
+DRAWS = ROOT / "reports" / "which_layer-draws-2core-epyc" / "replication.csv"
 
 ONE, TWO = "conv1x1", "conv1x1-twice"
 LAYERS = {
@@ -123,12 +124,19 @@ def _is_behind(pairs: pd.DataFrame, datasets: Sequence[str], layer: str, other: 
     return any(pair is not None and pair[3] and pair[0] < 0 for pair in found)
 
 
-def table(report: Path) -> str:
+def turned_layers(outcomes: pd.DataFrame) -> frozenset[str]:
+    """Return the layers whose verdict against a 1x1 convolution turned between draws, by `replication.csv`."""
+    turned = outcomes[outcomes["outcome"] == "turned"]
+    pairs = [{first, second} for first, second in zip(turned["first"], turned["second"], strict=True)]
+    return frozenset(layer for layer in LAYERS if {layer, ONE} in pairs or {layer, TWO} in pairs)
+
+
+def table(report: Path, draws: Path) -> str:
     """Return the table as Markdown."""
-    pairs = harness.comparisons(report)
-    rows = [(kind, *answer(pairs, datasets)) for kind, datasets in KINDS.items()]
+    pairs, turned = harness.comparisons(report), turned_layers(pd.read_csv(draws))
+    rows = [(kind, *answer(pairs, datasets, turned)) for kind, datasets in KINDS.items()]
     return tabulate(rows, ["your data", "try", "what it brings over a 1x1 convolution", "how sure"], "github")
 
 
 if __name__ == "__main__":
-    print(table(Path(sys.argv[1]) if len(sys.argv) > 1 else REPORT))
+    print(table(REPORT, DRAWS))

@@ -61,3 +61,14 @@ def test_a_data_set_on_which_a_layer_is_behind_counts_against_it(script):
 def test_what_was_not_measured_says_so(script):
     assert script.answer(pairs({("emerging", "a"): (0.5, 0.5)}), ("e",))[2] == "not measured"
     assert script.answer(pairs({("emerging", "a"): (0.5, 0.5)}), ())[2] == "not measured"
+
+
+def test_only_a_verdict_against_a_1x1_convolution_that_turned_makes_a_layer_weak(script):
+    rows = [
+        ("a", "conv1x1", "emerging", "turned"),
+        ("b", "butterfly", "conv1x1-twice", "turned"),
+        ("a", "periodic", "woodbury", "turned"),
+        ("a", "conv1x1", "woodbury", "weakened"),
+    ]
+    outcomes = pd.DataFrame(rows, columns=["dataset", "first", "second", "outcome"])
+    assert script.turned_layers(outcomes) == {"emerging", "butterfly"}
