@@ -112,9 +112,7 @@ def _panels(plan: Plan) -> Iterator[Panel]:
 def _agree(first: set[tuple[str, Hashable]], second: set[tuple[str, Hashable]]) -> bool:
     """Return whether the rows that both columns have are of equal settings."""
     both = {row for row, _ in first} & {row for row, _ in second}
-    return bool(both) and {entry for entry in first if entry[0] in both} == {
-        entry for entry in second if entry[0] in both
-    }
+    return bool(both) and not any(row in both for row, _ in first ^ second)
 
 
 def _series(title: str, flows: Mapping[str, FlowSettings], setting: str) -> Iterator[Panel]:
