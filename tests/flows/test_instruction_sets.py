@@ -1,4 +1,4 @@
-"""The compiled operators of flows with narrower instructions than the processor's widest."""
+"""The compiled operators with narrower instructions than the processor's widest."""
 
 import os
 import subprocess
@@ -10,11 +10,17 @@ import pytest
 from layers.kernels import load as kernels
 
 FLOWS = Path(__file__).parent
-LINALG = FLOWS.parent / "layers" / "linalg"
+LAYERS = FLOWS.parent / "layers"
 FILES = [
     *(FLOWS / f"test_{name}.py" for name in ("affine", "coupling_networks")),
-    *(LINALG / f"test_{name}.py" for name in ("mixing", "circular_convolution", "solve_rows")),
+    *(LAYERS / "linalg" / f"test_{name}.py" for name in ("mixing", "circular_convolution", "solve_rows")),
+    LAYERS / "test_emerging_kernel.py",
 ]
+CHOSEN = (
+    "(compiled or circular) and (sizes or equal or ends_of_the_range or single_precision)"
+    " or test_emerging_kernel and"
+    " (forward or strides or depend_on_its_batch or no_more_than_twice or those_of_plain_torch)"
+)
 
 
 @pytest.mark.system
@@ -27,8 +33,8 @@ def test_other_instruction_sets(capability, instructions):
 import pytest, sys
 from layers.kernels import load as kernels
 assert kernels.backend().instructions == {instructions!r}, kernels.backend()
-chosen = "(compiled or circular) and (sizes or equal or ends_of_the_range or single_precision)"
-sys.exit(pytest.main(["-q", "-n", "0", "-p", "no:cacheprovider", "-k", chosen, *{list(map(str, FILES))!r}]))
+options = ["-q", "-n", "0", "-p", "no:cacheprovider", "-m", "not slow", "-k", {CHOSEN!r}]
+sys.exit(pytest.main([*options, *{list(map(str, FILES))!r}]))
 """
     environment = os.environ | {"ATEN_CPU_CAPABILITY": capability}
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)

@@ -1,15 +1,10 @@
 """`invertbench::emerging` and `invertbench::emerging_inverse` against plain PyTorch and against the definition."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 from torch import Tensor
 
 from layers.emerging import Emerging
-from layers.kernels import load as kernels
 
 pytestmark = [pytest.mark.system, pytest.mark.usefixtures("compiled")]
 
@@ -17,7 +12,6 @@ pytestmark = [pytest.mark.system, pytest.mark.usefixtures("compiled")]
 SHAPES = [(1, 1, 1), (3, 5, 4), (2, 1, 9), (2, 9, 1), (7, 3, 21), (13, 19, 5), (3, 35, 34), (1, 6), (3, 1), (6, 70)]
 KERNELS = [1, 3, 9]
 TOLERANCE = {torch.float32: {"rtol": 2e-4, "atol": 2e-5}, torch.float64: {"rtol": 1e-11, "atol": 1e-12}}
-CAPABILITIES = {"default": "portable", "avx2": "avx2", "avx512": "avx512"}  # torch's names, and the kernels' names
 
 
 def operands(layer: Emerging) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -35,23 +29,6 @@ def forward(*operands: Tensor | None, keep: bool = False) -> tuple[Tensor, Tenso
 def both(*operands: Tensor | None) -> tuple[Tensor, ...]:
     """Return y, the log-det and x: of the forward operator and of the inverse one."""
     return (*forward(*operands)[:2], inverse(*operands))
-
-
-def test_every_instruction_set_of_the_processor():
-    """Run some of these tests again with the narrower instructions of this processor, if it has wider ones."""
-    again = "forward or strides or depend_on_its_batch or no_more_than_twice or those_of_plain_torch"
-    for capability, instructions in CAPABILITIES.items():
-        if instructions == kernels.backend().instructions:
-            return
-        script = f"""
-import pytest, sys
-from layers.kernels import load as kernels
-assert kernels.backend().instructions == {instructions!r}, kernels.backend()
-sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-m", "not slow", "-k", {again!r}, {__file__!r}]))
-"""
-        environment, command = os.environ | {"ATEN_CPU_CAPABILITY": capability}, [sys.executable, "-c", script]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
