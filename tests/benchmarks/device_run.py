@@ -2,7 +2,7 @@
 
 python tests/benchmarks/device_run.py --out reports/runtime-gpu
 
-On an H100, all of it took six minutes.
+On an H100, its tests and measurements took five and a half minutes, without the report of the suite at the end.
 
 Writes into the folder, which must be new: `results.csv` (every time, with device, driver and clocks), `table.md` (what
 was to be reached, and whether it was), `figures/`, `device.json`, and the runtime suite's own report in `runtime/`.

@@ -52,7 +52,7 @@ def add_plan_options(parser: argparse.ArgumentParser) -> None:
         "--jobs", type=positive, metavar="N", help="trials at once (default: as many as there is room for)"
     )
     parser.add_argument(
-        "--executor", choices=executor_names(), default="local", help="what runs the trials (default: local)"
+        "--executor", choices=executor_names(), default="local", help="executor of the trials (default: local)"
     )
     add_repeatable(
         parser,
