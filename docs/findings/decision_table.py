@@ -6,7 +6,8 @@ kind on which all three are ranked:
 
 - *strong*: shown to be ahead of both on at least three data sets, and on three of four of those that were measured;
 - *weak*: shown to be ahead of both on at least one;
-- *none shown*: measured, and no layer is shown to be ahead of both on more data sets than it is shown to be behind;
+- *none shown*: measured, and no layer is shown to be ahead of both on more data sets than it is shown to be behind; the
+  table names the largest mean lead over a 1x1 convolution, with its intervals;
 - *not measured*: no data set of this kind.
 
 Of several layers that are ahead equally often, the first has the largest mean lead, and the others are those that are
@@ -101,7 +102,9 @@ def answer(pairs: pd.DataFrame, datasets: Sequence[str], turned: frozenset[str] 
     if not any(measured.values()):
         return "1x1 convolution", "", "not measured"
     if most <= 0:
-        return "1x1 convolution", "no layer is shown to be ahead of two of them", "none shown"
+        largest = max((layer for layer in LAYERS if measured[layer]), key=lambda layer: _mean(measured[layer]))
+        leads_of = f"the largest mean lead is that of {LAYERS[largest]}: {_texts(measured[largest])}"
+        return "1x1 convolution", f"no layer is shown to be ahead of two of them; {leads_of}", "none shown"
     first, *others = sorted(
         (layer for layer in LAYERS if scores[layer] == most), key=lambda layer: -_mean(measured[layer])
     )
@@ -110,7 +113,11 @@ def answer(pairs: pd.DataFrame, datasets: Sequence[str], turned: frozenset[str] 
     strong = ahead >= 3 and ahead >= 0.75 * len(shown) and first not in turned
     sure = f"{'strong' if strong else 'weak'}: {ahead} of {len(shown)} data set{'s' * (len(shown) > 1)}"
     best = [first, *(layer for layer in others if not _is_behind(pairs, datasets, layer, first))]
-    return " or ".join(LAYERS[layer] for layer in best), "; ".join(lead.text for lead in shown), sure
+    return " or ".join(LAYERS[layer] for layer in best), _texts(shown), sure
+
+
+def _texts(found: Sequence[Lead]) -> str:
+    return "; ".join(lead.text for lead in found)
 
 
 def _mean(found: Sequence[Lead]) -> float:
@@ -134,8 +141,12 @@ def turned_layers(outcomes: pd.DataFrame) -> frozenset[str]:
 def table(report: Path, draws: Path) -> str:
     """Return the table as Markdown."""
     pairs, turned = harness.comparisons(report), turned_layers(pd.read_csv(draws))
-    rows = [(kind, *answer(pairs, datasets, turned)) for kind, datasets in KINDS.items()]
-    return tabulate(rows, ["your data", "try", "what it brings over a 1x1 convolution", "how sure"], "github")
+    rows = []
+    for kind, datasets in KINDS.items():
+        layers, brings, sure = answer(pairs, datasets, turned)
+        evidence = f"../../reports/{report.name}/table.md"
+        rows.append((kind, layers, brings, f"[{sure}]({evidence})" if brings else sure))
+    return tabulate(rows, ["your data", "try", "what it brings over a 1x1 convolution", "how sure"], "pipe")
 
 
 if __name__ == "__main__":

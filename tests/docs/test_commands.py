@@ -135,7 +135,7 @@ def test_commands_run(name, folder, done, monkeypatch):
     for words in lines:
         if words[0] in ("run", "replicate") and "--profile" not in words:
             words = [*words, "--profile", "smoke"]
-        line = shlex.join(words)
+        line = re.sub(r"^run suites/(\w+)\.yaml", r"run \1", shlex.join(words))  # a file and a name of one suite
         if line not in done and not PLACEHOLDER.search(line) and not any(part in line for part in ELSEWHERE):
             code, output = run(words, folder)
             assert code == 0, f"{line}\n{output}"

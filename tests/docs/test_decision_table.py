@@ -1,5 +1,7 @@
 """The script behind the first table of docs/findings/decision.md follows the rules that it states."""
 
+from pathlib import Path
+
 import pandas as pd
 import pytest
 
@@ -44,12 +46,16 @@ def test_a_layer_shown_to_be_behind_the_first_is_not_named(script):
 
 
 def test_one_linear_map_more_is_no_lead_of_a_layer(script):
-    found = pairs({("emerging", "a"): (0.5, 0)})
-    assert script.answer(found, SETS) == (
-        "1x1 convolution",
-        "no layer is shown to be ahead of two of them",
-        "none shown",
-    )
+    found = pairs({("emerging", "a"): (0.5, 0), ("periodic", "a"): (0.2, 0)})
+    layer, brings, sure = script.answer(found, SETS)
+    assert (layer, sure) == ("1x1 convolution", "none shown")
+    assert brings.endswith("the largest mean lead is that of Emerging convolution: a +0.500 [+0.400, +0.600] nats/dim")
+
+
+def test_the_table_of_the_page_is_that_of_the_script(script):
+    """Print it by `python docs/findings/decision_table.py` and put it into the page."""
+    page = Path(script.__file__).with_name("decision.md").read_text()
+    assert script.table(script.REPORT, script.DRAWS) in page
 
 
 def test_a_data_set_on_which_a_layer_is_behind_counts_against_it(script):

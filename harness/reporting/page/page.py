@@ -138,6 +138,7 @@ def page(
     front = [] if answer is None else [figure for figure in figures if figure.name == answer.figure]
     sections = _shown(sections, front)
     made = anchors(sections)
+    trials = trial_rows(results)
     texts = DOWNLOADS | dict(further or {})
     script = rendered_template("page.js")
     text = rendered_template(
@@ -154,7 +155,8 @@ def page(
         front=front,
         audited=any(trial.steps for trial in plan.trials),
         columns=(*trial_columns(plan), "remarks"),
-        trials=trial_rows(results),
+        trials=trials,
+        unlisted=len(plan.trials) - len(trials),
         environment=environment_rows(records),
         commands=rebuild_lines(plan, records),
         downloads=[

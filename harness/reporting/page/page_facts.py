@@ -45,11 +45,16 @@ def _audited(plan: Plan) -> bool:
 
 
 def trial_rows(results: Results) -> list[TrialRow]:
-    """Return every planned trial in the order of the plan."""
+    """Return the planned trials in the order of the plan, but for candidates of a tuning that ended without a fault.
+
+    There may be thousands of these, and they have no place in a ranking; `results.csv` has a line for each.
+    """
     plan, states, reasons = results.plan, results.statuses, _reasons(results)
     rows = []
     for trial in plan.trials:
         record, state = results.records.get(trial.id), states[trial.id]
+        if trial.losses and state in ("ok", "unsupported") and not _audit_reasons(record):
+            continue
         faults = dict.fromkeys([*reasons.get(trial.id, []), *_audit_reasons(record)])
         seconds = EMPTY if record is None or record.seconds is None else f"{record.seconds:.1f}"
         audit = _audit_cells(record) if _audited(plan) else ()

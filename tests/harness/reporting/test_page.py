@@ -1,6 +1,7 @@
 """index.html as text; tests/harness/reporting/test_page_browser.py opens it in a browser."""
 
 import base64
+import copy
 import functools
 import gzip
 import json
@@ -11,6 +12,7 @@ from urllib.parse import unquote_to_bytes
 import pytest
 from matplotlib.figure import Figure
 
+from harness.core.records import AUDIT_FAILED
 from harness.planning.overrides import run_command
 from harness.reporting.figures.figure_style import render
 from harness.reporting.figures.figures import ReportFigure
@@ -151,6 +153,23 @@ def test_every_planned_trial_is_listed_with_its_outcome(density_run, write_run):
     text = index(plan, records[:-3], write_run(plan, records[:-3]))
     assert Parts(text).values("title").count(plan.trials[-1].id) == 1
     assert all(f'title="{trial.id}"' in text for trial in plan.trials)
+
+
+def test_candidates_that_ended_without_a_fault_are_counted_and_not_listed(density_run, write_run):
+    """One ends well, one is unsupported, one fails its audit, and one diverges."""
+    plan, records = density_run
+    candidates = list(plan.trials[0].prerequisites({}))
+    plan = plan.model_copy(update={"trials": (*plan.trials, *candidates)})
+    for trial, status in zip(candidates, ("ok", "unsupported", AUDIT_FAILED, "diverged"), strict=True):
+        record = copy.deepcopy(records[0])
+        record.id, record.status, record.reason = trial.id, status, None if status == "ok" else "a reason"
+        record.rows = record.rows if status == "ok" else []
+        record.audit |= {"verdict": "failed", "reasons": ["no inverse"]} if status == AUDIT_FAILED else {}
+        records.append(record)
+    listed = [row.id for row in trial_rows(Results.of(plan, records))]
+    assert listed == [trial.id for trial in plan.trials if trial not in candidates[:2]]
+    text = index(plan, records, write_run(plan, records))
+    assert "but for 2 candidates of tunings that ended without a fault: results.csv has a line for each" in text
 
 
 def test_a_runtime_trial_lists_the_layers_that_failed(runtime_run):
