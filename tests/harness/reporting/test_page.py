@@ -1,7 +1,6 @@
 """index.html as text; tests/harness/reporting/test_page_browser.py opens it in a browser."""
 
 import base64
-import copy
 import functools
 import gzip
 import json
@@ -12,7 +11,7 @@ from urllib.parse import unquote_to_bytes
 import pytest
 from matplotlib.figure import Figure
 
-from harness.core.records import AUDIT_FAILED
+from harness.core.records import blank_record
 from harness.planning.overrides import run_command
 from harness.reporting.figures.figure_style import render
 from harness.reporting.figures.figures import ReportFigure
@@ -160,11 +159,11 @@ def test_candidates_that_ended_without_a_fault_are_counted_and_not_listed(densit
     plan, records = density_run
     candidates = list(plan.trials[0].prerequisites({}))
     plan = plan.model_copy(update={"trials": (*plan.trials, *candidates)})
-    for trial, status in zip(candidates, ("ok", "unsupported", AUDIT_FAILED, "diverged"), strict=True):
-        record = copy.deepcopy(records[0])
-        record.id, record.status, record.reason = trial.id, status, None if status == "ok" else "a reason"
-        record.rows = record.rows if status == "ok" else []
-        record.audit |= {"verdict": "failed", "reasons": ["no inverse"]} if status == AUDIT_FAILED else {}
+    outcomes = (("ok", "passed"), ("unsupported", None), ("ok", "failed"), ("diverged", None))
+    for trial, (status, verdict) in zip(candidates, outcomes, strict=True):
+        record = blank_record(trial, status, None if status == "ok" else "a reason")
+        record.rows = [{"validation": 2.0, "audit": verdict}] if verdict else []
+        record.audit = {"verdict": verdict, "reasons": ["no inverse"] * (verdict == "failed")} if verdict else {}
         records.append(record)
     listed = [row.id for row in trial_rows(Results.of(plan, records))]
     assert listed == [trial.id for trial in plan.trials if trial not in candidates[:2]]
