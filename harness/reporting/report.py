@@ -154,8 +154,8 @@ def write_report(
 
     Args:
         at: terms on which results are to be equal, each for a further table, table-at-<terms>.
-        archive: also write plan and records as one file (see `harness.core.archive`); the page then links to it and
-            holds no raw numbers.
+        archive: also write plan and records as one file (see `harness.core.archive`); the page then links to this
+            file alone and holds no raw numbers.
         results: those of the folder, if they have been read.
 
     Raises:
@@ -181,7 +181,7 @@ def write_report(
     sections = report.sections(shown, list(beside.values()))
     if archive:
         content[ARCHIVE] = archive_bytes(read_file(folder / PLAN, RECORD), results.records.values())
-        raw: dict[str, bytes | None] = {TABLE: None, **dict.fromkeys(further), ARCHIVE: None}
+        raw: dict[str, bytes | None] = {ARCHIVE: None}
     else:
         inside = numbers(results) | further
         raw = {name: data if len(data) <= LARGEST_INSIDE else None for name, data in inside.items()}

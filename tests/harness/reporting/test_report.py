@@ -68,13 +68,14 @@ def test_large_raw_numbers_lie_beside_the_page(density_run, write_run, no_figure
     assert "records.json.gz" not in write_report(folder).files and not (folder / "records.json.gz").exists()
 
 
-def test_with_an_archive_the_page_links_to_it_and_to_the_table(density_run, write_run, no_figures):
+def test_with_an_archive_the_page_links_to_it_alone(density_run, write_run, no_figures):
     folder = write_run(*density_run)
     write_report(folder)
     inside = len((folder / "index.html").read_text())
     write_report(folder, archive=True)
     text = (folder / "index.html").read_text()
-    assert 'href="records.zip"' in text and 'href="results.csv"' in text and len(text) < inside
+    assert 'href="records.zip"' in text and 'href="results.csv"' not in text and len(text) < inside
+    assert (folder / "results.csv").is_file()
     assert "records.json.gz" not in text and (folder / "records.zip").is_file()
 
 
