@@ -27,13 +27,12 @@ from pathlib import Path
 import pandas as pd
 from tabulate import tabulate
 
-import harness
-
 ROOT = Path(__file__).parents[2]
 REPORT = ROOT / "reports" / "which_layer-local-2core-epyc"
 DRAWS = ROOT / "reports" / "which_layer-draws-2core-epyc" / "replication.csv"
 
 ONE, TWO = "conv1x1", "conv1x1-twice"
+NOT_MEASURED = "not measured"
 LAYERS = {
     "emerging": "Emerging convolution",
     "periodic": "periodic convolution",
@@ -45,12 +44,14 @@ LAYERS = {
 """Row of the report -> its name in the table."""
 
 KINDS: Mapping[str, Sequence[str]] = {
-    "short waveforms, one or two channels": ("ecg", "mimic-s00001", "mimic-s25047", "icu"),
-    "audio": ("spoken-digits",),
-    "recordings of many channels": ("load",),
-    "small images": ("mnist-14",),
-    "larger images, in colour": ("galaxies", "cifar10-16", "tiny-imagenet-16"),
-    "images without order": ("permuted-mnist-14", "permuted-cifar10-16"),
+    "short waveforms, two channels of 256 or 512 samples": ("ecg", "mimic-s00001", "mimic-s25047", "icu"),
+    "audio, 1,024 samples": ("spoken-digits",),
+    "recordings of several channels, 7 of 96 values": ("load",),
+    "long recordings of many channels": (),
+    "small grey images, 14x14": ("mnist-14",),
+    "colour images, 16x16": ("galaxies", "cifar10-16", "tiny-imagenet-16"),
+    "larger images, from 32x32": (),
+    "images without order, 14x14 grey or 16x16 in colour": ("permuted-mnist-14", "permuted-cifar10-16"),
     "tables of numbers": (),
 }
 """Kind of data, in a reader's words -> its data sets in the report."""
@@ -100,7 +101,7 @@ def answer(pairs: pd.DataFrame, datasets: Sequence[str], turned: frozenset[str] 
     scores = {layer: sum(lead.sign for lead in found) for layer, found in measured.items()}
     most = max(scores.values(), default=0)
     if not any(measured.values()):
-        return "1x1 convolution", "", "not measured"
+        return "not known", "[what is nearest](#if-your-data-are-not-in-the-table)", NOT_MEASURED
     if most <= 0:
         largest = max((layer for layer in LAYERS if measured[layer]), key=lambda layer: _mean(measured[layer]))
         leads_of = f"the largest mean lead is that of {LAYERS[largest]}: {_texts(measured[largest])}"
@@ -140,12 +141,12 @@ def turned_layers(outcomes: pd.DataFrame) -> frozenset[str]:
 
 def table(report: Path, draws: Path) -> str:
     """Return the table as Markdown."""
-    pairs, turned = harness.comparisons(report), turned_layers(pd.read_csv(draws))
+    pairs, turned = pd.read_csv(report / "comparisons.csv"), turned_layers(pd.read_csv(draws))
     rows = []
     for kind, datasets in KINDS.items():
         layers, brings, sure = answer(pairs, datasets, turned)
         evidence = f"../../reports/{report.name}/table.md"
-        rows.append((kind, layers, brings, f"[{sure}]({evidence})" if brings else sure))
+        rows.append((kind, layers, brings, f"[{sure}]({evidence})" if sure != NOT_MEASURED else sure))
     return tabulate(rows, ["your data", "try", "what it brings over a 1x1 convolution", "how sure"], "pipe")
 
 

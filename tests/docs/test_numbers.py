@@ -3,8 +3,10 @@
 import re
 import subprocess
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,15 +65,25 @@ def size(number):
 
 
 @cache
+def of_pairs(folder):
+    """Return mean and bounds of the difference of each pair of layers in comparisons.csv, if it is committed."""
+    path = f"reports/{folder}/comparisons.csv"
+    if path not in COMMITTED:
+        return []
+    frame = pd.read_csv(ROOT / path)[["difference", "low", "high"]].abs()
+    return list(frame.itertuples(index=False, name=None))
+
+
+@cache
 def shown(folder):
-    """Return the decimals of the tables of a report."""
-    return [size(number) for number in NUMBER.findall(text_of(folder))]
+    """Return the decimals of the tables of a report, and those of its pairs of layers."""
+    return [*(size(number) for number in NUMBER.findall(text_of(folder))), *chain(*of_pairs(folder))]
 
 
 @cache
 def intervals(folder):
-    """Return mean and bounds of each interval in the tables of a report, and of the negative mean."""
-    intervals = [tuple(map(size, interval)) for interval in INTERVAL.findall(text_of(folder))]
+    """Return mean and bounds of each interval of a report, and of the negative mean."""
+    intervals = [*(tuple(map(size, interval)) for interval in INTERVAL.findall(text_of(folder))), *of_pairs(folder)]
     return {*intervals, *((mean, high, low) for mean, low, high in intervals)}
 
 
