@@ -20,7 +20,7 @@ DOCS = Path(__file__).parents[1]
 PROJECT = DOCS.parent
 GENERATED = DOCS / "generated"
 # As in .gitignore, reports/<suite>/ is what was run in this clone, and no evidence.
-PAGES = ("CONTRIBUTING.md", "CHANGELOG.md", "reports/README.md", "reports/*-*/table*.md")
+PAGES = ("CONTRIBUTING.md", "CHANGELOG.md", "reports/README.md", "reports/*-*/*.md")
 PICTURES = ("reports/*-*/figures/*.png",)  # which pages show
 FILES = ("reports/index.html", "reports/*-*/**/*")
 RAW = ("index.html", "results.csv", "table.tex", "records.zip")
