@@ -23,14 +23,14 @@ GENERATED = DOCS / "generated"
 PAGES = ("CONTRIBUTING.md", "CHANGELOG.md", "reports/README.md", "reports/*-*/*.md")
 PICTURES = ("reports/*-*/figures/*.png",)  # which pages show
 FILES = ("reports/index.html", "reports/*-*/**/*")
-RAW = ("index.html", "results.csv", "table.tex", "records.zip")
+RAW = ("index.html", "results.csv", "comparisons.csv", "table.tex", "records.zip")
 
 CONTENTS = """
 ```{toctree}
 :hidden:
 :glob:
 
-*/table*
+*/*
 ```
 """
 
