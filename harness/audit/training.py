@@ -6,7 +6,9 @@ a step (`harness.audit.training_step`) on its input for a batch of the training 
 one by `Updates`, as training does:
 
 - the gradients of the loss by all parameters are those of a new flow in float64 with the same weights, which receives
-  few events at a time, and no hook of a parameter;
+  few events at a time, and no hook of a parameter. Where the input of a ReLU is zero but for rounding, its slope in
+  float32 may be the other one, which shows in a gradient to which few events contribute. So a gradient is wrong if
+  there is a wrong one for a second batch as well;
 - the weights are afterwards what Adam computes from these gradients;
 - nothing else moves.
 
@@ -64,12 +66,14 @@ def audit_training(
     kept = {name: value.clone() for name, value in flow.state_dict().items()}
     devices = [pipeline.device] if pipeline.device.type == "cuda" else []
     with torch.random.fork_rng(devices):
-        x, log_det = next(TrainingBatches(pipeline, settings.batch_size, seed))
-        tolerance = min(max(LEAST, MARGIN * result.condition * torch.finfo(x.dtype).eps), MOST)
-        faults = list(_layer_faults(result, flow, reference, x, tolerance))
+        batches = TrainingBatches(pipeline, settings.batch_size, seed)
+        first = next(batches)
+        tolerance = min(max(LEAST, MARGIN * result.condition * torch.finfo(first[0].dtype).eps), MOST)
+        faults = list(_layer_faults(result, flow, reference, first[0], tolerance))
         flow.load_state_dict(kept)
         if not faults and not has_estimates(flow):  # estimates differ from pass to pass
-            faults = [f"flow: {fault}" for fault in _flow_faults(flow, reference, pipeline, settings, x, log_det)]
+            found = _flow_faults(flow, reference, pipeline, settings, (first, next(batches)))
+            faults = [f"flow: {fault}" for fault in found]
     result.reasons += faults
     flow.load_state_dict(kept)
     flow.zero_grad()
@@ -99,29 +103,50 @@ def _layer_faults(result: Audit, flow: Flow, reference: Flow, x: Tensor, toleran
             yield f"{path}: {fault}"
 
 
+Batch = tuple[Tensor, Tensor]
+"""Prepared events, and the log-dets of their preparation."""
+
+
 def _flow_faults(
-    flow: Flow, reference: Flow, pipeline: Pipeline, settings: TrainingSettings, x: Tensor, log_det: Tensor
+    flow: Flow, reference: Flow, pipeline: Pipeline, settings: TrainingSettings, batches: tuple[Batch, Batch]
 ) -> Iterator[str]:
-    """Yield the faults of a step of the whole flow, up to the first wrong gradient."""
-    n = f"in a training step of {len(x)} events"
+    """Yield the faults of a step of the whole flow on the first batch, up to the first wrong gradient."""
+    kept = {name: value.clone() for name, value in flow.state_dict().items()}
+    n = f"in a training step of {len(batches[0][0])} events"
     plain = settings.model_copy(update={"ema": "none", "clip_norm": None})
     flow.train()
     updates = Updates(flow, plain, len(pipeline.raw("train")))
     before = tensors_of(flow)
     twins = list(map(OptimiserTwin, updates.optimisers))
-    updates.step(lambda model: pipeline.measures(model.log_prob(x), log_det), max(1, settings.warmup))
-    trained = {name: weight for name, weight in flow.named_parameters() if weight.requires_grad}
+
+    def step(x: Tensor, log_det: Tensor) -> None:
+        updates.step(lambda model: pipeline.measures(model.log_prob(x), log_det), max(1, settings.warmup))
+
+    step(*batches[0])
+    trained = {name for name, weight in flow.named_parameters() if weight.requires_grad}
     for name in moved({name: value for name, value in before.items() if name not in trained}, tensors_of(flow)):
         yield f"{name!r} moves {n} without the optimiser"
     if not all(twin.agrees() for twin in twins):
         yield f"the weights {n} are not what Adam computes from their gradients: they move alone"
+    fault = _wrong_gradient(flow, reference, pipeline, *batches[0])
+    if fault is not None:
+        flow.load_state_dict(kept)
+        step(*batches[1])
+        if _wrong_gradient(flow, reference, pipeline, *batches[1]) is not None:
+            yield fault
+
+
+def _wrong_gradient(flow: Flow, reference: Flow, pipeline: Pipeline, x: Tensor, log_det: Tensor) -> str | None:
+    """Return the first gradient in the flow after a step that is not that of the reference."""
+    trained = {name: weight for name, weight in flow.named_parameters() if weight.requires_grad}
     for name, (truth, size) in _reference_gradients(reference, pipeline, x, log_det).items():
+        what = f"the gradient by {name!r} in a training step of {len(x)} events"
         rounding = ROUNDING * torch.finfo(x.dtype).eps * size
         gradient = trained[name].grad if name in trained else None
-        fault = next(differences(f"the gradient by {name!r} {n}", gradient, truth, STEP_MARGIN * MOST, rounding), None)
+        fault = next(differences(what, gradient, truth, STEP_MARGIN * MOST, rounding), None)
         if fault is not None:
-            yield fault
-            return
+            return fault
+    return None
 
 
 def _reference_gradients(

@@ -36,7 +36,7 @@ SUMMARY = "records.json.gz"
 DOWNLOADS = {
     TABLE: "a line for each measured case of each trial",
     SUMMARY: "training curves, audits, notes and times",
-    ARCHIVE: "plan and records: python -m harness report records.zip --out DIR makes the report and its CSV files again",
+    ARCHIVE: "plan and records: python -m harness report records.zip --out DIR makes the report and CSV files again",
 }
 RESERVED = ("answer", "trials", "origin", "numbers", "theme", "menu")  # ids in the template of the page
 
