@@ -139,9 +139,10 @@ def _flow_faults(
 def _wrong_gradient(flow: Flow, reference: Flow, pipeline: Pipeline, x: Tensor, log_det: Tensor) -> str | None:
     """Return the first gradient in the flow after a step that is not that of the reference."""
     trained = {name: weight for name, weight in flow.named_parameters() if weight.requires_grad}
-    for name, (truth, size) in _reference_gradients(reference, pipeline, x, log_det).items():
+    expected, size = _reference_gradients(reference, pipeline, x, log_det)
+    rounding = ROUNDING * torch.finfo(x.dtype).eps * size
+    for name, truth in expected.items():
         what = f"the gradient by {name!r} in a training step of {len(x)} events"
-        rounding = ROUNDING * torch.finfo(x.dtype).eps * size
         gradient = trained[name].grad if name in trained else None
         fault = next(differences(what, gradient, truth, STEP_MARGIN * MOST, rounding), None)
         if fault is not None:
@@ -151,8 +152,12 @@ def _wrong_gradient(flow: Flow, reference: Flow, pipeline: Pipeline, x: Tensor, 
 
 def _reference_gradients(
     reference: Flow, pipeline: Pipeline, x: Tensor, log_det: Tensor
-) -> dict[str, tuple[Tensor, float]]:
-    """Return the gradient of the loss by each trained parameter, and the `Gradient.size` of each."""
+) -> tuple[dict[str, Tensor], float]:
+    """Return the gradient of the loss by each trained parameter, and the size of the numbers that these add up.
+
+    It is the largest sum, over the batches of the reference, of the absolute values of an entry of any gradient: where
+    a coupling is saturated, gradients are far smaller, but the slope 1 - tanh(s)^2 has the rounding of 1.
+    """
     values = {name: value.detach().clone() for name, value in reference.named_parameters()}
     trained = {name: values[name].requires_grad_() for name, p in reference.named_parameters() if p.requires_grad}
     totals = {name: torch.zeros_like(value) for name, value in trained.items()}
@@ -164,4 +169,5 @@ def _reference_gradients(
         for name, gradient in zip(trained, gradients(loss, list(trained.values())), strict=True):
             totals[name] += gradient
             sizes[name] += gradient.abs()
-    return {name: (totals[name], float(sizes[name].max())) for name in trained if totals[name].numel()}
+    filled = [name for name, total in totals.items() if total.numel()]
+    return {name: totals[name] for name in filled}, max((float(sizes[name].max()) for name in filled), default=0.0)

@@ -230,3 +230,13 @@ def test_a_gradient_that_differs_for_one_batch_alone_is_no_fault(trained):
 
     result = trained(Conv1x1, lambda flow: next(flow.levels[0].steps[0].coupling.parameters()).register_hook(once))
     assert len(seen) == 2 and result.verdict == "passed", result.reasons
+
+
+def test_the_rounding_of_a_saturated_coupling_is_no_fault(make_data, make_flow):
+    """Its log-scale depends on nothing any more but for 1e-8, which the rounding of 1 - tanh(s / 2)^2 in float32 hides."""
+    data = make_data((2, 64))
+    flow = make_flow(data, Conv1x1, noise=0.1, levels=1, gate="bounded")
+    with torch.no_grad():
+        flow.levels[0].steps[0].coupling.net.log_scale[-1].bias.fill_(18.0)
+    result = audit(flow, data, evaluate(flow, data, "test", 1, 8, 0), training=TRAINING)
+    assert result.verdict == "passed", result.reasons
