@@ -233,7 +233,7 @@ def test_a_gradient_that_differs_for_one_batch_alone_is_no_fault(trained):
 
 
 def test_the_rounding_of_a_saturated_coupling_is_no_fault(make_data, make_flow):
-    """Its log-scale depends on nothing any more but for 1e-8, which the rounding of 1 - tanh(s / 2)^2 in float32 hides."""
+    """Its log-scale hardly depends on anything any more: 1 - tanh(s / 2)^2 is about 1e-7, the rounding of 1."""
     data = make_data((2, 64))
     flow = make_flow(data, Conv1x1, noise=0.1, levels=1, gate="bounded")
     with torch.no_grad():
