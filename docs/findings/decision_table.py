@@ -15,7 +15,7 @@ not shown to be behind it. A scale for each entry is among the layers: it mixes 
 
 A layer is shown to be ahead by a paired t test over eight repetitions, corrected for overlapping splits and, by Holm,
 for all pairs of layers of the data set. A layer is weak at most if draws of the quick suite turned its verdict against
-one of the 1x1 convolutions.
+one of the 1x1 convolutions on its data set of the same family: sequences, images, or images without order.
 """
 
 from __future__ import annotations
@@ -43,18 +43,35 @@ LAYERS = {
 }
 """Row of the report -> its name in the table."""
 
-KINDS: Mapping[str, Sequence[str]] = {
-    "short waveforms, two channels of 256 or 512 samples": ("ecg", "mimic-s00001", "mimic-s25047", "icu"),
-    "audio, 1,024 samples": ("spoken-digits",),
-    "recordings of several channels, 7 of 96 values": ("load",),
-    "long recordings of many channels": (),
-    "small grey images, 14x14": ("mnist-14",),
-    "colour images, 16x16": ("galaxies", "cifar10-16", "tiny-imagenet-16"),
-    "larger images, from 32x32": (),
-    "images without order, 14x14 grey or 16x16 in colour": ("permuted-mnist-14", "permuted-cifar10-16"),
-    "tables of numbers": (),
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of data.
+
+    Attributes:
+        datasets: of the report.
+        replicated: the data set of the draws that is of the same family.
+    """
+
+    datasets: Sequence[str]
+    replicated: str
+
+
+SEQUENCES, IMAGES, PERMUTED = "waveforms", "digits", "permuted-digits"
+KINDS: Mapping[str, Kind] = {
+    "short waveforms, two channels of 256 or 512 samples": Kind(
+        ("ecg", "mimic-s00001", "mimic-s25047", "icu"), SEQUENCES
+    ),
+    "audio, 1,024 samples": Kind(("spoken-digits",), SEQUENCES),
+    "recordings of several channels, 7 of 96 values": Kind(("load",), SEQUENCES),
+    "long recordings of many channels": Kind((), SEQUENCES),
+    "small grey images, 14x14": Kind(("mnist-14",), IMAGES),
+    "colour images, 16x16": Kind(("galaxies", "cifar10-16", "tiny-imagenet-16"), IMAGES),
+    "larger images, from 32x32": Kind((), IMAGES),
+    "images without order, 14x14 grey or 16x16 in colour": Kind(("permuted-mnist-14", "permuted-cifar10-16"), PERMUTED),
+    "tables of numbers": Kind((), PERMUTED),
 }
-"""Kind of data, in a reader's words -> its data sets in the report."""
+"""In a reader's words."""
 
 
 @dataclass(frozen=True)
@@ -132,21 +149,21 @@ def _is_behind(pairs: pd.DataFrame, datasets: Sequence[str], layer: str, other: 
     return any(pair is not None and pair[3] and pair[0] < 0 for pair in found)
 
 
-def turned_layers(outcomes: pd.DataFrame) -> frozenset[str]:
+def turned_layers(outcomes: pd.DataFrame, dataset: str) -> frozenset[str]:
     """Return the layers whose verdict against a 1x1 convolution turned between draws, by `replication.csv`."""
-    turned = outcomes[outcomes["outcome"] == "turned"]
+    turned = outcomes[(outcomes["outcome"] == "turned") & (outcomes["dataset"] == dataset)]
     pairs = [{first, second} for first, second in zip(turned["first"], turned["second"], strict=True)]
     return frozenset(layer for layer in LAYERS if {layer, ONE} in pairs or {layer, TWO} in pairs)
 
 
 def table(report: Path, draws: Path) -> str:
     """Return the table as Markdown."""
-    pairs, turned = pd.read_csv(report / "comparisons.csv"), turned_layers(pd.read_csv(draws))
+    pairs, outcomes = pd.read_csv(report / "comparisons.csv"), pd.read_csv(draws)
     rows = []
-    for kind, datasets in KINDS.items():
-        layers, brings, sure = answer(pairs, datasets, turned)
+    for name, kind in KINDS.items():
+        layers, brings, sure = answer(pairs, kind.datasets, turned_layers(outcomes, kind.replicated))
         evidence = f"../../reports/{report.name}/table.md"
-        rows.append((kind, layers, brings, f"[{sure}]({evidence})" if sure != NOT_MEASURED else sure))
+        rows.append((name, layers, brings, f"[{sure}]({evidence})" if sure != NOT_MEASURED else sure))
     return tabulate(rows, ["your data", "try", "what it brings over a 1x1 convolution", "how sure"], "pipe")
 
 

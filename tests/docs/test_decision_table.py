@@ -69,12 +69,13 @@ def test_what_was_not_measured_says_so(script):
     assert script.answer(pairs({("emerging", "a"): (0.5, 0.5)}), ())[2] == "not measured"
 
 
-def test_only_a_verdict_against_a_1x1_convolution_that_turned_makes_a_layer_weak(script):
+def test_only_a_verdict_against_a_1x1_convolution_that_turned_on_the_same_family_makes_a_layer_weak(script):
     rows = [
         ("a", "conv1x1", "emerging", "turned"),
-        ("b", "butterfly", "conv1x1-twice", "turned"),
+        ("a", "butterfly", "conv1x1-twice", "turned"),
+        ("b", "cdflow", "conv1x1-twice", "turned"),
         ("a", "periodic", "woodbury", "turned"),
         ("a", "conv1x1", "woodbury", "weakened"),
     ]
     outcomes = pd.DataFrame(rows, columns=["dataset", "first", "second", "outcome"])
-    assert script.turned_layers(outcomes) == {"emerging", "butterfly"}
+    assert script.turned_layers(outcomes, "a") == {"emerging", "butterfly"}
