@@ -53,6 +53,9 @@ FEW_OF_FLOW = 16  # the same of the flow
 LEAST, MOST = 1e-5, 1e-3  # allowed relative error of results: MARGIN * condition * eps, within these bounds
 MARGIN = 3.0
 
+Batch = tuple[Tensor, Tensor]
+"""Prepared events, and the log-dets of their preparation."""
+
 
 @torch.enable_grad()
 def audit_training(
@@ -101,10 +104,6 @@ def _layer_faults(result: Audit, flow: Flow, reference: Flow, x: Tensor, toleran
         fault = next(faults, None)
         if fault is not None:
             yield f"{path}: {fault}"
-
-
-Batch = tuple[Tensor, Tensor]
-"""Prepared events, and the log-dets of their preparation."""
 
 
 def _flow_faults(
