@@ -215,12 +215,11 @@ def stepping(coupling):
     ],
 )
 def test_a_wrong_training_step_of_the_flow_fails(spoil, reason, trained):
-    """That of the gradient is wrong for both batches."""
     result = trained(Conv1x1, lambda flow: spoil(flow.levels[0].steps[0].coupling))
     assert any(text.startswith(reason) for text in result.reasons), result.reasons
 
 
-def test_a_gradient_that_differs_for_one_batch_alone_is_no_fault(trained):
+def test_a_gradient_that_differs_for_some_events_but_not_when_they_are_moved_a_little_is_no_fault(trained):
     """As that of a ReLU whose input is zero but for rounding: its slope in float32 is that of the other side."""
     seen = []
 
