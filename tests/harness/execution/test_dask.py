@@ -270,6 +270,9 @@ def test_trials_end_with_their_command(dask, folder, start, number):
     wait_for(lambda: not training(folder), seconds=30)
     assert worker.poll() is None and "Traceback" not in run.output(), run.output()
     assert not records(folder / "out" / "held")
+    (folder / "hold").unlink()
+    run = start("held.yaml", "--unchecked", "--out", "out", *on(dask))
+    assert code_of(run) == 0, run.output()
 
 
 def test_limits_hold_on_a_worker(dask, folder, harness):
