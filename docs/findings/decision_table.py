@@ -71,7 +71,7 @@ KINDS: Mapping[str, Kind] = {
     "images without order, 14x14 grey or 16x16 in colour": Kind(("permuted-mnist-14", "permuted-cifar10-16"), PERMUTED),
     "tables of numbers": Kind((), PERMUTED),
 }
-"""In a reader's words."""
+"""The kinds of data, in a reader's words."""
 
 
 @dataclass(frozen=True)

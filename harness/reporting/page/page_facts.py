@@ -47,7 +47,7 @@ def _audited(plan: Plan) -> bool:
 def trial_rows(results: Results) -> list[TrialRow]:
     """Return the planned trials in the order of the plan, but for candidates of a tuning that ended without a fault.
 
-    There may be thousands of these, and they have no place in a ranking; `results.csv` has a line for each.
+    There may be thousands of these, and they have no place in a ranking; they are in the raw numbers.
     """
     plan, states, reasons = results.plan, results.statuses, _reasons(results)
     rows = []
