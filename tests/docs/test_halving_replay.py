@@ -22,7 +22,7 @@ def complete(script):
 
 def test_a_rule_that_keeps_all_changes_no_choice(script, complete):
     outcomes = [script.replay(tuning, QUARTER, ALL) for tuning in complete]
-    assert len(outcomes) == 10 and {outcome.loss for outcome in outcomes} == {0.0}
+    assert len(outcomes) == 80 and {outcome.loss for outcome in outcomes} == {0.0}
     assert {outcome.steps for outcome in outcomes} == {QUARTER + 1}
 
 
