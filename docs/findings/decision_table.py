@@ -4,10 +4,10 @@
 hand. For each kind of data, a layer is compared with a 1x1 convolution and with two of them, on every data set of the
 kind on which all three are ranked:
 
-- *strong*: shown to be ahead of both on at least three data sets, and on three of four of those that were measured;
+- *strong*: shown to be ahead of both on at least three data sets, and on three quarters of those that were measured;
 - *weak*: shown to be ahead of both on at least one;
 - *none shown*: measured, and no layer is shown to be ahead of both on more data sets than it is shown to be behind; the
-  table names the largest mean lead over a 1x1 convolution, with its intervals;
+  table names the layer of the largest lead over a 1x1 convolution, averaged over these data sets, with its intervals;
 - *not measured*: no data set of this kind.
 
 Of several layers that are ahead equally often, the first has the largest mean lead, and the others are those that are
@@ -121,8 +121,9 @@ def answer(pairs: pd.DataFrame, datasets: Sequence[str], turned: frozenset[str] 
         return "not known", "[what is nearest](#if-your-data-are-not-in-the-table)", NOT_MEASURED
     if most <= 0:
         largest = max((layer for layer in LAYERS if measured[layer]), key=lambda layer: _mean(measured[layer]))
-        leads_of = f"the largest mean lead is that of {LAYERS[largest]}: {_texts(measured[largest])}"
-        return "1x1 convolution", f"no layer is shown to be ahead of two of them; {leads_of}", "none shown"
+        texts = "; ".join(lead.text for lead in measured[largest])
+        leads_of = f"the largest lead, on average, is that of {LAYERS[largest]}: {texts}"
+        return "1x1 convolution", f"no layer is shown to be ahead of two 1x1 convolutions; {leads_of}", "none shown"
     first, *others = sorted(
         (layer for layer in LAYERS if scores[layer] == most), key=lambda layer: -_mean(measured[layer])
     )
@@ -131,11 +132,8 @@ def answer(pairs: pd.DataFrame, datasets: Sequence[str], turned: frozenset[str] 
     strong = ahead >= 3 and ahead >= 0.75 * len(shown) and first not in turned
     sure = f"{'strong' if strong else 'weak'}: {ahead} of {len(shown)} data set{'s' * (len(shown) > 1)}"
     best = [first, *(layer for layer in others if not _is_behind(pairs, datasets, layer, first))]
-    return " or ".join(LAYERS[layer] for layer in best), _texts(shown), sure
-
-
-def _texts(found: Sequence[Lead]) -> str:
-    return "; ".join(lead.text for lead in found)
+    brings = "; ".join(lead.text if lead.sign == 1 else f"{lead.text} (not shown)" for lead in shown)
+    return " or ".join(LAYERS[layer] for layer in best), brings, sure
 
 
 def _mean(found: Sequence[Lead]) -> float:

@@ -30,6 +30,7 @@ def test_a_lead_on_three_of_four_data_sets_is_strong_unless_replications_turned_
     layer, brings, sure = script.answer(found, SETS)
     assert (layer, sure) == ("Emerging convolution", "strong: 3 of 4 data sets")
     assert brings.startswith("a +0.500 [+0.400, +0.600] nats/dim; b ")
+    assert brings.endswith("nats/dim (not shown)") and brings.count("not shown") == 1
     assert script.answer(found, SETS, frozenset({"emerging"}))[2] == "weak: 3 of 4 data sets"
 
 
@@ -49,7 +50,9 @@ def test_one_linear_map_more_is_no_lead_of_a_layer(script):
     found = pairs({("emerging", "a"): (0.5, 0), ("periodic", "a"): (0.2, 0)})
     layer, brings, sure = script.answer(found, SETS)
     assert (layer, sure) == ("1x1 convolution", "none shown")
-    assert brings.endswith("the largest mean lead is that of Emerging convolution: a +0.500 [+0.400, +0.600] nats/dim")
+    assert brings.endswith(
+        "largest lead, on average, is that of Emerging convolution: a +0.500 [+0.400, +0.600] nats/dim"
+    )
 
 
 def test_the_table_of_the_page_is_that_of_the_script(script):

@@ -50,15 +50,16 @@ class Replication:
         return pd.Series(outcomes, self.differences.index, name="outcome")
 
     @cached_property
-    def turns(self) -> pd.DataFrame:
-        """The counts of each pair: `verdicts`, its significant verdicts times the other draws, and those that `turn`.
+    def signs(self) -> pd.DataFrame:
+        """The signs of each pair: each significant verdict is compared with the mean of each other draw.
 
-        A verdict turns in another draw whose mean has the other sign, significant or not.
+        Columns: `compared`, the number of these comparisons; `other`, in how many the mean has the other sign,
+        significant or not.
         """
         shown, signs = self.separated.to_numpy(bool), np.sign(self.differences.to_numpy(float))
         others = signs.shape[1] - 1
         against = np.stack([(signs != signs[:, [draw]]).sum(axis=1) for draw in range(signs.shape[1])], axis=1)
-        counts = {"verdicts": shown.sum(axis=1) * others, "turn": (against * shown).sum(axis=1)}
+        counts = {"compared": shown.sum(axis=1) * others, "other": (against * shown).sum(axis=1)}
         return pd.DataFrame(counts, self.differences.index)
 
     @cached_property
@@ -76,7 +77,7 @@ class Replication:
     def frame(self) -> pd.DataFrame:
         """A row per pair: its outcome, and the difference and whether it is shown in each draw."""
         differences = self.differences.add_prefix("difference, ")
-        return pd.concat([self.outcomes, self.turns, differences, self.separated.add_prefix("shown, ")], axis=1)
+        return pd.concat([self.outcomes, self.signs, differences, self.separated.add_prefix("shown, ")], axis=1)
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{count} {outcome}" for outcome, count in self.outcomes.value_counts(sort=False).items())
@@ -114,7 +115,7 @@ def replication(comparisons: Mapping[str, pd.DataFrame]) -> Replication:
 def replication_tables(result: Replication) -> list[Table]:
     """Return the counts by data set and in all, then the pairs whose verdict turned."""
     draws = list(map(str, result.differences))
-    counted = pd.concat([result.outcomes, result.turns], axis=1)
+    counted = pd.concat([result.outcomes, result.signs], axis=1)
     rows = [
         (dataset, *_counts(pairs), ", ".join(f"{row} {n}" for row, n in result.leaders[dataset].most_common()))
         for dataset, pairs in groups_of(counted, "dataset")
@@ -123,10 +124,10 @@ def replication_tables(result: Replication) -> list[Table]:
     caption = (
         f"Does it replicate? Every pair of layers in {len(draws)} draws of everything that a suite draws. Stayed: "
         "each draw shows the same order; weakened: not each, and all means have one sign; turned: at least one draw "
-        "shows an order, and the mean of another has the other sign. Verdicts that turn: of the significant verdicts "
-        "of each draw, how many means of each other draw have the other sign. Lowest mean: in how many draws."
+        "shows an order, and the mean of another has the other sign. Other sign: each significant verdict of a draw is "
+        "compared with the means of the other draws, one by one. Lowest mean: in how many draws."
     )
-    header = ("data set", *OUTCOMES, "verdicts that turn", "lowest mean")
+    header = ("data set", *OUTCOMES, "other sign", "lowest mean")
     made = [Table("replication", caption, header, tuple(rows), words=frozenset({len(header) - 1}))]
     turned = result.outcomes == "turned"
     if turned.any():
@@ -140,6 +141,6 @@ def replication_tables(result: Replication) -> list[Table]:
 
 def _counts(pairs: pd.DataFrame) -> list[str]:
     outcomes = Counter(pairs["outcome"])
-    verdicts, turn = int(pairs["verdicts"].sum()), int(pairs["turn"].sum())
-    share = f"{turn} of {verdicts} ({100 * turn / verdicts:.1f} %)" if verdicts else EMPTY
+    compared, other = int(pairs["compared"].sum()), int(pairs["other"].sum())
+    share = f"{other} of {compared} ({100 * other / compared:.1f} %)" if compared else EMPTY
     return [*(str(outcomes[outcome]) for outcome in OUTCOMES), share]

@@ -35,9 +35,9 @@ def test_each_pair_stays_weakens_turns_or_is_never_significant(result):
 
 def test_a_verdict_turns_once_for_each_other_draw_of_the_other_sign(result):
     # icu, a - b: draws one (-2*) and three (+3*) are verdicts; two and three contradict one, and one contradicts three.
-    assert result.turns.loc[("icu", "a", "b")].to_dict() == {"verdicts": 4, "turn": 3}
-    assert result.turns.loc[("digits", "a", "b")].to_dict() == {"verdicts": 6, "turn": 0}
-    assert result.turns.loc[("digits", "b", "c")].to_dict() == {"verdicts": 0, "turn": 0}
+    assert result.signs.loc[("icu", "a", "b")].to_dict() == {"compared": 4, "other": 3}
+    assert result.signs.loc[("digits", "a", "b")].to_dict() == {"compared": 6, "other": 0}
+    assert result.signs.loc[("digits", "b", "c")].to_dict() == {"compared": 0, "other": 0}
 
 
 def test_the_lowest_mean_of_each_draw_is_counted(result):
