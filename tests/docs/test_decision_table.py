@@ -50,8 +50,9 @@ def test_one_linear_map_more_is_no_lead_of_a_layer(script):
     found = pairs({("emerging", "a"): (0.5, 0), ("periodic", "a"): (0.2, 0)})
     layer, brings, sure = script.answer(found, SETS)
     assert (layer, sure) == ("1x1 convolution", "none shown")
-    assert brings.endswith(
-        "largest lead, on average, is that of Emerging convolution: a +0.500 [+0.400, +0.600] nats/dim"
+    assert brings == (
+        "no layer is shown to be ahead of two 1x1 convolutions; the largest lead, on average, is that of Emerging "
+        "convolution: a +0.500 [+0.400, +0.600] nats/dim"
     )
 
 

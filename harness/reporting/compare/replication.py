@@ -36,6 +36,11 @@ class Replication:
     runs: Mapping[str, Results] = field(default_factory=dict)
     folder: Path | None = None
 
+    @property
+    def _verdicts(self) -> tuple[np.ndarray, np.ndarray]:
+        """Whether a pair is shown to differ, and the sign of its difference: a row per pair, a column per draw."""
+        return self.separated.to_numpy(bool), np.sign(self.differences.to_numpy(float))
+
     @cached_property
     def outcomes(self) -> pd.Series:
         """The outcome of each pair.
@@ -43,7 +48,7 @@ class Replication:
         stayed: each draw shows the same order; weakened: not each, and no mean has the other sign; turned: in a draw
         that shows an order or in another, the mean has the other sign.
         """
-        shown, signs = self.separated.to_numpy(bool), np.sign(self.differences.to_numpy(float))
+        shown, signs = self._verdicts
         agreeing = (signs > 0).all(axis=1) | (signs < 0).all(axis=1)
         chosen = [~shown.any(axis=1), shown.all(axis=1) & agreeing, agreeing]
         outcomes = np.select(chosen, ["never significant", "stayed", "weakened"], "turned")
@@ -56,10 +61,9 @@ class Replication:
         Columns: `compared`, the number of these comparisons; `other`, in how many the mean has the other sign,
         significant or not.
         """
-        shown, signs = self.separated.to_numpy(bool), np.sign(self.differences.to_numpy(float))
-        others = signs.shape[1] - 1
-        against = np.stack([(signs != signs[:, [draw]]).sum(axis=1) for draw in range(signs.shape[1])], axis=1)
-        counts = {"compared": shown.sum(axis=1) * others, "other": (against * shown).sum(axis=1)}
+        shown, signs = self._verdicts
+        others = (signs[:, :, None] != signs[:, None, :]).sum(axis=2)  # for each draw, the draws of the other sign
+        counts = {"compared": shown.sum(axis=1) * (shown.shape[1] - 1), "other": (others * shown).sum(axis=1)}
         return pd.DataFrame(counts, self.differences.index)
 
     @cached_property

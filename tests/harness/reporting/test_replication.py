@@ -33,7 +33,7 @@ def test_each_pair_stays_weakens_turns_or_is_never_significant(result):
     assert list(result.outcomes.index) == PAIRS
 
 
-def test_a_verdict_turns_once_for_each_other_draw_of_the_other_sign(result):
+def test_each_verdict_is_compared_with_the_sign_in_each_other_draw(result):
     # icu, a - b: draws one (-2*) and three (+3*) are verdicts; two and three contradict one, and one contradicts three.
     assert result.signs.loc[("icu", "a", "b")].to_dict() == {"compared": 4, "other": 3}
     assert result.signs.loc[("digits", "a", "b")].to_dict() == {"compared": 6, "other": 0}
