@@ -74,11 +74,7 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (N, positions, width) to the same shape."""
-        later = None
-        if self.causal:
-            later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).tril(-1)
-        queries, keys, values = self._projections(x)
-        return self._attend(x, queries, keys, values, later)
+        return self._attend(x, *self._projections(x))
 
     def step(self, x: Tensor, past: Past | None) -> tuple[Tensor, Past]:
         """Map one position (N, 1, width) that attends to itself and those before it.
@@ -93,19 +89,23 @@ class Block(nn.Module):
         queries, keys, values = self._projections(x)
         if past is not None:
             keys, values = torch.cat([past[0], keys], 2), torch.cat([past[1], values], 2)
-        return self._attend(x, queries, keys, values, None), (keys, values)
+        return self._attend(x, queries, keys, values), (keys, values)
 
     def _projections(self, x: Tensor) -> tuple[Tensor, ...]:
         """Return queries, keys and values, each (N, heads, positions, width / heads)."""
         projected = self.queries_keys_values(self.attention_norm(x))
         return projected.unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind()
 
-    def _attend(self, x: Tensor, queries: Tensor, keys: Tensor, values: Tensor, hidden: Tensor | None) -> Tensor:
-        # Not PyTorch's fused kernels, which are not differentiable twice. Scaled here, as the products are many more.
-        # Keys lie before queries: softmax over a last axis of fewer than 16 entries is slow on a CPU.
-        products = keys @ (queries / math.sqrt(queries.shape[-1])).mT
-        if hidden is not None:
-            products = products.masked_fill(hidden, -math.inf)
-        shares = torch.softmax(products, dim=-2)
-        x = x + self.mixed((shares.mT @ values).transpose(1, 2).flatten(2))
+    def _attend(self, x: Tensor, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """Return the output for the positions of the queries, the last of those of the keys."""
+        heads, later = queries.shape[:2], queries.new_zeros(())
+        if self.causal:
+            past = keys.shape[2] - queries.shape[2]
+            later = queries.new_full((keys.shape[2], queries.shape[2]), -math.inf).tril(-1 - past)
+        queries, keys, values = queries.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1)
+        # Not PyTorch's fused kernels, which are not differentiable twice. One call masks and scales the products, which
+        # are many. Keys lie before queries: softmax over a last axis of fewer than 16 entries is slow on a CPU.
+        products = torch.baddbmm(later, keys, queries.mT, alpha=1 / math.sqrt(queries.shape[2]))
+        attended = torch.softmax(products, dim=1).mT @ values
+        x = x + self.mixed(attended.unflatten(0, heads).transpose(1, 2).flatten(2))
         return x + self.perceptron(x)
