@@ -97,15 +97,16 @@ class Block(nn.Module):
         return projected.unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind()
 
     def _attend(self, x: Tensor, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Return the output for the positions of the queries, the last of those of the keys."""
-        heads, later = queries.shape[:2], queries.new_zeros(())
+        """Return the output at the positions of the queries, which are the last of those of the keys."""
+        batch, heads, moved, size = queries.shape
+        positions = keys.shape[2]
+        mask = queries.new_zeros(())
         if self.causal:
-            past = keys.shape[2] - queries.shape[2]
-            later = queries.new_full((keys.shape[2], queries.shape[2]), -math.inf).tril(-1 - past)
+            mask = queries.new_full((positions, moved), -math.inf).tril(moved - positions - 1)
         queries, keys, values = queries.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1)
-        # Not PyTorch's fused kernels, which are not differentiable twice. One call masks and scales the products, which
-        # are many. Keys lie before queries: softmax over a last axis of fewer than 16 entries is slow on a CPU.
-        products = torch.baddbmm(later, keys, queries.mT, alpha=1 / math.sqrt(queries.shape[2]))
+        # Not PyTorch's fused kernels, which are not differentiable twice. `baddbmm` scales and masks the products in
+        # one pass. Keys lie before queries: softmax over a last axis of fewer than 16 entries is slow on a CPU.
+        products = torch.baddbmm(mask, keys, queries.mT, alpha=1 / math.sqrt(size))
         attended = torch.softmax(products, dim=1).mT @ values
-        x = x + self.mixed(attended.unflatten(0, heads).transpose(1, 2).flatten(2))
+        x = x + self.mixed(attended.unflatten(0, (batch, heads)).transpose(1, 2).flatten(2))
         return x + self.perceptron(x)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import cast, get_args
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -17,6 +18,7 @@ from flows.permutation import Permutation
 from flows.protocol import Flow, Shape, seeded
 from flows.shapes import UnsupportedEvent, level_shapes
 from flows.squeeze import Squeeze
+from layers.linalg.precision import full_precision
 
 GATES: dict[GateName, Gate] = {"published": exponential_gate, "bounded": bounded_gate}
 
@@ -45,7 +47,8 @@ class AutoregressiveBlock(Dense):
     gives s_i and b_i exp(-a_i); a_i is the log-gate of s_i. The first position is unchanged. log|det| = the sum of all
     a_i. Positions are in row-major order.
 
-    The inverse computes one position after the other, with the keys and values of those before it.
+    The inverse computes one position after the other, with the keys and values of those before it. Neither way is
+    rounded further under `torch.autocast`: it would round them differently, so that the inverse would be off.
 
     Args:
         shape: (c, *spatial), of at least two positions.
@@ -63,16 +66,18 @@ class AutoregressiveBlock(Dense):
         self.last = nn.Linear(width, 2 * channels)
         draw_weights(self, self.last)
 
+    @full_precision
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Map (N, c, *spatial) to the same shape; return y and log|det| of shape (N,)."""
         values = x.flatten(2).mT
         tokens = self.first(values[:, :-1]) + self.position
         for block in self.blocks:
             tokens = block(tokens)
-        log_scale, shift = self._affine(tokens, x.dtype)
+        log_scale, shift = self._affine(tokens)
         y = torch.cat([values[:, :1], (values[:, 1:] + shift) * log_scale.exp()], dim=1)
         return y.mT.reshape(x.shape), log_scale.flatten(1).sum(1)
 
+    @full_precision
     def inverse(self, y: Tensor) -> Tensor:
         """Return x, computed position by position."""
         values = y.flatten(2).mT.unbind(1)
@@ -81,20 +86,20 @@ class AutoregressiveBlock(Dense):
             token = self.first(x[-1][:, None]) + self.position[place]
             for index, block in enumerate(self.blocks):
                 token, pasts[index] = cast(Block, block).step(token, pasts[index])
-            log_scale, shift = (part.squeeze(1) for part in self._affine(token, y.dtype))
+            log_scale, shift = (part.squeeze(1) for part in self._affine(token))
             x.append(value * (-log_scale).exp() - shift)
         return torch.stack(x, dim=2).reshape(y.shape)
 
-    def _affine(self, tokens: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Return log-scale and shift, each (N, positions, c), in the precision of the events."""
-        s, shift = self.last(tokens).to(dtype).chunk(2, dim=2)
+    def _affine(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Return log-scale and shift, each (N, positions, c)."""
+        s, shift = self.last(tokens).chunk(2, dim=2)
         return self.gate(s), shift
 
 
 class Autoregressive(Flow):
     """x -> z: patches, then `steps` autoregressive blocks, between which stand the layer under test and a turn.
 
-    An image becomes patches of 2^levels x 2^levels pixels, a sequence frames of 2^levels moments: `levels` squeezes,
+    An image becomes patches of 2^levels x 2^levels pixels, a sequence frames of 2^levels samples: `levels` squeezes,
     after which each position has all entries of a patch as its channels. Then, `steps` times,
 
         ActNorm, autoregressive block,
@@ -105,9 +110,10 @@ class Autoregressive(Flow):
     As in TarFlow (Zhai et al., "Normalizing Flows are Capable Generative Models", ICML 2025, and its released code) are
     the patches, the causal transformer with its affine map, the first position that stays, and the turn. Not as there:
     an ActNorm precedes each block; the scales may be bounded (`gate="bounded"`; the published one is exp(s)); blocks
-    have two transformer layers of at most four heads, in place of eight layers with heads of 64 channels; the order
-    stays turned after a block, so that a layer acts on it; and nothing adds Gaussian noise to the data, denoises or
-    guides samples.
+    have two transformer layers of at most four heads, in place of eight layers with heads of 64 channels; they start as
+    the identity, where the released last map has a random bias, and their other weights are drawn as in the attention
+    couplings; the order stays turned after a block, so that a layer acts on it; and nothing adds Gaussian noise to the
+    data, denoises or guides samples.
 
     Every weight is drawn under (seed, path), such as (0, "step1/block"), so all blocks are equal whichever layer is
     tested.
@@ -159,7 +165,7 @@ class Autoregressive(Flow):
         if order is not None:
             parts.append(("permutation", Permutation(self.shape, order)))
         parts += [(f"squeeze{level}", Squeeze(event)) for level, event in enumerate([self.shape, *shapes[:-1]])]
-        turned = torch.arange(self.dim).view(patches).flatten(1).flip(1).flatten()
+        turned = np.arange(self.dim).reshape(patches[0], -1)[:, ::-1].ravel().tolist()
         for step in range(steps):
             path = f"step{step}"
             if step:

@@ -28,13 +28,13 @@ class Permutation(nn.Module):
         super().__init__()
         self.shape = tuple(shape)
         dim = math.prod(self.shape)
-        order = torch.as_tensor(order, dtype=torch.long)
-        if order.shape != (dim,) or not torch.equal(order.sort().values, torch.arange(dim)):
+        numbers = order.tolist() if isinstance(order, Tensor) else list(order)
+        if sorted(numbers) != list(range(dim)):
             raise ValueError(
-                f"order of {order.numel()} numbers is not a permutation of the {dim} entries of events {self.shape}; "
+                f"order of {len(numbers)} numbers is not a permutation of the {dim} entries of events {self.shape}; "
                 f"it must hold each of 0..{dim - 1} once"
             )
-        self.register_buffer("order", order)
+        self.register_buffer("order", torch.tensor(numbers, dtype=torch.long))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Map (N, *shape) to the same shape; return y and 0 of shape ()."""

@@ -32,7 +32,7 @@ class Flatten(nn.Module):
         return y.reshape(-1, *self.shape)
 
 
-class Autoregressive(Dense):
+class MaskedAutoregressive(Dense):
     """y_i = x_i exp(a_i) + b_i with a_i, b_i functions of the entries before x_i, by zuko's masked layers.
 
     log|det| = sum of a_i; zuko bounds a_i to +-log 1000. There are two differences from zuko's network:
@@ -139,7 +139,7 @@ class MAF(Flow):
         for step in range(steps):
             order = torch.arange(self.dim)
             with seeded(seed, f"step{step}/autoregressive"):
-                self.maps.append(Autoregressive(order.flip(0) if step % 2 else order, width, hidden_layers))
+                self.maps.append(MaskedAutoregressive(order.flip(0) if step % 2 else order, width, hidden_layers))
             self.norms.append(ActNorm(self.dim))
 
     def parts(self) -> list[list[Part]]:

@@ -9,8 +9,11 @@ from torch import nn
 
 from flows import Autoregressive, Glow, UnsupportedEvent, patch_shapes
 from flows.affine import bounded_gate, exponential_gate
+from flows.attention import BLOCKS, Block
 from flows.autoregressive import AutoregressiveBlock
+from layers.conv1x1 import Conv1x1
 from layers.fixed import Fixed
+from layers.periodic import Periodic
 
 SMALL = {"levels": 1, "steps": 3, "width": 8}
 
@@ -75,31 +78,84 @@ def test_blocks_equal_the_encoder_layers_of_pytorch_with_a_causal_mask(perturb, 
 
 
 @pytest.mark.parametrize("shape", [(4, 3, 3), (2, 9)])
-def test_samples_position_by_position_are_those_of_the_whole(shape, perturb):
+def test_samples_position_by_position_are_those_of_the_whole(shape, perturb, monkeypatch):
     block = perturb(AutoregressiveBlock(shape, 8, bounded_gate))
     y = torch.randn(3, *shape, dtype=torch.float64)
-    x = block.inverse(y)
+    projected, projections = [], Block._projections
+    with monkeypatch.context() as patch:
+        patch.setattr(Block, "_projections", lambda self, x: (projected.append(x.shape[1]), projections(self, x))[1])
+        x = block.inverse(y)
+    assert projected == [1] * 8 * BLOCKS, "keys and values of earlier positions are kept"
     torch.testing.assert_close(block(x)[0], y)
     (gradient,) = torch.autograd.grad(x.sum(), block.last.weight)
     assert gradient.isfinite().all() and gradient.any(), "the inverse is differentiable"
 
 
+def blocks_of(flow, x):
+    """Return (block, what arrives at it), of the three of a flow."""
+    found = [(module, value) for path, module, value in flow.trace(x) if path.endswith("/block")]
+    assert len(found) == SMALL["steps"]
+    return found
+
+
 @pytest.mark.parametrize("gate", ["published", "bounded"])
 def test_blocks_start_as_the_identity(gate):
     flow = Autoregressive((2, 8), lambda shape: Fixed(shape, map="turn"), **SMALL, gate=gate, turn=False)
-    x = torch.randn(2, 2, 8)
-    for path, module, value in flow.trace(x):
-        if path.endswith("/block"):
-            y, log_det = module(value)
-            assert torch.equal(y, value) and not log_det.any()
+    for block, value in blocks_of(flow, torch.randn(2, 2, 8)):
+        y, log_det = block(value)
+        assert torch.equal(y, value) and not log_det.any()
 
 
-def test_bounded_scales_stay_in_their_range(perturb):
-    flow = perturb(Autoregressive((2, 8), lambda shape: Fixed(shape, map="turn"), **SMALL, gate="bounded"), 20.0)
-    for path, module, value in flow.trace(3 * torch.randn(4, 2, 8, dtype=torch.float64)):
-        if path.endswith("/block"):
-            scales = jacobian(module, value[0]).diagonal(dim1=0, dim2=2).diagonal(dim1=0, dim2=1)
-            assert (scales[1:] >= 0.5).all() and (scales[1:] <= 1.5).all()
+@pytest.mark.parametrize(("gate", "strength"), [("bounded", 20.0), ("published", 0.5)])
+def test_only_bounded_scales_stay_in_their_range(gate, strength, perturb):
+    flow = perturb(Autoregressive((2, 8), lambda shape: Fixed(shape, map="turn"), **SMALL, gate=gate), strength)
+    for block, value in blocks_of(flow, 3 * torch.randn(4, 2, 8, dtype=torch.float64)):
+        scales = jacobian(block, value[0]).diagonal(dim1=0, dim2=2).diagonal(dim1=0, dim2=1)[1:]
+        within = (scales >= 0.5) & (scales <= 1.5)
+        assert within.all() if gate == "bounded" else not within.all()
+
+
+def test_a_block_has_two_transformer_layers_with_xavier_weights():
+    block = AutoregressiveBlock((2, 8), 8, bounded_gate)
+    assert len(block.blocks) == 2
+    for name, weight in block.named_parameters():
+        if "norm" in name or "perceptron.0" in name or name == "position" or name.startswith("last"):
+            continue
+        if weight.ndim == 2:
+            limit = math.sqrt(6 / sum(weight.shape))
+            assert 0.8 * limit < weight.abs().max() <= limit, name
+        else:
+            assert not weight.any(), name
+
+
+@pytest.mark.parametrize("shape", [(2, 8), (1, 4, 4)])
+def test_an_empty_batch(shape):
+    flow = Autoregressive(shape, Periodic, Conv1x1, **SMALL)
+    x = torch.empty(0, *shape, requires_grad=True)
+    log_prob = flow.log_prob(x)
+    log_prob.sum().backward()
+    assert log_prob.shape == (0,) and x.grad.shape == x.shape
+    assert flow.inverse(flow(x)[0]).shape == x.shape
+
+
+def test_autocast_rounds_nothing(perturb):
+    """The step and the pass of a transformer would be rounded differently, so that the inverse would be off."""
+    flow = perturb(Autoregressive((2, 4, 4), Periodic, Conv1x1, **SMALL, gate="bounded")).float()
+    x = torch.randn(6, 2, 4, 4)
+    expected = flow.log_prob(x)
+    with torch.autocast("cpu", torch.bfloat16):
+        log_prob, back = flow.log_prob(x), flow.inverse(flow(x)[0])
+    assert torch.equal(log_prob, expected)
+    torch.testing.assert_close(back, x, rtol=1e-4, atol=1e-4)
+
+
+def test_control_flow_does_not_depend_on_values(channelwise):
+    # Tensors on the meta device hold no data: a branch on values, or a copy to the host, raises.
+    with torch.device("meta"):
+        flow = Autoregressive((2, 4, 4), channelwise, channelwise, **SMALL)
+        log_prob = flow.log_prob(torch.empty(3, 2, 4, 4))
+        x = flow.inverse(torch.empty(3, 32))
+    assert log_prob.shape == (3,) and x.shape == (3, 2, 4, 4)
 
 
 def test_layers_stand_between_blocks_and_are_followed_by_the_turn(channelwise):
@@ -119,8 +175,11 @@ def test_layers_stand_between_blocks_and_are_followed_by_the_turn(channelwise):
     assert without == [path for path in with_turn if not path.endswith(("/turn", "/mixer"))]
 
 
-def test_blocks_are_equal_whichever_layer_is_between_them(everywhere, channelwise):
-    flows = [Autoregressive((2, 8), make, **SMALL, seed=3) for make in (everywhere, channelwise)]
+def test_blocks_depend_on_the_seed_alone_whichever_layer_is_between_them(everywhere, channelwise):
+    flows = [
+        Autoregressive((2, 8), make, **SMALL, seed=seed)
+        for make, seed in ((everywhere, 3), (channelwise, 3), (channelwise, 4))
+    ]
     blocks = [
         {
             f"{path} {name}": weight
@@ -132,6 +191,7 @@ def test_blocks_are_equal_whichever_layer_is_between_them(everywhere, channelwis
     ]
     assert blocks[0].keys() == blocks[1].keys()
     assert all(torch.equal(weight, blocks[1][name]) for name, weight in blocks[0].items())
+    assert not any(torch.equal(weight, blocks[2][name]) for name, weight in blocks[0].items() if "position" in name)
     first, second = (dict(flows[0].parts()[0])[f"step{step}/block"] for step in (0, 1))
     assert not torch.equal(first.position, second.position)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from harness.core.errors import UserError, nearest
 from harness.core.settings import TrainingSettings, augmentation_fault
-from harness.planning.problems import Problem
+from harness.planning.problems import Problem, Where
 from harness.planning.resolve import Column, Scope
 
 
@@ -30,9 +30,18 @@ def mixer_problems(scope: Scope) -> Iterator[Problem]:
 
 
 def backbone_problems(scope: Scope) -> Iterator[Problem]:
-    """Yield settings that have no effect between autoregressive blocks, and flows of fewer than two of them."""
+    """Yield settings that have no effect on the backbone, and flows of fewer than two autoregressive blocks."""
+    used: set[tuple[str, Where]] = set()
+    unused: set[tuple[str, Where]] = set()
     for cell in scope.every_cell:
-        if cell.flow.backbone != "autoregressive" or cell.layer.baseline:
+        if cell.layer.baseline:
+            continue
+        blocks = cell.flow.backbone == "autoregressive"
+        for name, uses in (("turn", blocks), ("mixer", not blocks or cell.layer.keep_mixer)):
+            place = cell.place("flow", name)
+            if place is not None:
+                (used if uses else unused).add((name, place))
+        if not blocks:
             continue
         for name in ("coupling", "prior", "split_step"):
             place = cell.place("flow", name)
@@ -42,6 +51,10 @@ def backbone_problems(scope: Scope) -> Iterator[Problem]:
             yield (cell.place("flow", "steps") or cell.where).says(
                 f"flow.steps: {cell.flow.steps}, but layers stand between autoregressive blocks; give at least 2"
             )
+    where = {"turn": "in Glow", "mixer": "between autoregressive blocks, but for rows with keep_mixer"}
+    for name, place in unused - used:
+        if place.origin is not None or place.place[:1] == ("profiles",):  # other profiles may use what a suite says
+            yield place.says(f"flow.{name}: has no effect {where[name]}; remove it", at_key=True)
 
 
 def encoding_problems(column: Column) -> Iterator[Problem]:

@@ -126,7 +126,7 @@ def test_settings_of_single_columns_and_rows_are_in_the_caption(many_seeds, repl
         return {"flow.width": 64} if (trial.data.label, trial.layer.row) == ("waveforms", "conv1x1") else {}
 
     caption = made(replanned(many_seeds(1), change))[0].caption
-    assert "digits 2 levels of 2 steps, width 8; waveforms 2 levels of 2 steps, width 8 (conv1x1: 2 levels" in caption
+    assert "digits 2 levels of 2 steps, width 8; waveforms 2 levels of 2 steps, width 8 (conv1x1: width 64)" in caption
 
 
 def test_a_failure_is_in_its_cell_and_its_reason_in_the_notes(density_run):

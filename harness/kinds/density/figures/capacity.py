@@ -48,9 +48,8 @@ class Panel:
     title: str
     axis: str
     columns: Mapping[str, str]  # tick -> column, by rising capacity
-    others: Mapping[
-        str, str
-    ]  # tick -> column, of another backbone, or of another coupling network and else as `columns`
+    # Tick -> column, of another backbone, or of another coupling network and else as `columns`.
+    others: Mapping[str, str]
 
 
 def figures(results: Results) -> dict[str, Figure]:

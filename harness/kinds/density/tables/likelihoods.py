@@ -156,8 +156,9 @@ def _backbone(trial: DensityTrial) -> str:
     flow = trial.flow
     if flow.backbone == "glow":
         return f"Glow with {_glow(trial)}"
-    text = f"{flow.steps} autoregressive blocks of width {flow.width} on patches of {2**flow.levels} positions per axis"
-    return text + ", without turn" * (not flow.turn) + ", scales bounded to (0.5, 1.5)" * (flow.gate == "bounded")
+    text = f"{flow.steps} autoregressive blocks of width {flow.width} on patches of {2**flow.levels} entries per axis"
+    text += ", layers before the turn" if flow.turn else ", layers in place of the turn"
+    return text + ", scales bounded to (0.5, 1.5)" * (flow.gate == "bounded")
 
 
 def _glow(trial: DensityTrial) -> str:
@@ -185,9 +186,19 @@ def _per_column(trials: Sequence[DensityTrial], describe: Callable[[DensityTrial
     texts = {}
     for column, rows in by_column.items():
         usual = Counter(rows.values()).most_common(1)[0][0]
-        others = [f"{row}: {text}" for row, text in rows.items() if text != usual]
-        texts[column] = usual + (f" ({', '.join(others)})" if others else "")
+        others: dict[str, list[str]] = {}
+        for row, text in rows.items():
+            if text != usual:
+                others.setdefault(_beside(text, usual), []).append(row)
+        unusual = "; ".join(f"{', '.join(names)}: {text}" for text, names in others.items())
+        texts[column] = usual + f" ({unusual})" * bool(unusual)
     return _joined(texts)
+
+
+def _beside(text: str, usual: str) -> str:
+    """Return the parts of a description that differ from the usual one; all, if it has more or fewer parts."""
+    parts, known = text.split(", "), usual.split(", ")
+    return ", ".join(part for part in parts if part not in known) if len(parts) == len(known) else text
 
 
 def _joined(texts: Mapping[str, str]) -> str:

@@ -1,15 +1,23 @@
 """The backbone of autoregressive blocks in suites: its flows, what has no effect in it, its captions and leads."""
 
+import numpy as np
 import pytest
+import torch
 
+from flows.affine import bounded_gate, exponential_gate
+from flows.autoregressive import AutoregressiveBlock
+from harness.audit.audit import audit
 from harness.core.errors import SuiteError
 from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
+from harness.datasets.base import Splits
+from harness.evaluation.evaluation import evaluate
 from harness.kinds.density.figures.capacity import _panels
 from harness.kinds.density.run import run as run_density
 from harness.kinds.density.tables.differences import control_of
 from harness.kinds.density.tables.likelihoods import density_caption
 from harness.kinds.density.trial import DensityTrial
 from harness.pipeline.models import build_flow, layer_shapes
+from harness.pipeline.pipeline import Pipeline
 from harness.planning.settle import load_suite, settle
 from harness.reporting.frame import Results
 
@@ -43,6 +51,10 @@ def plan_of(tmp_path):
     return make
 
 
+def blocks_of(flow):
+    return [part for path, part in flow.parts()[0] if path.endswith("/block")]
+
+
 def names(layer, flow=BLOCKS):
     return [path for path, _ in build_flow((1, 8, 8), layer, flow, 0).linear_layers()]
 
@@ -63,6 +75,12 @@ def test_layers_meet_patches_and_are_followed_by_the_turn_unless_it_is_off():
     for turn in (True, False):
         flow = build_flow((1, 8, 8), CONV, BLOCKS.model_copy(update={"turn": turn}), 0)
         assert any(path.endswith("/turn") for path, _ in flow.parts()[0]) is turn
+
+
+@pytest.mark.parametrize(("gate", "function"), [("published", exponential_gate), ("bounded", bounded_gate)])
+def test_blocks_have_the_gate_of_the_suite(gate, function):
+    flow = build_flow((1, 8, 8), CONV, BLOCKS.model_copy(update={"gate": gate}), 0)
+    assert [block.gate for block in blocks_of(flow)] == [function] * 3
 
 
 def test_ids_of_glow_do_not_name_the_backbone():
@@ -86,6 +104,45 @@ def test_a_trial_trains_and_passes_the_audit(data, tmp_path):
     assert record.audit["linear_layers"] == 1
 
 
+class ForgottenScale(AutoregressiveBlock):
+    def forward(self, x):
+        y, log_det = super().forward(x)
+        return y, log_det - (y / x).flatten(2)[:, 0, 1].log()
+
+
+class SeesItself(AutoregressiveBlock):
+    """The output at a position comes from that position, not from the one before it."""
+
+    def forward(self, x):
+        values = x.flatten(2).mT
+        tokens = self.first(values[:, 1:]) + self.position
+        for block in self.blocks:
+            tokens = block(tokens)
+        log_scale, shift = self._affine(tokens)
+        y = torch.cat([values[:, :1], (values[:, 1:] + shift) * log_scale.exp()], dim=1)
+        return y.mT.reshape(x.shape), log_scale.flatten(1).sum(1)
+
+
+@pytest.mark.parametrize("fault", [ForgottenScale, SeesItself])
+@pytest.mark.parametrize("shape", [(1, 8, 8), (2, 256)])
+def test_the_audit_catches_faults_of_a_block(shape, fault):
+    draw = np.random.default_rng(0)
+    parts = [draw.integers(0, 9, (n, *shape), dtype=np.int16) for n in (40, 12, 12)]
+    data = Pipeline(Splits(*parts, levels=9, description="random"), DataRef(label="toy", name="toy"))
+    settings = FlowSettings(backbone="autoregressive", levels=3 if len(shape) == 2 else 1, steps=2, width=8)
+    flow = build_flow(shape, CONV, settings.model_copy(update={"gate": "bounded"}), 0)
+    flow.initialise(data.prepare(data.raw("train")[:], torch.Generator().manual_seed(0))[0])
+    with torch.no_grad():
+        for block in blocks_of(flow):
+            for weight in block.parameters():
+                weight.add_(0.1 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1)))
+    result = audit(flow, data, evaluate(flow, data, "test", 1, 4, 0))
+    assert result.verdict == "passed", result.reasons
+    blocks_of(flow)[0].__class__ = fault
+    result = audit(flow, data, evaluate(flow, data, "test", 1, 4, 0))
+    assert result.verdict == "failed" and any("step0/block: log-det is" in text for text in result.reasons)
+
+
 def test_a_data_set_may_have_some_of_the_rows(plan_of):
     trials = {(trial.data.label, trial.layer.row) for trial in plan_of().trials}
     assert trials == {
@@ -100,6 +157,8 @@ def test_a_data_set_may_have_some_of_the_rows(plan_of):
         ("rows: [turning, twice]", "rows: [turning, twize]", "rows: no row 'twize' in the profile; did you mean twice"),
         ("width: 8}", "width: 8, coupling: attention}", "flow.coupling: has no effect on the backbone autoregressive"),
         ("width: 8}", "width: 8, prior: learned}", "flow.prior: has no effect on the backbone autoregressive"),
+        ("backbone: glow}", "backbone: glow, turn: true}", "flow.turn: has no effect in Glow"),
+        ("digits: {}", "digits: {rows: [emerging], flow: {mixer: qr}}", "flow.mixer: has no effect between"),
         ("steps: 2", "steps: 1", "flow.steps: 1, but layers stand between autoregressive blocks; give at least 2"),
         ("levels: 1", "levels: 3", "at least two positions after 3 squeezes; use levels = 2"),
         ("autoregressive,", "autoregresive,", "backbone"),
@@ -110,9 +169,14 @@ def test_what_makes_no_flow_or_has_no_effect_is_refused(plan_of, old, new, messa
         plan_of(old, new)
 
 
+def test_what_one_of_the_flows_uses_is_accepted(plan_of):
+    plan_of("quick:", "quick:\n    flow: {turn: false, mixer: qr}")
+
+
 def test_the_caption_names_the_backbone_of_each_data_set(plan_of):
     caption = density_caption(Results.of(plan_of(), []), False)
-    assert "digits 2 autoregressive blocks of width 8 on patches of 2 positions per axis (turning: " in caption
+    blocks = "digits 2 autoregressive blocks of width 8 on patches of 2 entries per axis, layers before the turn"
+    assert f"{blocks} (turning: layers in place of the turn); " in caption
     assert "digits glow Glow with 1 level of 2 steps, width 8" in caption
 
 

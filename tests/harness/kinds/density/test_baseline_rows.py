@@ -12,7 +12,7 @@ from torch import nn
 from flows.baselines import BASELINES, build_baseline
 from flows.baselines.contraction import Contraction
 from flows.baselines.lipschitz import SpectralConvolution
-from flows.baselines.maf import Autoregressive
+from flows.baselines.maf import MaskedAutoregressive
 from harness.audit.audit import audit
 from harness.audit.estimates import operator_norm
 from harness.cli.parser import main
@@ -119,7 +119,7 @@ class TruncatedBlock(Contraction):
         return x + g.detach(), (product * signs).flatten(1).sum(1)
 
 
-class ForgottenScale(Autoregressive):
+class ForgottenScale(MaskedAutoregressive):
     def forward(self, x):
         y, log_det = super().forward(x)
         return y, log_det - self._shift_and_scale(x)[1][:, 0]
@@ -142,7 +142,7 @@ def retype(flow, old, new):
     [
         ("residual_flow", SpectralConvolution, Unbounded, "beyond its limit 0.98"),
         ("idensenet", SpectralConvolution, Unbounded, "which proves no inverse"),
-        ("maf", Autoregressive, ForgottenScale, "step0/autoregressive: log-det is"),
+        ("maf", MaskedAutoregressive, ForgottenScale, "step0/autoregressive: log-det is"),
     ],
 )
 def test_the_audit_catches_each_fault_of_a_baseline(name, old, new, reason):
