@@ -33,7 +33,8 @@ SERIES: dict[Backbone, dict[str, str]] = {
 }
 """By backbone, the settings of `flow` that are capacities, and the names of their axes."""
 
-SPREAD = 0.07  # between the layers of one capacity, in units of the distance of two capacities
+SPREAD = 0.07  # between the layers of one capacity, in units of the distance of two capacities; less for many layers
+WIDEST = 0.75  # of all layers of one capacity, so that they are apart from those of the next
 
 INTERVAL = 0.11  # inches for each layer at each capacity
 
@@ -153,7 +154,7 @@ def _draw(axes: Axes, panel: Panel, rows: Mapping[str, Look], by_column: Mapping
     if panel.others:
         axes.axvline(last - 0.5, color=INK, linewidth=0.8, linestyle=":")
     for number, (row, look) in enumerate(rows.items()):
-        shift = SPREAD * (number - (len(rows) - 1) / 2)  # so that intervals do not cover one another
+        shift = min(SPREAD, WIDEST / len(rows)) * (number - (len(rows) - 1) / 2)  # so that no interval covers another
         points = [(x, by_column[column][row]) for x, column in enumerate(columns) if row in by_column[column]]
         for joined in (True, False):
             group = [(x + shift, lead) for x, lead in points if (x < last) == joined]
