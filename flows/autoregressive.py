@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import cast, get_args
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -165,7 +164,8 @@ class Autoregressive(Flow):
         if order is not None:
             parts.append(("permutation", Permutation(self.shape, order)))
         parts += [(f"squeeze{level}", Squeeze(event)) for level, event in enumerate([self.shape, *shapes[:-1]])]
-        turned = np.arange(self.dim).reshape(patches[0], -1)[:, ::-1].ravel().tolist()
+        positions = math.prod(patches[1:])
+        turned = [first + place for first in range(0, self.dim, positions) for place in reversed(range(positions))]
         for step in range(steps):
             path = f"step{step}"
             if step:
