@@ -30,7 +30,22 @@ def mixer_problems(scope: Scope) -> Iterator[Problem]:
 
 
 def backbone_problems(scope: Scope) -> Iterator[Problem]:
-    """Yield settings that have no effect on the backbone, and flows of fewer than two autoregressive blocks."""
+    """Yield settings that have no effect between autoregressive blocks, and flows of fewer than two of them."""
+    for cell in scope.every_cell:
+        if cell.flow.backbone != "autoregressive" or cell.layer.baseline:
+            continue
+        for name in ("coupling", "prior", "split_step"):
+            place = cell.place("flow", name)
+            if place is not None:
+                yield place.says(f"flow.{name}: has no effect on the backbone autoregressive; remove it", at_key=True)
+        if cell.flow.steps < 2:
+            yield (cell.place("flow", "steps") or cell.where).says(
+                f"flow.steps: {cell.flow.steps}, but layers stand between autoregressive blocks; give at least 2"
+            )
+
+
+def unused_problems(scope: Scope) -> Iterator[Problem]:
+    """Yield a turn or a mixer that a profile or --set gives, and that no flow of the profile uses."""
     used: set[tuple[str, Where]] = set()
     unused: set[tuple[str, Where]] = set()
     for cell in scope.every_cell:
@@ -41,16 +56,6 @@ def backbone_problems(scope: Scope) -> Iterator[Problem]:
             place = cell.place("flow", name)
             if place is not None:
                 (used if uses else unused).add((name, place))
-        if not blocks:
-            continue
-        for name in ("coupling", "prior", "split_step"):
-            place = cell.place("flow", name)
-            if place is not None:
-                yield place.says(f"flow.{name}: has no effect on the backbone autoregressive; remove it", at_key=True)
-        if cell.flow.steps < 2:
-            yield (cell.place("flow", "steps") or cell.where).says(
-                f"flow.steps: {cell.flow.steps}, but layers stand between autoregressive blocks; give at least 2"
-            )
     where = {"turn": "in Glow", "mixer": "between autoregressive blocks, but for rows with keep_mixer"}
     for name, place in unused - used:
         if place.origin is not None or place.place[:1] == ("profiles",):  # other profiles may use what a suite says

@@ -18,6 +18,7 @@ from harness.kinds.density.problems import (
     encoding_problems,
     mixer_problems,
     sample_problems,
+    unused_problems,
 )
 from harness.kinds.density.repetitions import Repetitions, Seeds, drawn, repetition_problems
 from harness.kinds.density.rows import BaselineRow, SearchedOverlay, Trained, TrainedOverlay, TrainedRow, Tuned
@@ -248,6 +249,7 @@ class DensitySuite(Tuned, Trained, Suite, kind="density"):
         yield from self._baseline_problems(scope)
         yield from mixer_problems(scope)
         yield from backbone_problems(scope)
+        yield from unused_problems(scope)
         for column in scope.data.values():
             yield from encoding_problems(column)
         yield from average_problems(scope)

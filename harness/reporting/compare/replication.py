@@ -38,7 +38,7 @@ class Replication:
 
     @property
     def _verdicts(self) -> tuple[np.ndarray, np.ndarray]:
-        """Whether a pair is shown to differ, and the sign of its difference: a row per pair, a column per draw."""
+        """Return whether each pair is shown to differ, and the sign of its difference: pairs by draws."""
         return self.separated.to_numpy(bool), np.sign(self.differences.to_numpy(float))
 
     @cached_property
