@@ -185,7 +185,10 @@ InvertibleLinear.inverse.__isabstractmethod__ = True  # type: ignore[attr-define
 
 
 def _checked(method: Callable[[Any, Tensor], Any]) -> Callable[[Any, Tensor], Any]:
-    """Return a method that receives batches of events alone, none of them empty, in the precision of the weights."""
+    """Return a method that receives batches of events alone, none of them empty, in the precision of the weights.
+
+    Its results are tensors, not objects that compute them when they are used.
+    """
 
     exact = full_precision(method)
 
@@ -193,7 +196,9 @@ def _checked(method: Callable[[Any, Tensor], Any]) -> Callable[[Any, Tensor], An
     def checked(self: InvertibleLinear, x: Tensor) -> Any:
         self.check_event(x)
         if x.shape[0]:
-            return exact(self, x)
+            result = exact(self, x)
+            check_plain(self, result, type(x))
+            return result
         # Neither Fourier transforms nor CUDA kernels take an empty batch.
         result = exact(self, torch.cat([x, x.new_zeros(1, *self.shape)]))
         return (result[0][:0], *result[1:]) if isinstance(result, tuple) else result[:0]
@@ -223,12 +228,25 @@ def _checked_inverter(inverter: Callable[[Any], Callable[[Tensor], Tensor]]) -> 
     return checked_inverter
 
 
+def _checked_log_det(method: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a `log_det` that computes in the precision of the weights, and returns a plain tensor."""
+    exact = full_precision(method)
+
+    @functools.wraps(method)
+    def checked_log_det(self: InvertibleLinear) -> Any:
+        result = exact(self)
+        check_plain(self, result)
+        return result
+
+    return checked_log_det
+
+
 _WRAPPERS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
     "forward": _checked,
     "inverse": _checked,
     "inverter": _checked_inverter,
     "initialise": _checked,
-    "log_det": full_precision,
+    "log_det": _checked_log_det,
     "dense": full_precision,
     "factors": full_precision,
 }
@@ -247,6 +265,19 @@ def push_identity(layer: InvertibleLinear, dtype: torch.dtype | None = None) -> 
     basis = torch.eye(layer.dim, dtype=like.dtype, device=like.device).reshape(layer.dim, *layer.shape)
     rows = [layer(part)[0].reshape(-1, layer.dim) - offset for part in basis.split(256)]
     return torch.cat(rows).T
+
+
+def check_plain(layer: InvertibleLinear, result: Any, given: type = Tensor) -> None:
+    """Raise TypeError if a result, or a part of a pair, is neither None nor a plain tensor or one of type `given`.
+
+    A subclass of torch.Tensor may compute its values when they are first used: after the clock has stopped, or never.
+    """
+    for part in result if isinstance(result, tuple) else (result,):
+        if part is not None and type(part) not in (Tensor, given, nn.Parameter):
+            raise TypeError(
+                f"{layer.label}: a result is of type {type(part).__name__}, not a plain torch.Tensor: compute it "
+                "before returning"
+            )
 
 
 def check_choice(layer: str, option: str, value: Any, choices: Sequence[Any]) -> None:

@@ -87,7 +87,7 @@ def audit(
     flow.eval()
     exact = deepcopy(flow).double()
     wide = x.double()
-    audit_state(result, evaluation)
+    audit_state(result, flow, evaluation, x)
     events = Events(pipeline, evaluation)
     audit_batches(result, flow, events)
     fresh = flow
@@ -124,10 +124,10 @@ def audit_candidate(
     `audit`, with an evaluation of the validation split.
     """
     result = Audit()
-    audit_state(result, evaluation)
+    events = Events(pipeline, evaluation)
+    audit_state(result, flow, evaluation, events.inputs[:SAMPLES])
     audit_validation(result, flow, pipeline, evaluation, validation)
     flow.eval()
-    events = Events(pipeline, evaluation)
     parts = list(deepcopy(flow).double().trace(events.inputs[:SAMPLES].double()))
     probes = generator(torch.device("cpu"), evaluation.seed, "audit probes")
     maps = _audit_linear_layers(result, parts, probes, make_layer, evaluation.seed, evaluation.dtype)

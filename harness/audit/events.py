@@ -20,6 +20,7 @@ from torch import Tensor
 
 from flows import Flow
 from harness.audit.findings import INVERSE_LIMIT, PRECISION_LIMIT, VALIDATION_LIMIT, Audit, EventErrors, dtype_name
+from harness.audit.module_state import used
 from harness.evaluation.evaluation import Evaluation, evaluate, evaluated_inputs, generator, has_estimates
 from harness.pipeline.pipeline import Pipeline
 
@@ -131,12 +132,13 @@ def _finite(errors: Tensor) -> Tensor:
     return errors.double().cpu().nan_to_num(nan=math.inf, posinf=math.inf)
 
 
-def audit_state(result: Audit, evaluation: Evaluation) -> None:
+def audit_state(result: Audit, flow: Flow, evaluation: Evaluation, x: Tensor) -> None:
     """Check that evaluation does not change the model: the values of later batches would be of another model."""
     if evaluation.changed is None:
         raise ValueError("the evaluation did not compare the state of the flow; audit one with compare=True")
-    if evaluation.changed:
-        names = ", ".join(evaluation.changed[:3]) + (", ..." if len(evaluation.changed) > 3 else "")
+    changed = used(flow, evaluation.changed, x)
+    if changed:
+        names = ", ".join(changed[:3]) + (", ..." if len(changed) > 3 else "")
         result.reasons.append(f"evaluation changes the state of the flow: {names}")
 
 

@@ -15,8 +15,10 @@ from collections.abc import Callable, Mapping
 import torch
 
 from harness.core.provenance.machine import available_memory
+from harness.evaluation.evaluation import state_of
 from harness.timing.operations import perturb
 from layers import InvertibleLinear, UnsupportedShape
+from layers.linalg.precision import empty_like
 
 DENSE_LIMIT = 4096  # D up to which the matrix of a layer is formed
 STAND_IN_LIMIT = 1024  # D of the smaller layer that is checked in its place
@@ -99,11 +101,10 @@ def smaller(layer: InvertibleLinear, make_layer: LayerMaker | None) -> Invertibl
     except UnsupportedShape as error:
         raise UnsupportedShape(f"smaller: {error}") from error
     small.train(layer.training)
-    state = layer.state_dict()
-    small.to(next((tensor for tensor in state.values() if tensor.is_floating_point()), torch.empty(0)))
-    shapes = [{name: value.shape for name, value in held.items()} for held in (state, small.state_dict())]
+    small.to(empty_like(layer))
+    shapes = [{name: value.shape for name, value in state_of(each).items()} for each in (layer, small)]
     if shapes[0] == shapes[1]:
-        small.load_state_dict(state)
+        small.load_state_dict(layer.state_dict())
     else:
         perturb(small, 0.05, torch.Generator().manual_seed(0))
     return small

@@ -6,7 +6,7 @@ a step (`harness.audit.training_step`) on its input for a batch of the training 
 one by `Updates`, as training does:
 
 - the gradients of the loss by all parameters are those of a new flow in float64 with the same weights, which receives
-  few events at a time, and no hook of a parameter. Where the input of a ReLU is zero but for rounding, its slope in
+  few events at a time, and has no hook of a parameter. Where the input of a ReLU is zero but for rounding, its slope in
   float32 may be the other one, which shows in a gradient to which few events contribute. So a gradient is wrong if
   there is a wrong one for the same events moved a little as well;
 - the weights are afterwards what Adam computes from these gradients;
@@ -19,26 +19,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from copy import deepcopy
 from itertools import chain
 from typing import cast
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from flows import Flow
 from harness.audit.findings import Audit
+from harness.audit.linearity import linearity_faults
+from harness.audit.module_state import OptimiserTwin, moved, tensors_of, used
 from harness.audit.training_step import (
     ROUNDING,
     STEP_MARGIN,
-    OptimiserTwin,
+    copy_faults,
     derivative_faults,
     differences,
     gradients,
-    moved,
     step_faults,
     step_weights,
-    tensors_of,
+    without_hooks,
 )
 from harness.core.settings import TrainingSettings
 from harness.evaluation.evaluation import has_estimates
@@ -64,7 +65,7 @@ def audit_training(
     The condition number in `result` bounds the allowed errors. `reference` is the flow in float64, built anew if
     possible; it is changed.
     """
-    kept = {name: value.clone() for name, value in flow.state_dict().items()}
+    kept = deepcopy(flow.state_dict())
     devices = [pipeline.device] if pipeline.device.type == "cuda" else []
     with torch.random.fork_rng(devices):
         x, log_det = next(TrainingBatches(pipeline, settings.batch_size, seed))
@@ -96,6 +97,8 @@ def _layer_faults(result: Audit, flow: Flow, reference: Flow, x: Tensor, toleran
         faults = chain(
             derivative_faults(exact[path], few, step_weights(few)),
             step_faults(layer, exact[path], value, tolerance, few=FEW),
+            linearity_faults(layer, value, step_weights(value), tolerance),
+            copy_faults(layer, exact[path], value[:FEW], STEP_MARGIN * tolerance),
         )
         fault = next(faults, None)
         if fault is not None:
@@ -106,7 +109,7 @@ def _flow_faults(
     flow: Flow, reference: Flow, pipeline: Pipeline, settings: TrainingSettings, x: Tensor, log_det: Tensor
 ) -> Iterator[str]:
     """Yield the faults of a step of the whole flow, up to the first wrong gradient."""
-    kept = {name: value.clone() for name, value in flow.state_dict().items()}
+    kept = deepcopy(flow.state_dict())
     n = f"in a training step of {len(x)} events"
     plain = settings.model_copy(update={"ema": "none", "clip_norm": None})
     flow.train()
@@ -119,7 +122,8 @@ def _flow_faults(
 
     step(x)
     trained = {name for name, weight in flow.named_parameters() if weight.requires_grad}
-    for name in moved({name: value for name, value in before.items() if name not in trained}, tensors_of(flow)):
+    others = {name: value for name, value in before.items() if name not in trained}
+    for name in used(flow, moved(others, tensors_of(flow)), x[:FEW]):
         yield f"{name!r} moves {n} without the optimiser"
     if not all(twin.agrees() for twin in twins):
         yield f"the weights {n} are not what Adam computes from their gradients: they move alone"
@@ -153,12 +157,12 @@ def _reference_gradients(
     It is the largest sum, over the batches of the reference, of the absolute values of an entry of any gradient: where
     a coupling is saturated, gradients are far smaller, but the slope 1 - tanh(s)^2 has the rounding of 1.
     """
-    values = {name: value.detach().clone() for name, value in reference.named_parameters()}
-    trained = {name: values[name].requires_grad_() for name, p in reference.named_parameters() if p.requires_grad}
+    trained = {name: weight for name, weight in reference.named_parameters() if weight.requires_grad}
+    without_hooks(reference)
     totals = {name: torch.zeros_like(value) for name, value in trained.items()}
     sizes = {name: torch.zeros_like(value) for name, value in trained.items()}
     for events, preprocessing in zip(x.double().split(FEW_OF_FLOW), log_det.split(FEW_OF_FLOW), strict=True):
-        z, flow_log_det = functional_call(reference.train(), values, (events,))
+        z, flow_log_det = reference.train()(events)
         log_prob = torch.distributions.Normal(0.0, 1.0).log_prob(z).sum(1) + flow_log_det
         loss = pipeline.measures(log_prob, preprocessing)["nats_per_dim"].sum() / len(x)
         for name, gradient in zip(trained, gradients(loss, list(trained.values())), strict=True):

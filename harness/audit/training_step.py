@@ -6,25 +6,21 @@ by loss.backward() into `.grad`. The loss is
     L = sum(weights * y) + log|det W|,
 
 whose two parts give gradients of similar size if the weights are standard normal over the root of the number of events.
-The reference has the same parameters in float64, passed through `torch.func.functional_call`, so that no hook of a
-parameter is in it. It receives a few events at a time, and its gradients by x and by the parameters are computed apart,
-as finite differences verify them (`check-layer`, rule gradients).
+The reference has the same parameters in float64, without hooks. It receives a few events at a time, and its gradients
+by x and by the parameters are computed apart, as finite differences verify them (`check-layer`, rule gradients).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
-from torch.optim import Optimizer
-from torch.utils._pytree import tree_leaves
 
-from harness.evaluation.evaluation import changed_state
+from harness.audit.module_state import moved, tensors_of, used
 from layers import InvertibleLinear
 
 STEP_MARGIN = 10.0  # gradients pass more operations than results, and matrix functions lose digits in float32
@@ -95,7 +91,7 @@ def step_faults(
     take_step(layer, x, weights)  # what a first step may set up, such as a cache of these weights, is no change
     before = tensors_of(layer)
     step = take_step(layer, x, weights)
-    for name in moved(before, tensors_of(layer)):
+    for name in used(layer, moved(before, tensors_of(layer)), x):
         yield f"{name!r} moves during a training step of {size} events without the optimiser"
     yield from compare_step(step, expected, STEP_MARGIN * tolerance)
     if not torch.equal(step.x, x):
@@ -136,23 +132,24 @@ def _threads(number: int) -> Iterator[None]:
 
 
 def reference_step(layer: nn.Module, x: Tensor, weights: Tensor, size: int = 2) -> Reference:
-    """Return the step of a layer in float64, `size` events at a time; only its buffers are used in place.
+    """Return the step of a layer in float64, `size` events at a time; it loses the hooks of its parameters.
 
     `x`, the events, and `weights`, of y in the loss, are (N, *shape) in float64.
     """
-    values = {name: value.detach().clone() for name, value in layer.named_parameters()}
-    trained = {name: values[name].clone().requires_grad_() for name, p in layer.named_parameters() if p.requires_grad}
+    trained = {name: weight for name, weight in layer.named_parameters() if weight.requires_grad}
+    without_hooks(layer)
     by_map = {name: torch.zeros_like(value) for name, value in trained.items()}
     sizes = {name: torch.zeros_like(value) for name, value in trained.items()}
     by_log_det: list[Tensor] = []
     outputs, inputs, log_det, size_of_loss = [], [], x.new_zeros(()), 0.0
     for events, weight in zip(x.split(size), weights.split(size), strict=True):
         leaf = events.detach().clone().requires_grad_()
-        y, log_det = functional_call(layer, values, (leaf,))
+        with _frozen(trained.values()):
+            y, log_det = layer(leaf)
         inputs += gradients((y * weight).sum(), [leaf])
         outputs.append(y.detach())
         size_of_loss += float((y.detach() * weight).abs().sum())
-        y, log_det = functional_call(layer, values | trained, (events,))
+        y, log_det = layer(events)
         by_log_det = by_log_det or gradients(log_det.mean(), list(trained.values()))
         for name, gradient in zip(trained, gradients((y * weight).sum(), list(trained.values())), strict=True):
             by_map[name] += gradient
@@ -160,10 +157,28 @@ def reference_step(layer: nn.Module, x: Tensor, weights: Tensor, size: int = 2) 
     by_parameter = {}
     for name, other in zip(trained, by_log_det, strict=True):
         if other.numel():
-            of_loss = size_of_loss / max(float(values[name].detach().abs().max()), 1.0)
+            of_loss = size_of_loss / max(float(trained[name].detach().abs().max()), 1.0)
             total = max(float((sizes[name] + other.abs()).max()), of_loss)
             by_parameter[name] = Gradient(by_map[name], other, total)
     return Reference(torch.cat(outputs), log_det.detach().mean(), torch.cat(inputs), by_parameter)
+
+
+def without_hooks(module: nn.Module) -> None:
+    """Remove the hooks of parameters, which may change their gradients."""
+    for parameter in module.parameters():
+        parameter._backward_hooks = None
+
+
+@contextmanager
+def _frozen(parameters: Iterable[Tensor]) -> Iterator[None]:
+    held = list(parameters)
+    for parameter in held:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in held:
+            parameter.requires_grad_()
 
 
 def gradients(output: Tensor, inputs: list[Tensor]) -> list[Tensor]:
@@ -182,19 +197,25 @@ def derivative_faults(layer: nn.Module, x: Tensor, weights: Tensor) -> Iterator[
     it in both with a probability of 6e-5. The arguments are those of `reference_step`.
     """
     step = reference_step(layer, x, weights, len(x))
-    values = {name: value.detach().clone() for name, value in layer.named_parameters()}
+    values = {name: weight for name, weight in layer.named_parameters() if name in step.by_parameter}
     draws = torch.Generator().manual_seed(5)
     for _ in range(DIRECTIONS):
         along_x = torch.randn(x.shape, generator=draws, dtype=x.dtype).to(x)
         along = {
-            n: torch.randn(values[n].shape, generator=draws, dtype=values[n].dtype).to(x) for n in step.by_parameter
+            name: torch.randn(weight.shape, generator=draws, dtype=weight.dtype).to(x)
+            for name, weight in values.items()
         }
         ends = []
+        kept = {name: weight.detach().clone() for name, weight in values.items()}
         for sign in (1, -1):
-            moved_values = values | {name: values[name] + sign * DIFFERENCE * v for name, v in along.items()}
             with torch.no_grad():
-                y, log_det = functional_call(layer, moved_values, (x + sign * DIFFERENCE * along_x,))
+                for name, weight in values.items():
+                    weight.copy_(kept[name] + sign * DIFFERENCE * along[name])
+                y, log_det = layer(x + sign * DIFFERENCE * along_x)
             ends.append(torch.stack([(y * weights).sum(), log_det.mean()]))
+        with torch.no_grad():
+            for name, weight in values.items():
+                weight.copy_(kept[name])
         measured = (ends[0] - ends[1]) / (2 * DIFFERENCE)
         claims = [
             (step.by_input * along_x).sum() + sum((g.map * along[name]).sum() for name, g in step.by_parameter.items()),
@@ -213,16 +234,22 @@ def derivative_faults(layer: nn.Module, x: Tensor, weights: Tensor) -> Iterator[
                 return
 
 
-def take_step(layer: nn.Module, x: Tensor, weights: Tensor) -> Step:
-    """Take a step of a layer in train(), up to the gradients; `x` and `weights` (of y) are (N, *shape)."""
+def take_step(layer: nn.Module, x: Tensor, weights: Tensor, scale: float = 1.0, log_det: bool = True) -> Step:
+    """Take a step of a layer in train(), up to the gradients.
+
+    Args:
+        x, weights: events, and the weights of y in the loss, (N, *shape).
+        scale: factor of the loss.
+        log_det: whether the log-det is a part of the loss.
+    """
     for parameter in layer.parameters():
         if parameter.grad is not None:
             parameter.grad.zero_()
     with torch.enable_grad():
         leaf = x.detach().clone().requires_grad_()
         value = leaf * 1.0
-        y, log_det = layer(value)
-        loss = (y * weights).sum() + log_det.mean()  # a faulty one may be of shape (N,)
+        y, constant = layer(value)
+        loss = scale * ((y * weights).sum() + log_det * constant.mean())  # a faulty one may be of shape (N,)
         if loss.requires_grad:
             loss.backward()
     by_parameter = {
@@ -230,7 +257,7 @@ def take_step(layer: nn.Module, x: Tensor, weights: Tensor) -> Step:
         for name, parameter in layer.named_parameters()
         if parameter.requires_grad
     }
-    return Step(value.detach(), y.detach(), log_det.detach().mean(), leaf.grad, by_parameter)
+    return Step(value.detach(), y.detach(), constant.detach().mean(), leaf.grad, by_parameter)
 
 
 def compare_step(step: Step, reference: Reference, tolerance: float) -> Iterator[str]:
@@ -296,43 +323,24 @@ def _explanation(value: Tensor, gradient: Gradient, tolerance: float) -> str:
     return ""
 
 
-def tensors_of(module: nn.Module) -> dict[str, Tensor]:
-    """Return a copy of every tensor that a module holds: parameters, buffers, and those in other attributes."""
-    held = dict([*module.named_parameters(), *module.named_buffers()])
-    registries = {"_parameters", "_buffers", "_modules"}
-    for path, part in module.named_modules():
-        for name, value in vars(part).items():
-            if name in registries:
-                continue
-            for number, leaf in enumerate(tree_leaves(value)):
-                if isinstance(leaf, Tensor):
-                    held[f"{path}.{name}[{number}]".lstrip(".")] = leaf
-    return {name: value.detach().clone() for name, value in held.items()}
+@torch.no_grad()
+def copy_faults(layer: nn.Module, reference: nn.Module, x: Tensor, tolerance: float) -> Iterator[str]:
+    """Yield how a deep copy with changed weights differs from another layer with its state.
 
+    Averages of weights are kept in such a copy. What a layer holds besides its state, such as a function that refers to
+    the original, makes the copy apply other weights.
 
-def moved(before: dict[str, Tensor], after: dict[str, Tensor]) -> list[str]:
-    """Return the names of the tensors that have other values, except counters: single whole numbers."""
-    names = [name for name in before.keys() & after.keys() if not _is_counter(before[name])]
-    return list(changed_state({name: before[name] for name in names}, {name: after[name] for name in names}))
-
-
-class OptimiserTwin:
-    """A copy of an optimiser and its weights, which takes the same steps from the same gradients."""
-
-    def __init__(self, optimiser: Optimizer) -> None:
-        self._optimiser, self._copy = optimiser, deepcopy(optimiser)
-
-    def agrees(self) -> bool:
-        """Take the last step of the optimiser too; return whether the weights are equal afterwards."""
-        pairs: list[tuple[Tensor, Tensor]] = []
-        for group, other in zip(self._optimiser.param_groups, self._copy.param_groups, strict=True):
-            other["lr"] = group["lr"]
-            pairs += zip(group["params"], other["params"], strict=True)
-        for weight, copied in pairs:
-            copied.grad = None if weight.grad is None else weight.grad.clone()
-        self._copy.step()
-        return all(torch.equal(weight, copied) for weight, copied in pairs)
-
-
-def _is_counter(value: Tensor) -> bool:
-    return value.numel() == 1 and not value.is_floating_point() and not value.is_complex()
+    Args:
+        reference: the same layer in float64, whose state is changed and restored.
+        x: events, (N, *shape), in the precision of the layer.
+    """
+    twin, kept = deepcopy(layer), deepcopy(reference.state_dict())
+    for number, weight in enumerate(twin.parameters()):
+        if weight.requires_grad:
+            weight.mul_(1 + 0.01 * (1 + number % 3))
+    reference.load_state_dict(twin.state_dict())
+    (y, log_det), (truth, expected) = twin(x), reference(x.double())
+    reference.load_state_dict(kept)
+    yield from differences("y of a deep copy with other weights", y, truth, tolerance, other="that of a new layer")
+    if not abs(float(log_det.mean()) - float(expected)) <= tolerance * (1 + abs(float(expected)) + x[0].numel() / 4):
+        yield "the log-det of a deep copy with other weights differs from that of a new layer with them"

@@ -19,17 +19,21 @@ from harness.checking import global_checks, layer_checks, layer_module_checks, t
 from harness.checking.events import Done, Rules, Served, Tell
 from harness.checking.global_checks import SettingsWatch
 from harness.checking.large_checks import (
+    EVENTS,
     EXACT_LIMIT,
     FULL_LIMIT,
     LARGE_SHAPES,
+    SLOWEST_PASS,
     SMALL,
     forms_matrix,
+    halved_shapes,
     large_events,
+    pass_seconds,
     smaller_shapes,
 )
 from harness.checking.layer_case import LayerCase
 from harness.checking.layer_checks import Check
-from harness.checking.report import CONSTRUCTION, CheckReport, Remark, Unanswered
+from harness.checking.report import CONSTRUCTION, CheckReport, Remark
 from harness.core.flags import full_float32
 from harness.core.layer_classes import check_options, import_layer
 from harness.core.provenance.environment import package_version
@@ -120,7 +124,7 @@ def check_layer(
         full_float32()
     watch = SettingsWatch()
     cls = import_layer(spec, folder)
-    watch.look("import")
+    watch.look("import", report)
     options = check_options(cls, options or {})
     for shape in shapes:
         report.begin(CONSTRUCTION, f"shape {shape}")
@@ -128,7 +132,7 @@ def check_layer(
         report.answer(faults)
         if refusal is not None or not faults:
             report.take(Served(shape=list(shape), refusal=None if refusal is None else bounded(refusal)))
-        watch.look(f"construction, shape {shape}")
+        watch.look(f"construction, shape {shape}", report)
     if not report.served and not report.faults:
         report.begin(CONSTRUCTION, "all shapes")
         report.answer(["the layer serves none of the shapes tried"])
@@ -146,22 +150,20 @@ def check_layer(
                 case = LayerCase(cls, (), torch.float64, options, device, training=False, batches=tuple(batches))
                 large_cases = [replace(case, shape=shape) for shape in large_shapes - report.refused.keys()]
                 _check_large(sorted(large_cases, key=lambda case: case.dim), report, shapes)
-                watch.look(name)
+                watch.look(name, report)
             continue
         for case in cases if name == "forward" else sound:
             report.begin(name, case)
             faulty = report.answer(run_check(name, case))
             if name == "forward" and not faulty:
                 sound.append(case)
-            watch.look(f"{name}, {case}")
-        if CHECKS[name] is global_checks.global_settings:
-            watch.report(report)
+            watch.look(f"{name}, {case}", report)
     report.take(Done())
     return report
 
 
 def _check_large(cases: Sequence[LayerCase], report: CheckReport, asked: Collection[tuple[int, ...]]) -> None:
-    """Check large events in the order of the cases until one has a fault or takes too long; name those left then.
+    """Check large events in the order of the cases until one has a fault or takes too long, then a smaller one instead.
 
     A layer that forms a matrix of D x D entries, on the first of them, is checked briefly or not at all on those that
     nobody has `asked` for, from the size on where each pass would take a second.
@@ -172,7 +174,7 @@ def _check_large(cases: Sequence[LayerCase], report: CheckReport, asked: Collect
     for case in cases:
         report.begin("large-events", case)
         if slow:
-            report.answer([Unanswered("not tried, as there is no answer on smaller events")])
+            report.answer([Remark("not tried, as smaller events are slow already")])
             continue
         brief = bool(dense) and case.dim > FULL_LIMIT and case.shape not in asked
         if brief and (case.dim > EXACT_LIMIT or seconds * case.dim**3 > SLOWEST_BUILD):
@@ -188,6 +190,18 @@ def _check_large(cases: Sequence[LayerCase], report: CheckReport, asked: Collect
                 continue
             case = replace(case, shape=shape)
             report.begin("large-events", case)
+        spent = pass_seconds(case) if case.shape not in checked else 0.0
+        if spent > SLOWEST_PASS and not brief:
+            slow = True
+            tried = [replace(case, shape=shape) for shape in halved_shapes(case.shape)]
+            faster = next((other for other in tried if pass_seconds(other) <= SLOWEST_PASS), None)
+            instead = f"{faster.shape} is checked instead" if faster else f"only up to {SMALL} entries are checked"
+            limit = f"takes {spent:.1f} s, and the limit is {SLOWEST_PASS} s"
+            report.answer([Remark(f"not tried: a forward pass of {EVENTS} events {limit}; {instead}")])
+            if faster is None or faster.shape in checked:
+                continue
+            case = faster
+            report.begin("large-events", case)
         checked.add(case.shape)
         if dense is None:
             begin = time.process_time()
@@ -195,10 +209,8 @@ def _check_large(cases: Sequence[LayerCase], report: CheckReport, asked: Collect
                 dense = forms_matrix(case)
             seconds = (time.process_time() - begin) / case.dim**3
         case = replace(case, brief=brief and case.dim > FULL_LIMIT)
-        messages = run_check("large-events", case)
-        if report.answer(messages):
+        if report.answer(run_check("large-events", case)):
             return
-        slow = any(isinstance(message, Unanswered) for message in messages)
 
 
 def construct(

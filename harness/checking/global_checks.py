@@ -106,15 +106,15 @@ class SettingsWatch:
 
     def __init__(self) -> None:
         self._settings = GlobalSettings()
-        self._places: dict[str, str] = {}
+        self._seen: set[str] = set()
 
-    def look(self, place: str) -> None:
-        """Undo what has changed since construction or the last call, in the part of the check at `place`."""
-        for change in self._settings.restore():
-            self._places.setdefault(change, place)
+    def look(self, place: str, report: CheckReport) -> None:
+        """Undo and report, as faults of the rule `global-settings`, what has changed since the last call at `place`.
 
-    def report(self, report: CheckReport) -> None:
-        """Report each change once, at the place where it was seen first, as a fault of the rule `global-settings`."""
-        for change, place in self._places.items():
+        Each change is reported once, and at once: the time of the check may run out.
+        """
+        changes = [change for change in self._settings.restore() if change not in self._seen]
+        if changes:
+            self._seen |= set(changes)
             report.begin("global-settings", place)
-            report.answer([f"{change}; {HINT}"])
+            report.answer([f"{change}; {HINT}" for change in changes])

@@ -51,6 +51,11 @@ class LayerCase:
         return f"shape {self.shape}, {str(self.dtype).removeprefix('torch.')}{mode}"
 
     @property
+    def trains(self) -> bool:
+        """Whether layers are trained in this precision on this device."""
+        return self.dtype == torch.float32 or self.device != "cpu"
+
+    @property
     def dim(self) -> int:
         """D, the number of entries of an event."""
         return math.prod(self.shape)

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor
-from torch.func import functional_call
 
+from harness.audit.training_step import without_hooks
 from harness.checking.layer_case import MARGIN, LayerCase, inverse_matrix, log_det_tolerance, matrix, relative_error
 from harness.checking.layer_faults import explain_dense, explain_inverse, explain_log_det, shown_apart
 from harness.timing.operations import perturb
@@ -259,23 +259,19 @@ def gradients(case: LayerCase) -> Iterator[str]:
 
 def gradient_faults(layer: InvertibleLinear, x: Tensor) -> Iterator[str]:
     """Yield each gradient, of y or log-det by x or a parameter, that differs from finite differences in float64."""
+    without_hooks(layer)
     for target, output in enumerate(("y", "log-det")):
 
-        def by_input(value: Tensor, target: int = target) -> Tensor:
-            return layer(value)[target]
+        def result(target: int = target) -> Tensor:
+            return layer(x)[target]
 
-        if not _differentiates(by_input, x):
+        if not _differentiates(result, x.requires_grad_()):
             yield f"the gradient of {output} by x differs from finite differences"
+        x.requires_grad_(False)
         for name, parameter in layer.named_parameters():
-            if not parameter.requires_grad:
-                continue
-
-            def by_parameter(value: Tensor, target: int = target, name: str = name) -> Tensor:
-                return functional_call(layer, {name: value}, (x,))[target]
-
-            if not _differentiates(by_parameter, parameter):
-                value = parameter.detach().clone().requires_grad_()
-                reaches = by_parameter(value).requires_grad and _gradient(by_parameter, value) is not None
+            if parameter.requires_grad and not _differentiates(result, parameter):
+                value = result()
+                reaches = value.requires_grad and _gradient(value, parameter) is not None
                 why = "" if reaches else ": autograd sees no path (detached, under no_grad, or through .data)"
                 yield f"the gradient of {output} by {name!r} differs from finite differences{why}"
 
@@ -343,22 +339,31 @@ def every_result(layer: InvertibleLinear, x: Tensor) -> dict[str, Tensor]:
     }
 
 
-def _differentiates(function: Callable[[Tensor], Tensor], point: Tensor) -> bool:
-    """Return whether the gradient of <v, f> along u is its central difference, for random v and u of length 1."""
+def _differentiates(function: Callable[[], Tensor], leaf: Tensor) -> bool:
+    """Return whether the gradient of <v, f> along u is its central difference, for random v and u of length 1.
+
+    The leaf, which `function` reads, is moved in place and back.
+    """
     generator = torch.Generator().manual_seed(11)
-    leaf = point.detach().clone().requires_grad_()
-    value = function(leaf)
+    value = function()
     v, u = (torch.randn(t.shape, generator=generator, dtype=torch.float64).to(t) for t in (value, leaf))
     u = u / u.norm().clamp(min=torch.finfo(u.dtype).tiny)
     products = torch.zeros_like(u)
     if value.requires_grad:
-        gradient = torch.autograd.grad(value, leaf, v, allow_unused=True)[0]
+        gradient = _gradient(value, leaf, v)
         products = products if gradient is None else gradient * u
-    ahead, behind = (function(point.detach() + step * u).detach() for step in (DIFFERENCE, -DIFFERENCE))
-    difference = float(((ahead - behind) * v).sum()) / (2 * DIFFERENCE)
+    point = leaf.detach().clone()
+    ends = []
+    with torch.no_grad():
+        for step in (DIFFERENCE, -DIFFERENCE):
+            leaf.copy_(point + step * u)
+            ends.append(function())
+        leaf.copy_(point)
+    difference = float(((ends[0] - ends[1]) * v).sum()) / (2 * DIFFERENCE)
     rounding = 100 * torch.finfo(v.dtype).eps * float(value.detach().norm() * v.norm()) / DIFFERENCE
     return abs(float(products.sum()) - difference) <= 1e-4 * (abs(difference) + float(products.norm())) + rounding
 
 
-def _gradient(function: Callable[[Tensor], Tensor], leaf: Tensor) -> Tensor | None:
-    return torch.autograd.grad(function(leaf).sum(), leaf, allow_unused=True)[0]
+def _gradient(value: Tensor, leaf: Tensor, weights: Tensor | None = None) -> Tensor | None:
+    weights = torch.ones_like(value) if weights is None else weights
+    return torch.autograd.grad(value, leaf, weights, allow_unused=True)[0]

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from harness.audit.module_state import used
 from harness.checking.layer_case import SCALES, LayerCase, relative_error
 from harness.checking.layer_checks import Check, affine, inverse, log_det
 from harness.checking.report import Remark
@@ -98,9 +99,11 @@ def unchanged_state(case: LayerCase) -> Iterator[str]:
     after = state_of(layer)
     for name in sorted(before.keys() ^ after.keys()):
         yield f"{name!r} appears or vanishes in forward or inverse: create it in __init__"
-    for name in sorted(before.keys() & after.keys()):
-        if not torch.equal(before[name], after[name]):
-            yield f"forward or inverse changes {name!r}"
+    changed = [name for name in sorted(before.keys() & after.keys()) if not torch.equal(before[name], after[name])]
+    needed = used(layer, changed, x)
+    for name in changed:
+        message = f"forward or inverse changes {name!r}"
+        yield message if name in needed else Remark(f"{message}, which no result depends on")
     if not torch.equal(x, original):
         yield "forward or inverse overwrites its input"
     elif not torch.equal(first, layer(x)[0].detach()) or not torch.equal(back, layer.inverse(x).detach()):
@@ -171,6 +174,11 @@ def copies(case: LayerCase) -> Iterator[str]:
     for what, error in _differences(case.tolerance(), before, _results(twin, x)):
         yield f"{what} of a deep copy differs by {error:.2g} (relative)"
     perturb(twin, 0.1, torch.Generator().manual_seed(5))
+    for what, error in _differences(case.tolerance(), _results(case.copy(twin), x), _results(twin, x)):
+        yield (
+            f"{what} of a deep copy with other weights differs by {error:.2g} (relative) from that of a new layer with "
+            "its state: the copy refers to the original, as a function made in __init__ does"
+        )
     if any(_differences(0.0, before, _results(layer, x))):
         yield "a deep copy shares state with the original: changing one changes the other"
 

@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Adam
 
+from harness.audit.linearity import linearity_faults
+from harness.audit.module_state import OptimiserTwin, moved, used
 from harness.audit.training_step import (
     STEP_MARGIN,
-    OptimiserTwin,
     compare_step,
-    moved,
+    differences,
     reference_step,
     step_faults,
     step_weights,
     take_step,
 )
-from harness.checking.layer_case import LayerCase, relative_error
+from harness.checking.layer_case import MARGIN, LayerCase, relative_error
 from harness.checking.layer_checks import Check, every_result
 from harness.evaluation.evaluation import state_of
 from harness.training.updates import flattened
 from layers import InvertibleLinear
 
-BATCHES = (33, 64)  # events; odd, and even
-LARGE_BATCH = 320  # only in float32, as in training, and up to D = `SMALL`
-SMALL = 32
-UPDATES = 100
+SIZES = ((2, 16), (17, 64), (65, 150), (151, 400))  # least and most events of the batches, drawn anew in each check
+SMALL = 32  # D up to which the larger two are drawn too, in float32, as in training
+BATCH = 33  # events of an update
+FEW = 3
+ROUNDING = 3.0  # of gradients, in multiples of condition * eps
+UPDATES = 80
+FOLLOWED = 16  # D up to which the gradients of every update are compared
 VALIDATED = 20  # updates between two validations
 RATE = 1e-3
 
@@ -39,38 +47,117 @@ def training_step(case: LayerCase) -> Iterator[str]:
     layer = case.build()
     reference = case.copy(layer).double()
     small = case.dim <= SMALL and case.dtype == torch.float32
-    sizes = (*BATCHES, *(size for size in case.batches if size < LARGE_BATCH), LARGE_BATCH) if small else BATCHES
+    sizes = drawn_sizes(len(SIZES) if small else 2)
+    sizes += [size for size in case.batches if small and size <= SIZES[-1][1]]
     for size in sizes:
-        faults = list(
-            step_faults(layer, reference, case.events(size), case.tolerance(), threads=2 if size == sizes[-1] else 1)
-        )
+        x = case.events(size)
+        faults = list(step_faults(layer, reference, x, case.tolerance(), threads=2 if size == sizes[-1] else 1))
+        if case.trains:
+            faults += linearity_faults(layer, x, step_weights(x), ROUNDING / MARGIN * case.tolerance())
         yield from faults
         if faults:
             return
 
 
+def drawn_sizes(number: int) -> list[int]:
+    """Draw a size of a batch from each of the first ranges of `SIZES`, which no layer can know in advance."""
+    draw = random.SystemRandom()
+    return [round(math.exp(draw.uniform(math.log(least), math.log(most)))) for least, most in SIZES[:number]]
+
+
+def weights_kept(case: LayerCase) -> Iterator[str]:
+    """Check that parameters and gradients keep their objects and their memory, and stay trained or frozen as built.
+
+    An optimiser holds the parameters that it received. It does not follow one that is replaced, and what shares its
+    memory, such as a flattened or a fused optimiser, does not follow one whose ``.data`` is.
+    """
+    if not case.training:
+        return
+    layer = replace(case, initialised=False).initial()
+    x = case.events(FEW)
+    for parameter in layer.parameters():
+        if parameter.requires_grad:
+            parameter.grad = torch.zeros_like(parameter)
+    steps: dict[str, Callable[[], object]] = {
+        "initialise": torch.no_grad()(lambda: layer.initialise(case.first_batch())),
+        "a training step": lambda: take_step(layer, x, step_weights(x)),
+        "eval()": layer.eval,
+        "a call in eval()": lambda: every_result(layer, x),
+        "train()": layer.train,
+        "another training step": lambda: take_step(layer, x, step_weights(x)),
+    }
+    before = _places(layer)
+    for what, step in steps.items():
+        step()
+        after = _places(layer)
+        for name in sorted(before.keys() | after.keys()):
+            fault = _change(before.get(name), after.get(name), memory=what != "initialise")
+            if fault:
+                yield f"{what} {fault}".replace("PARAMETER", repr(name))
+        before = after
+
+
+class _Place(NamedTuple):
+    parameter: nn.Parameter
+    memory: int
+    trained: bool
+    gradient: Tensor | None
+
+
+def _places(layer: nn.Module) -> dict[str, _Place]:
+    return {
+        name: _Place(weight, weight.data_ptr(), weight.requires_grad, weight.grad)
+        for name, weight in layer.named_parameters()
+    }
+
+
+def _change(before: _Place | None, after: _Place | None, memory: bool) -> str:
+    """Return what became of a parameter; empty if nothing has changed."""
+    if before is None or after is None or after.parameter is not before.parameter:
+        return "replaces PARAMETER, so the optimiser trains a parameter that is not in use: change it in place"
+    if after.trained != before.trained:
+        verb = "thaws" if after.trained else "freezes"
+        return f"{verb} PARAMETER, after parameters are counted: set requires_grad in __init__"
+    if memory and after.memory != before.memory:
+        return (
+            "gives PARAMETER other memory, as an assignment to .data does: change it in place, as in "
+            "`with torch.no_grad(): weight.clamp_(-3, 3)`"
+        )
+    if memory and before.gradient is not None and after.gradient is not before.gradient:
+        return "replaces or removes the gradient of PARAMETER: leave gradients to the optimiser"
+    return ""
+
+
 def updates(case: LayerCase) -> Iterator[str]:
-    """Check a hundred updates of a small layer: only Adam moves the weights, and no result is of earlier ones.
+    """Check many updates of a small layer: only Adam moves the weights, and no result or gradient is of earlier ones.
 
     Adam is fused and the weights are views of one tensor, as in training: neither raises the weights' `_version`. On a
     CPU they are float32, as there.
     """
-    if not case.training or case.dim > SMALL or (case.dtype != torch.float32 and case.device == "cpu"):
+    if not case.training or case.dim > SMALL or not case.trains:
         return
-    layer, x = case.build(), case.events(BATCHES[0])
+    layer, x = case.build(), case.events(BATCH)
     trained = [parameter for parameter in layer.parameters() if parameter.requires_grad]
     if not trained:
         return
     joined = flattened(trained)
-    optimiser = Adam(joined, lr=RATE, fused=True)
+    optimiser = Adam([each.tensor for each in joined], lr=RATE, fused=True)
     twin = OptimiserTwin(optimiser)
     every_result(layer, x)
     before = _not_trained(layer)
     for number in range(1, UPDATES + 1):
-        for tensor in joined:
-            tensor.grad.zero_()  # type: ignore[union-attr]
-        y, log_det = layer(x * 1.0)
-        ((0.5 * y.square().sum() / len(x) - log_det.mean()) / layer.dim).backward()
+        for each in joined:
+            each.zero_grad()
+        others = [case.copy(layer)] if case.dim <= FOLLOWED else []
+        for module in (*others, layer):
+            y, log_det = module(x * 1.0)
+            ((0.5 * y.square().sum() / len(x) - log_det.mean()) / layer.dim).backward()
+        faults = [fault for unused in others for fault in _gradient_faults(case, layer, unused, number)]
+        if faults:
+            yield from faults
+            return
+        for each in joined:
+            each.collect()
         optimiser.step()
         if not twin.agrees():
             yield f"after update {number} the weights are not what Adam computes from their gradients: they move alone"
@@ -78,9 +165,19 @@ def updates(case: LayerCase) -> Iterator[str]:
         if number % VALIDATED == 0:
             every_result(layer.eval(), x)
             layer.train()
-    for name in moved(before, _not_trained(layer)):
+    for name in used(layer, moved(before, _not_trained(layer)), x):
         yield f"{name!r} moves during {UPDATES} updates without the optimiser"
     yield from _compare_fresh(case, layer, x)
+
+
+def _gradient_faults(case: LayerCase, layer: nn.Module, unused: nn.Module, number: int) -> Iterator[str]:
+    """Yield each gradient of a layer in update `number` that is not that of an equal one in its first call."""
+    truth = dict(unused.named_parameters())
+    for name, weight in layer.named_parameters():
+        expected = truth[name].grad
+        if expected is not None:
+            what, tolerance = f"the gradient by {name!r} in update {number}", STEP_MARGIN * case.tolerance()
+            yield from differences(what, weight.grad, expected.double(), tolerance, other="that of a new layer")
 
 
 def _compare_fresh(case: LayerCase, layer: InvertibleLinear, x: Tensor) -> Iterator[str]:
@@ -105,4 +202,4 @@ def _not_trained(layer: nn.Module) -> dict[str, Tensor]:
     return {name: value for name, value in state_of(layer).items() if name not in trained}
 
 
-CHECKS: tuple[Check, ...] = (training_step, updates)
+CHECKS: tuple[Check, ...] = (weights_kept, training_step, updates)

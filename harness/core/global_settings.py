@@ -6,10 +6,8 @@ import contextlib
 import gc
 import os
 import sys
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.modules.module as modules
@@ -18,27 +16,9 @@ from torch.overrides import _get_current_function_mode_stack, _pop_mode, _push_m
 from torch.utils import _python_dispatch as dispatch
 from torch.utils._device import DeviceContext
 
+from harness.core.replaced_code import REPLACED_CODE, Changes, Setting, same
+
 autograd = torch._C._autograd
-
-Changes = dict[str, tuple[Any, Any]]
-"""Name -> (value before, value now)."""
-
-
-def _same(first: Any, second: Any) -> bool:
-    return first is second or (type(first) is type(second) and bool(first == second))
-
-
-def _change(name: str, before: Any, now: Any) -> Changes:
-    return {} if _same(before, now) else {name: (before, now)}
-
-
-class _Setting(NamedTuple):
-    """One setting, or several that are read and written together; `changes` compares (name, value before, now)."""
-
-    name: str
-    read: Callable[[], Any]
-    write: Callable[[Any], object]
-    changes: Callable[[str, Any, Any], Changes] = _change
 
 
 class GlobalSettings:
@@ -47,7 +27,8 @@ class GlobalSettings:
     These are: threads, processor affinity and niceness; default dtype and device; grad and inference mode, autocast and
     anomaly mode; deterministic algorithms, the precision of float32 and the choice of backends; the flush of denormal
     numbers; hooks of all modules, optimisers and saved tensors; active modes of torch functions and operators, and the
-    profiler; functions of torch that were replaced; garbage collection, and functions that trace or profile Python.
+    profiler; functions of torch, methods of its optimisers, kernels of its operators and methods of layers that were
+    replaced; garbage collection, and functions that trace or profile Python; threads that were started.
 
     The state of random generators is not among them, since a layer may draw numbers.
     """
@@ -86,8 +67,8 @@ def _shown(value: Any) -> str:
     return str(value) if plain else str(getattr(value, "name", type(value).__qualname__))
 
 
-def _attributes(label: str, owner: Any, *names: str) -> list[_Setting]:
-    return [_Setting(f"{label}.{name}", partial(getattr, owner, name), partial(setattr, owner, name)) for name in names]
+def _attributes(label: str, owner: Any, *names: str) -> list[Setting]:
+    return [Setting(f"{label}.{name}", partial(getattr, owner, name), partial(setattr, owner, name)) for name in names]
 
 
 def _default_device() -> torch.device | None:
@@ -186,10 +167,10 @@ def _write_precisions(values: dict[str, Any]) -> None:
 
 
 def _different_precisions(_: str, before: dict[str, Any], now: dict[str, Any]) -> Changes:
-    return {name: (value, now[name]) for name, value in before.items() if not _same(value, now[name])}
+    return {name: (value, now[name]) for name, value in before.items() if not same(value, now[name])}
 
 
-def _hooks(owner: Any, name: str) -> _Setting:
+def _hooks(owner: Any, name: str) -> Setting:
     def read() -> Any:
         held = getattr(owner, name)
         return dict(held) if isinstance(held, dict) else held
@@ -202,94 +183,57 @@ def _hooks(owner: Any, name: str) -> _Setting:
         else:
             setattr(owner, name, value)
 
-    return _Setting(f"{owner.__name__}.{name}", read, write)
+    return Setting(f"{owner.__name__}.{name}", read, write)
 
 
-def _is_of_torch(function: Any) -> bool:
-    """Return whether a function is written in Python in torch itself, some modules of which replace others."""
-    code = getattr(function, "__code__", None)
-    return code is not None and Path(code.co_filename).is_relative_to(Path(torch.__file__).parent)
-
-
-def _functions(owner: Any, label: str = "") -> _Setting:
-    """Return the functions of a module or class: replacing one, or hiding an inherited one, is a change."""
-    label = label or owner.__name__
-    bases = owner.__mro__[1:] if isinstance(owner, type) else ()
-
-    def read() -> dict[str, Any]:
-        return dict(vars(owner))
-
-    def changes(label: str, before: dict[str, Any], now: dict[str, Any]) -> Changes:
-        replaced: Changes = {}
-        if before == now:  # by identity of the values: fast
-            return replaced
-        for name in before.keys() | now.keys():
-            new = now.get(name, "missing")
-            inherited = next((vars(base)[name] for base in bases if name in vars(base)), new)
-            old = before.get(name, inherited)
-            if old is not new and callable(old) and not _is_of_torch(new):
-                replaced[f"{label}.{name}"] = (old, new)
-        return replaced
-
-    def write(values: dict[str, Any]) -> None:
-        for changed in changes(label, values, read()):
-            name = changed.removeprefix(f"{label}.")
-            if name in values:
-                setattr(owner, name, values[name])
-            else:
-                delattr(owner, name)
-
-    return _Setting(label, read, write, changes)
-
-
-_SETTINGS: tuple[_Setting, ...] = (
+_SETTINGS: tuple[Setting, ...] = (
     # First those that could change the values of others.
-    _Setting("default device", _default_device, torch.set_default_device),
-    _Setting("modes of torch functions", _function_modes, _set_function_modes),
-    _Setting("modes of operators", lambda: list(dispatch._get_current_dispatch_mode_stack()), _set_dispatch_modes),
-    _Setting("profiler", autograd._profiler_enabled, lambda active: active or autograd._disable_profiler()),
-    _Setting("inference mode", torch.is_inference_mode_enabled, _set_inference_mode),
-    _Setting("grad mode", torch.is_grad_enabled, torch.set_grad_enabled),
+    Setting("default device", _default_device, torch.set_default_device),
+    Setting("modes of torch functions", _function_modes, _set_function_modes),
+    Setting("modes of operators", lambda: list(dispatch._get_current_dispatch_mode_stack()), _set_dispatch_modes),
+    Setting("profiler", autograd._profiler_enabled, lambda active: active or autograd._disable_profiler()),
+    Setting("inference mode", torch.is_inference_mode_enabled, _set_inference_mode),
+    Setting("grad mode", torch.is_grad_enabled, torch.set_grad_enabled),
     *(
-        [_Setting("processor affinity", lambda: sorted(os.sched_getaffinity(0)), partial(os.sched_setaffinity, 0))]
+        [Setting("processor affinity", lambda: sorted(os.sched_getaffinity(0)), partial(os.sched_setaffinity, 0))]
         if sys.platform == "linux"
         else []
     ),
-    _Setting("niceness", partial(os.getpriority, os.PRIO_PROCESS, 0), partial(os.setpriority, os.PRIO_PROCESS, 0)),
-    _Setting("threads", torch.get_num_threads, torch.set_num_threads),
-    _Setting("interop threads", torch.get_num_interop_threads, torch.set_num_interop_threads),
-    _Setting(
+    Setting("niceness", partial(os.getpriority, os.PRIO_PROCESS, 0), partial(os.setpriority, os.PRIO_PROCESS, 0)),
+    Setting("threads", torch.get_num_threads, torch.set_num_threads),
+    Setting("interop threads", torch.get_num_interop_threads, torch.set_num_interop_threads),
+    Setting(
         "CUDA device",
         lambda: torch.cuda.current_device() if torch.cuda.is_initialized() else 0,
         lambda device: torch.cuda.set_device(device),
     ),
-    _Setting("flush of denormal numbers", _flushes_denormals, torch.set_flush_denormal),
-    _Setting("default dtype", torch.get_default_dtype, torch.set_default_dtype),
-    _Setting("anomaly mode", torch.is_anomaly_enabled, lambda value: torch.autograd.set_detect_anomaly(value)),
-    _Setting(
+    Setting("flush of denormal numbers", _flushes_denormals, torch.set_flush_denormal),
+    Setting("default dtype", torch.get_default_dtype, torch.set_default_dtype),
+    Setting("anomaly mode", torch.is_anomaly_enabled, lambda value: torch.autograd.set_detect_anomaly(value)),
+    Setting(
         "anomaly mode's check for NaN",
         torch.is_anomaly_check_nan_enabled,
         lambda value: torch.autograd.set_detect_anomaly(torch.is_anomaly_enabled(), value),
     ),
-    _Setting("threads of autograd", torch._C._is_multithreading_enabled, torch._C._set_multithreading_enabled),
-    _Setting(
+    Setting("threads of autograd", torch._C._is_multithreading_enabled, torch._C._set_multithreading_enabled),
+    Setting(
         "hooks of saved tensors", partial(autograd._top_saved_tensors_default_hooks, True), _set_saved_tensor_hooks
     ),
-    _Setting(
+    Setting(
         "ban of hooks of saved tensors",
         autograd._saved_tensors_hooks_get_disabled_error_message,
         _ban_saved_tensor_hooks,
     ),
     *(
-        _Setting(f"{what} on {device}", partial(read, device), partial(write, device))
+        Setting(f"{what} on {device}", partial(read, device), partial(write, device))
         for device in ("cpu", "cuda")
         for what, read, write in (
             ("autocast", torch.is_autocast_enabled, torch.set_autocast_enabled),
             ("dtype of autocast", torch.get_autocast_dtype, torch.set_autocast_dtype),
         )
     ),
-    _Setting("cache of autocast", torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
-    _Setting("deterministic algorithms", torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
+    Setting("cache of autocast", torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
+    Setting("deterministic algorithms", torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
     *_attributes("torch.utils.deterministic", torch.utils.deterministic, "fill_uninitialized_memory"),
     *_attributes("torch.backends.cudnn", torch.backends.cudnn, "enabled", "benchmark", "deterministic"),
     *_attributes("torch.backends.mkldnn", torch.backends.mkldnn, "enabled", "deterministic"),
@@ -303,26 +247,24 @@ _SETTINGS: tuple[_Setting, ...] = (
         "allow_fp16_accumulation",
     ),
     *(
-        _Setting(
+        Setting(
             f"{kind} attention",
             getattr(torch.backends.cuda, f"{kind}_sdp_enabled"),
             getattr(torch.backends.cuda, f"enable_{kind}_sdp"),
         )
         for kind in ("flash", "mem_efficient", "math", "cudnn")
     ),
-    _Setting(
+    Setting(
         "library of linear algebra", torch._C._get_linalg_preferred_backend, torch._C._set_linalg_preferred_backend
     ),
-    _Setting("library of matrix products", torch._C._get_blas_preferred_backend, torch._C._set_blas_preferred_backend),
-    _Setting("NNPACK", torch._C._get_nnpack_enabled, torch._C._set_nnpack_enabled),
-    _Setting("garbage collection", gc.isenabled, lambda value: gc.enable() if value else gc.disable()),
-    _Setting("thresholds of garbage collection", gc.get_threshold, lambda value: gc.set_threshold(*value)),
-    _Setting("interval between threads of Python", sys.getswitchinterval, sys.setswitchinterval),
-    _Setting("tracing of Python", sys.gettrace, sys.settrace),
-    _Setting("profiling of Python", sys.getprofile, sys.setprofile),
-    _Setting("precision of float32", _read_precisions, _write_precisions, _different_precisions),
+    Setting("library of matrix products", torch._C._get_blas_preferred_backend, torch._C._set_blas_preferred_backend),
+    Setting("NNPACK", torch._C._get_nnpack_enabled, torch._C._set_nnpack_enabled),
+    Setting("garbage collection", gc.isenabled, lambda value: gc.enable() if value else gc.disable()),
+    Setting("thresholds of garbage collection", gc.get_threshold, lambda value: gc.set_threshold(*value)),
+    Setting("interval between threads of Python", sys.getswitchinterval, sys.setswitchinterval),
+    Setting("tracing of Python", sys.gettrace, sys.settrace),
+    Setting("profiling of Python", sys.getprofile, sys.setprofile),
+    Setting("precision of float32", _read_precisions, _write_precisions, _different_precisions),
     *(_hooks(owner, name) for owner in (modules, optimizer) for name in vars(owner) if name.startswith("_global_")),
-    *map(_functions, (torch, torch.autograd, torch.fft, torch.linalg, torch.nn.functional, torch.nn.init)),
-    _functions(torch.Tensor, "torch.Tensor"),
-    _functions(torch.nn.Module, "torch.nn.Module"),
+    *REPLACED_CODE,
 )

@@ -202,11 +202,12 @@ def changed_state(before: dict[str, Tensor], after: dict[str, Tensor]) -> tuple[
     """Return the names of tensors that appeared, vanished or changed in any bit."""
     names = sorted(before.keys() | after.keys())
     return tuple(
-        name for name in names if name not in before or name not in after or not _identical(before[name], after[name])
+        name for name in names if name not in before or name not in after or not identical(before[name], after[name])
     )
 
 
-def _identical(first: Tensor, second: Tensor) -> bool:
+def identical(first: Tensor, second: Tensor) -> bool:
+    """Return whether two tensors have the same dtype, shape and values, NaN included."""
     if first.dtype != second.dtype or first.shape != second.shape:
         return False
     return bool(((first == second) | (first != first)).all())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -46,6 +47,8 @@ class Fit:
         passes: forward and backward passes over a batch; two per step under "separate" averages.
         train_seconds: wall time of the training steps alone; the clock stops during evaluations and checkpoints.
         stopped_early: whether patience ran out.
+        parameters: how many real numbers the optimiser received.
+        replaced: names of parameters that were replaced, frozen or thawed during the training.
     """
 
     losses: Tensor
@@ -59,6 +62,8 @@ class Fit:
     passes: int = 0
     train_seconds: float = 0.0
     stopped_early: bool = False
+    parameters: int = 0
+    replaced: list[str] = field(default_factory=list)
 
     def state_dict(self) -> dict[str, Any]:
         """Return all attributes."""
@@ -224,6 +229,7 @@ def fit(
             progress(step / settings.steps, f"step {step}/{settings.steps}")
     if checkpoints is not None and checkpoints.lasting:
         checkpoints.save(training.steps_done, parts)
+    training.parameters, training.replaced = updates.parameters, updates.replaced()
     flow.load_state_dict(training.best_weights)
     flow.eval()
     training.best_weights = {}
@@ -272,7 +278,7 @@ def _evaluate(
     training.waited += 1
     if value < training.best:
         training.best, training.best_likelihood, training.best_step, training.waited = value, likelihood, step, 0
-        training.best_weights = {name: weight.clone() for name, weight in flow.state_dict().items()}
+        training.best_weights = deepcopy(flow.state_dict())
     patience = settings.patience
     training.stopped_early = patience is not None and training.waited >= patience and step < settings.steps
     return value

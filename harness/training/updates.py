@@ -13,6 +13,7 @@ from torch.optim import Adam
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from harness.core.settings import TrainingSettings
+from layers import count_entries
 
 if TYPE_CHECKING:
     from flows import Flow
@@ -100,6 +101,7 @@ class Updates:
             for model, groups in plan
             if any(weights for weights, _ in groups)
         ]
+        self._received = [(model, _trained(model)) for model in dict.fromkeys((flow, live))]
 
     @property
     def passes(self) -> int:
@@ -110,6 +112,20 @@ class Updates:
     def optimisers(self) -> list[Adam]:
         """The optimiser of each pass."""
         return [each.optimiser for each in self._passes]
+
+    @property
+    def parameters(self) -> int:
+        """How many real numbers the optimisers received."""
+        return count_entries(weight for each in self._passes for weight in each.weights)
+
+    def replaced(self) -> list[str]:
+        """Return the names of parameters that were replaced, frozen or thawed since: Adam does not train these."""
+        names: set[str] = set()
+        for model, received in self._received:
+            now = _trained(model)
+            pairs = [(now, received), (received, now)]
+            names |= {weights[weight] for weights, others in pairs for weight in weights.keys() - others.keys()}
+        return sorted(names)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state besides `flow`: the optimisers, and the live weights if `flow` holds averages."""
@@ -135,10 +151,12 @@ class Updates:
         for each in self._passes:
             measures = measure(each.model)
             first = first or measures
-            for tensor in each.tensors:
-                cast(Tensor, tensor.grad).zero_()
+            for joined in each.joined:
+                joined.zero_grad()
             # Of two passes, each needs the gradient of its weights alone.
             measures["nats_per_dim"].mean().backward(inputs=each.weights if self.passes > 1 else None)
+            for joined in each.joined:
+                joined.collect()
             if self._settings.clip_norm is not None:
                 nn.utils.clip_grad_norm_(each.tensors, self._settings.clip_norm)
             for group in each.optimiser.param_groups:
@@ -156,9 +174,17 @@ class _Pass:
     def __init__(self, model: Flow, groups: list[tuple[list[nn.Parameter], bool]]) -> None:
         self.model = model
         self.weights = [weight for weights, _ in groups for weight in weights]
-        joined = [{"params": flattened(weights), "of_layers": of_layers} for weights, of_layers in groups]
-        self.tensors = [tensor for group in joined for tensor in cast("list[nn.Parameter]", group["params"])]
-        self.optimiser = Adam(joined, betas=(0.9, 0.999), fused=True)
+        groups_of_joined = [(flattened(weights), of_layers) for weights, of_layers in groups]
+        self.joined = [joined for group, _ in groups_of_joined for joined in group]
+        self.tensors = [joined.tensor for joined in self.joined]
+        self.optimiser = Adam(
+            [
+                {"params": [joined.tensor for joined in group], "of_layers": of_layers}
+                for group, of_layers in groups_of_joined
+            ],
+            betas=(0.9, 0.999),
+            fused=True,
+        )
 
 
 def _split(flow: Flow) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
@@ -168,25 +194,66 @@ def _split(flow: Flow) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
     return [w for w in trained if id(w) not in layers], [w for w in trained if id(w) in layers]
 
 
-def flattened(weights: Sequence[nn.Parameter]) -> list[nn.Parameter]:
-    """Make values and gradients of weights consecutive parts of one tensor for each device and dtype; return these.
+def _trained(flow: nn.Module) -> dict[nn.Parameter, str]:
+    """Return every parameter that requires a gradient, with its name."""
+    return {weight: name for name, weight in flow.named_parameters() if weight.requires_grad}
 
-    Every weight remains a parameter of its module, and its gradients are added to that of the tensor, which starts as
-    zero. An optimiser of the tensors does the same arithmetic in fewer calls: for the 168 weights of a Glow on a CPU,
-    Adam takes 0.6 instead of 1.8 ms (docs/performance/throughput.md).
+
+class Joined:
+    """Weights of one device and dtype whose values and gradients are consecutive parts of one tensor.
+
+    Every weight remains a parameter of its module. An optimiser of the tensor does the same arithmetic in fewer calls:
+    for the 168 weights of a Glow on a CPU, Adam takes 0.6 instead of 1.8 ms (docs/performance/throughput.md).
+
+    Common idioms, such as ``weight.data = weight.data.clamp(-3, 3)`` or ``weight.grad = None``, give a weight or its
+    gradient other memory. An optimiser of the weights themselves would follow them, and so does `collect`.
+
+    Attributes:
+        tensor: for the optimiser.
     """
+
+    @torch.no_grad()
+    def __init__(self, weights: Sequence[nn.Parameter]) -> None:
+        self.tensor = nn.Parameter(torch.cat([weight.flatten() for weight in weights]))
+        self.tensor.grad = torch.zeros_like(self.tensor)
+        sizes = [weight.numel() for weight in weights]
+        values, gradients = self.tensor.detach().split(sizes), self.tensor.grad.split(sizes)
+        self._parts: list[tuple[nn.Parameter, Tensor, Tensor]] = []
+        for weight, value, gradient in zip(weights, values, gradients, strict=True):
+            self._parts.append((weight, value.view(weight.shape), gradient.view(weight.shape)))
+            weight.data, weight.grad = self._parts[-1][1:]
+
+    def zero_grad(self) -> None:
+        """Set all gradients to zero, in the memory of the tensor."""
+        cast(Tensor, self.tensor.grad).zero_()
+        for weight, _, gradient in self._parts:
+            if weight.grad is not gradient:
+                weight.grad = gradient
+
+    @torch.no_grad()
+    def collect(self) -> None:
+        """Bring values and gradients that have other memory by now back into that of the tensor.
+
+        Raises:
+            ValueError: a weight has another shape, dtype or device than at construction.
+        """
+        for weight, value, gradient in self._parts:
+            if weight.data_ptr() != value.data_ptr() or not weight.is_contiguous():
+                if (weight.shape, weight.dtype, weight.device) != (value.shape, value.dtype, value.device):
+                    raise ValueError(
+                        f"a weight of shape {tuple(value.shape)}, {value.dtype} on {value.device}, became one of shape "
+                        f"{tuple(weight.shape)}, {weight.dtype} on {weight.device} in training; keep all three"
+                    )
+                value.copy_(weight)
+                weight.data = value
+            if weight.grad is not gradient:
+                gradient.zero_() if weight.grad is None else gradient.copy_(weight.grad)
+                weight.grad = gradient
+
+
+def flattened(weights: Sequence[nn.Parameter]) -> list[Joined]:
+    """Join weights by device and dtype; their gradients start as zero."""
     kinds: dict[tuple[torch.device, torch.dtype], list[nn.Parameter]] = {}
     for weight in weights:
         kinds.setdefault((weight.device, weight.dtype), []).append(weight)
-    return [_joined(alike) for alike in kinds.values()]
-
-
-@torch.no_grad()
-def _joined(weights: list[nn.Parameter]) -> nn.Parameter:
-    joined = nn.Parameter(torch.cat([weight.flatten() for weight in weights]))
-    joined.grad = torch.zeros_like(joined)
-    sizes = [weight.numel() for weight in weights]
-    for weight, value, gradient in zip(weights, joined.split(sizes), joined.grad.split(sizes), strict=True):
-        weight.data = value.view(weight.shape)
-        weight.grad = gradient.view(weight.shape)
-    return joined
+    return [Joined(alike) for alike in kinds.values()]

@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 from pydantic import TypeAdapter
+from torch.nn.modules.module import _EXTRA_STATE_KEY_SUFFIX
+from torch.utils._pytree import tree_map_only
 
 from flows import Flow
 from harness.core.errors import DataError, UserError
@@ -43,7 +45,7 @@ def save_flow(
     Args:
         values: of the training data, from which `load_trained` makes the pre-processing; None: only the flow is needed.
     """
-    state = {name: value.cpu() for name, value in flow.state_dict().items()}
+    state = tree_map_only(torch.Tensor, torch.Tensor.cpu, dict(flow.state_dict()))
     ranges = None if values is None else asdict(values)
     path = weights_path(trial, out)
     write_weights(
@@ -83,9 +85,10 @@ def load_trained(trial: FlowTrial, path: Path, device: str) -> tuple[Flow, Pipel
 
 
 def _is_state(value: Any) -> bool:
-    """Return whether a value is a mapping from names to tensors."""
+    """Return whether a value is a mapping from names to tensors, or to the extra state of a module."""
     return isinstance(value, dict) and all(
-        isinstance(name, str) and isinstance(tensor, torch.Tensor) for name, tensor in value.items()
+        isinstance(name, str) and (isinstance(held, torch.Tensor) or name.endswith(_EXTRA_STATE_KEY_SUFFIX))
+        for name, held in value.items()
     )
 
 
@@ -95,7 +98,8 @@ def _shape_of(trial: FlowTrial, content: Mapping[str, Any]) -> tuple[int, ...]:
     sizes = isinstance(shape, list | tuple) and all(type(length) is int and length >= 1 for length in shape)
     if not sizes or len(shape) not in (2, 3):
         raise ValueError("it states no shape of an event")
-    side = max((length for tensor in state.values() for length in tensor.shape), default=0)
+    tensors = [value for value in state.values() if isinstance(value, torch.Tensor)]
+    side = max((length for tensor in tensors for length in tensor.shape), default=0)
     steps = 0 if trial.layer.baseline else trial.flow.levels * trial.flow.steps
     width = 0 if trial.layer.baseline else trial.flow.width
     if math.prod(shape) > LARGEST_EVENT or max(shape[0], width) > side or steps > len(state):

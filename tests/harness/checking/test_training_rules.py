@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from harness.audit.training_step import compare_step, moved, reference_step, take_step, tensors_of
+from harness.audit.module_state import moved, tensors_of
+from harness.audit.training_step import compare_step, reference_step, take_step
 from harness.checking.check_layer import run_check
 from harness.checking.layer_case import LayerCase
 from harness.checking.layer_module_checks import mask_faults

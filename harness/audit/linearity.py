@@ -1,0 +1,80 @@
+"""Check that a backward pass is linear in the gradient that reaches it.
+
+The loss of a flow is a mean over events and entries, so the gradients that reach a layer are far smaller than those of
+a test, and differ from entry to entry. A backward pass that clips, rounds or drops small ones trains another model, or
+none. So a step (`harness.audit.training_step`) is compared with
+
+- steps of multiples of the loss: the gradients are these multiples;
+- a step in which a single entry of y has a large gradient in addition: the gradients are the sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from harness.audit.training_step import Step, take_step
+from layers import InvertibleLinear
+
+SCALES = tuple(2.0**power for power in (-20, -13, -7, 7, 13))  # powers of two leave all rounding as it is
+UNEVEN = 1.001  # a multiple that does not, and so shows how much rounding changes
+NOISE = 8.0  # multiples of that
+TOLERANCE = 1e-2  # relative
+LARGE = 3e3  # size of the gradient of a single entry of y, in multiples of the others
+
+
+def linearity_faults(layer: InvertibleLinear, x: Tensor, weights: Tensor, rounding: float) -> Iterator[str]:
+    """Yield the first gradient that is not linear in those of the results, of either kind.
+
+    Args:
+        layer: in train().
+        x, weights: events, and the weights of y in the loss, (N, *shape).
+        rounding: relative error of a gradient that the condition number of the layer explains.
+    """
+    n = f"in a training step of {len(x)} events"
+    expected = _gradients(take_step(layer, x, weights))
+    for scale in SCALES:
+        multiple = _gradients(take_step(layer, x, weights, scale))
+        for what in expected.keys() & multiple.keys():
+            error = _largest(multiple[what] / scale - expected[what])
+            if error > TOLERANCE * _largest(expected[what]):
+                yield (
+                    f"the gradient by {what} {n} of {scale:.3g} times the loss is not {scale:.3g} times the gradient: "
+                    f"the backward pass is not linear, and losses of flows are small"
+                )
+                return
+    single = x.new_zeros(x.shape)
+    single.flatten(1)[:, 0] = 1.0
+    alone = _gradients(take_step(layer, x, single, log_det=False))
+    for what in expected.keys() & alone.keys():
+        size, other = _largest(expected[what]), _largest(alone[what])
+        if not size or not other:
+            continue
+        factor = LARGE * size / other
+        large, uneven, both = (
+            _gradients(take_step(layer, x, cotangent, log_det=log_det))[what]
+            for cotangent, log_det in (
+                (factor * single, False),
+                (UNEVEN * factor * single, False),
+                (weights + factor * single, True),
+            )
+        )
+        hidden = LARGE * rounding * size + NOISE * _largest(uneven / UNEVEN - large)
+        if hidden < size / 4 and _largest(both - large - expected[what]) > TOLERANCE * size + hidden:
+            yield (
+                f"the gradient by {what} {n} loses what is small beside that of the first entry of y: the backward "
+                "pass is not linear, and Adam scales small gradients up"
+            )
+            return
+
+
+def _gradients(step: Step) -> dict[str, Tensor]:
+    """Return the gradients of a step in float64, without those that autograd does not reach."""
+    held = {"x": step.by_input} | {repr(name): value for name, value in step.by_parameter.items()}
+    return {what: value.double() for what, value in held.items() if value is not None and value.numel()}
+
+
+def _largest(values: Tensor) -> float:
+    return float(values.abs().nan_to_num(nan=torch.inf).max())
