@@ -76,7 +76,8 @@ def comparisons(folder: str | Path, margin: float | None = None) -> pd.DataFrame
     layers; `unit`; `pairs`, the number of seeds or repetitions that both have; `difference`, the mean of first - second
     (below zero the first is better) with the ends `low` and `high` of its 95 % interval; `p`, of the paired t test
     after Holm's correction for all rows of the data set, and `p_raw` before it; `separated`, whether the two are shown
-    to differ, by the test or, with too few pairs for one, by the interval; `effect`, Cohen's d of paired values;
+    to differ after this correction, at any number of pairs from three on: below eight, the interval has the level of
+    its step, and excludes zero only where the two are shown to differ; `effect`, Cohen's d of paired values;
     `detectable`, the smallest difference that this test finds with 80 % power, two-sided at the first step of Holm's
     correction; `leads`, the share of pairs in which the first layer has the lower value; `margin` and `p_equivalent`,
     which is small where the layers are shown to differ by less than the margin (two one-sided tests, not corrected for

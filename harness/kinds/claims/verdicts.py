@@ -42,8 +42,7 @@ def of_outcomes(outcomes: Iterable[Outcome]) -> Holds:
 def outcome_of(difference: Difference | None) -> Outcome:
     """Return the outcome of (what the claim calls worse) - (what it calls better), of measures where low is better.
 
-    The test decides where there are seeds enough for one, else Student's interval; one or two seeds, or nothing to
-    compare, leave it open.
+    Holm's correction for all comparisons decides; one or two seeds, or nothing to compare, leave it open.
     """
     if difference is None or not difference.separated:
         return "open"

@@ -5,11 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from harness.kinds.density.likelihoods import STANDARD_ERROR
-from harness.reporting.statistics.statistics import Difference, Estimate, estimate, spread_text
+from harness.reporting.statistics.statistics import (
+    ADJUSTED,
+    Difference,
+    Estimate,
+    estimate,
+    interval_kind,
+    spread_text,
+)
 from harness.reporting.tables.cells import EMPTY
 
 CORRECTED = (
     "Corrected: Student's interval and test with the variance of Nadeau and Bengio (2003) for test splits that overlap."
+)
+HOLM = (
+    f"{ADJUSTED}: each interval at the level of its pair's step of Holm's correction for all pairs of layers; it "
+    "excludes zero only where this shows a difference."
 )
 
 
@@ -66,14 +77,3 @@ def interval_texts(differences: Iterable[Difference]) -> list[str]:
 def sample_words(samples: Iterable[Difference]) -> str:
     """Return the name of the pairs of these differences, "seeds" where there are none."""
     return pair_words(sample.estimate.share is not None for sample in samples) or "seeds"
-
-
-def interval_kind(differences: Iterable[Difference]) -> str:
-    """Return how the intervals of these differences are made; empty where none has one."""
-    kinds = set()
-    for difference in differences:
-        if difference.interval is not None and difference.estimate.share is not None:
-            kinds.add("corrected")
-        elif difference.interval is not None:
-            kinds.add("bootstrap" if difference.p is not None else "Student's")
-    return " or ".join(sorted(kinds))

@@ -11,7 +11,7 @@ import pandas as pd
 from harness.kinds.density.across import across
 from harness.kinds.density.comparisons import FILE, comparisons
 from harness.kinds.density.figures.critical_difference import HEADING, diagram
-from harness.kinds.density.intervals import CORRECTED, interval_kind, pair_words, sample_words
+from harness.kinds.density.intervals import CORRECTED, HOLM, pair_words, sample_words
 from harness.kinds.density.likelihoods import (
     IMPROVING,
     UNITS,
@@ -39,7 +39,14 @@ from harness.reporting.figures.figures import ReportFigure
 from harness.reporting.frame import MISSING, Results, csv_bytes
 from harness.reporting.page.answer import Answer, Finding, first_of, listed
 from harness.reporting.report import Overview, Report
-from harness.reporting.statistics.statistics import LEAST_FOR_STUDENT, LEAST_SEEDS, POWER, sample_text
+from harness.reporting.statistics.statistics import (
+    ADJUSTED,
+    LEAST_FOR_STUDENT,
+    LEAST_SEEDS,
+    POWER,
+    interval_kind,
+    sample_text,
+)
 from harness.reporting.tables.rendering import Table
 
 
@@ -166,6 +173,7 @@ def _intervals(rankings: list[Ranking]) -> Iterator[str]:
     if counts:
         kind, number, words = interval_kind(differences), " or ".join(map(str, counts)), sample_words(differences)
         yield f"Distances to the lowest mean with {kind} 95 % interval, over {number} paired {words}."
+        yield from [HOLM] * (ADJUSTED in kind)
     if any(competition.tested for competition in rankings):
         yield "p: paired t test, after Holm's correction for all pairs of layers."
     if any(competition.share is not None for competition in rankings):
@@ -213,7 +221,7 @@ def _not_said(results: Results, frame: pd.DataFrame, rankings: list[Ranking]) ->
         yield from filter(None, (sources_text(results),))
     if not all(competition.tested for competition in rankings):
         words = pair_words(competition.share is not None for competition in rankings if not competition.tested)
-        yield f"There is no test below {LEAST_SEEDS} {words}, and no interval is widened for the number of comparisons."
+        yield f"There is no test below {LEAST_SEEDS} {words}."
     yield from (f"One event decides on {text}." for text in single_events(results))
     ranked = frame[frame["tuned"] & frame["value"].notna()]
     improving = int(ranked["improving"].sum())

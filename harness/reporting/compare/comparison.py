@@ -13,7 +13,7 @@ from harness.core.errors import UserError
 from harness.reporting.compare.measure import Measure
 from harness.reporting.compare.pairs import Pair, Place, pairs
 from harness.reporting.frame import Results, shortened
-from harness.reporting.statistics.statistics import LEAST_SEEDS, Difference, Estimate, judged, spread_text
+from harness.reporting.statistics.statistics import LEAST_FOR_STUDENT, Difference, Estimate, interval_kind, judged
 from harness.reporting.tables.cells import EMPTY, Notes
 from harness.reporting.tables.rendering import Table, markdown
 
@@ -145,10 +145,10 @@ def _share(group: Sequence[Pair]) -> float | None:
 
 
 def _significant(change: Difference) -> bool:
-    """Return the outcome of the test; with too few seeds for one, whether all changed in the same direction."""
+    """Return the outcome of Holm's correction; of one or two seeds, whether all changed in the same direction."""
     low, high = change.estimate.low, change.estimate.high
-    if change.p is not None:
-        return change.significant
+    if len(change.values) >= LEAST_FOR_STUDENT:
+        return change.separated
     return low is None or high is None or low > 0 or high < 0
 
 
@@ -198,21 +198,18 @@ def comparison_tables(comparison: Comparison) -> list[Table]:
             else:
                 change = _change(measure, Difference(Estimate(pair.change, None, None, 1)))
             trials.append((*place, pair.repeat, *_joint_texts([pair]), change))
-    changes = [outcome.change.estimate for outcome in comparison.places.values() if outcome.change]
-    texts = []
-    for repeated in (False, True):
-        numbers = [change.seeds for change in changes if (change.share is not None) == repeated]
-        texts += [spread_text(numbers, repeated)] if numbers or not (changes or repeated) else []
-    spread = " or ".join(texts)
-    words = "seeds or repetitions" if any(change.share is not None for change in changes) else "seeds"
+    changes = [outcome.change for outcome in comparison.places.values() if outcome.change]
+    kind = interval_kind(changes)
+    brackets = f" [{kind} 95 % interval]" if kind else ""
+    words = "seeds or repetitions" if any(change.estimate.share is not None for change in changes) else "seeds"
     likelihood, part = comparison.thresholds
     verdicts = ", ".join(f"{count} {verdict}" for verdict, count in comparison.counts.items())
     caption = (
         f"A: {first}. B: {second}. {verdicts}. Less is better. A change counts beyond {likelihood:g} nats or bits per "
-        f"dimension, of times and parameters beyond {100 * part:g} %. Likelihoods: mean difference B - A [{spread}] "
-        f"over paired {words}; from {LEAST_SEEDS} {words} on it must pass a paired t test after Holm's correction for "
-        f"all rows here, below that all {words} must change in the same direction. Times: medians, a change is "
-        "significant where their spreads do not overlap."
+        f"dimension, of times and parameters beyond {100 * part:g} %. Likelihoods: mean difference B - A{brackets} "
+        f"over paired {words}; from {LEAST_FOR_STUDENT} {words} on it must pass a paired t test after Holm's "
+        f"correction for all rows here, below that all {words} must change in the same direction. Times: medians, a "
+        "change is significant where their spreads do not overlap."
     )
     remarks = (*notes.numbered(), *comparison.damaged, *comparison.versions)
     made = [Table("comparison", caption, ("what", "layer", "A", "B", "change", "verdict"), tuple(rows), remarks)]

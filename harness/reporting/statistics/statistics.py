@@ -17,6 +17,11 @@ in every repetition has rho = 0: its events are then not part of what varies. Se
 The test is Student's t on those differences, not Wilcoxon's signed ranks: with eight pairs the ranks cannot give a p
 below 1/128, which Holm's correction of the ten comparisons of five rows would put beyond 0.05 whatever was measured.
 The differences are of means over a whole test split, for which a normal distribution from seed to seed is a fair model.
+
+Holm's correction for all pairs of a family decides at any number of pairs from three on. Below eight, p would depend on
+that model more than on what was measured, and is not shown; the interval is then Student's at the level of its pair's
+step of the correction (Serlin, "Confidence Intervals and the Scientific Method: A Case for Holm on the Range", Journal
+of Experimental Education 61, 1993), so that it excludes zero if and only if the correction shows a difference.
 """
 
 from __future__ import annotations
@@ -35,8 +40,9 @@ Key = TypeVar("Key", bound=Hashable)
 
 LEVEL = 0.95  # of intervals
 SIGNIFICANCE = 0.05  # of p-values after Holm's correction
-LEAST_SEEDS = 8  # for an interval and a test; below, the lowest and the highest seed alone
+LEAST_SEEDS = 8  # for the interval of a mean and for p; below, the lowest and the highest seed alone
 LEAST_FOR_STUDENT = 3  # seeds, for Student's interval of a difference; repetitions, for any interval
+ADJUSTED = "Holm-adjusted"  # intervals of too few pairs for p
 POWER = 0.8  # of the test at the smallest difference that is called detectable
 RESAMPLES = 9999
 BATCH = 500  # resamples at once: all of 660 seeds take 100 MB and more time, and the interval is the same
@@ -108,11 +114,12 @@ def _standard_error(values: Sequence[float], share: float | None) -> float:
     return statistics.stdev(values) / math.sqrt(len(values)) * widening(len(values), share)
 
 
-def _half_width(values: Sequence[float], share: float | None) -> float:
-    """Return half the width of Student's interval of the mean."""
+def _half_width(values: Sequence[float], share: float | None, comparisons: int = 1) -> float:
+    """Return half the width of Student's interval of the mean, with Bonferroni's correction for so many of them."""
     from scipy.special import stdtrit  # the quantile of Student's t; scipy.stats takes most of a second to import
 
-    return float(stdtrit(len(values) - 1, (1 + LEVEL) / 2)) * _standard_error(values, share)
+    quantile = stdtrit(len(values) - 1, 1 - (1 - LEVEL) / (2 * comparisons))
+    return float(quantile) * _standard_error(values, share)
 
 
 @lru_cache(maxsize=4096)  # a report asks for the same seeds in several tables and figures
@@ -156,6 +163,8 @@ class Difference:
         values: the differences pair by pair.
         p_raw: p before the correction for several comparisons.
         family: the number of comparisons that were tested together.
+        step: below eight pairs, the number of comparisons for which its step of Holm's correction corrects, and so
+            does the interval; else 1.
     """
 
     estimate: Estimate
@@ -164,6 +173,7 @@ class Difference:
     values: tuple[float, ...] = ()
     p_raw: float | None = None
     family: int = 0
+    step: int = 1
 
     @property
     def significant(self) -> bool:
@@ -171,18 +181,18 @@ class Difference:
         return self.p is not None and self.p < SIGNIFICANCE
 
     @property
-    def student(self) -> tuple[float, float] | None:
-        """Student's 95 % interval of the mean; None with fewer than `LEAST_FOR_STUDENT` seeds."""
+    def interval(self) -> tuple[float, float] | None:
+        """The 95 % interval: of the bootstrap where seeds have a test, else Student's; None with too few values.
+
+        With a test it is that of the pair alone; below eight pairs it is as wide as the step of Holm's correction asks.
+        """
+        low, high = self.estimate.low, self.estimate.high
+        if self.p is not None and low is not None and high is not None:
+            return low, high
         if len(self.values) < LEAST_FOR_STUDENT:
             return None
-        half = _half_width(self.values, self.estimate.share)
+        half = _half_width(self.values, self.estimate.share, self.step)
         return self.estimate.mean - half, self.estimate.mean + half
-
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """The 95 % interval: of the bootstrap where seeds have a test, else Student's; None with too few values."""
-        low, high = self.estimate.low, self.estimate.high
-        return (low, high) if self.p is not None and low is not None and high is not None else self.student
 
     @property
     def detectable(self) -> float | None:
@@ -223,11 +233,11 @@ class Difference:
 
     @property
     def separated(self) -> bool:
-        """True if the rows are shown to differ: by the test or, with too few seeds for one, by `interval`."""
-        if self.p is not None or self.interval is None:
+        """True if the rows are shown to differ, after Holm's correction: by p or, below eight pairs, by `interval`."""
+        interval = self.interval
+        if self.p is not None or interval is None:
             return self.significant
-        low, high = self.interval
-        return low > 0 or high < 0
+        return interval[0] > 0 or interval[1] < 0
 
     def short(self) -> str:
         """Return the difference with `interval`, and p where there is a test: "+0.148 [+0.140, +0.156], p 0.003"."""
@@ -237,7 +247,7 @@ class Difference:
         return text if self.p is None else f"{text}, {p_text(self.p)}"
 
     def evidence(self) -> str:
-        """Return the difference with what decides whether it is shown: the test, or Student's interval of few seeds."""
+        """Return the difference with what decides whether it is shown: the test, or the interval of few seeds."""
         if self.p is not None:
             return self.text()
         seeds = self.estimate.seeds
@@ -245,7 +255,8 @@ class Difference:
         if self.interval is None:
             return f"{self.estimate.mean:+.3f} ({sample}, too few for an interval)"
         low, high = self.interval
-        return f"{self.estimate.mean:+.3f} (Student's 95 % interval of {sample}: [{low:+.3f}, {high:+.3f}])"
+        kind = interval_kind([self])
+        return f"{self.estimate.mean:+.3f} ({kind} 95 % interval of {sample}: [{low:+.3f}, {high:+.3f}])"
 
     def __neg__(self) -> Difference:
         """Return second - first."""
@@ -256,15 +267,8 @@ class Difference:
         return replace(self, estimate=turned, effect=effect, values=tuple(-value for value in self.values))
 
     def text(self) -> str:
-        """Return the difference as text: "+0.148 [+0.140, +0.156], p 0.003, d 2.1"."""
-        mean, low, high = self.estimate.mean, self.estimate.low, self.estimate.high
-        text = f"{mean:+.3f}"
-        if low is not None and high is not None:
-            text += f" [{low:+.3f}, {high:+.3f}]"
-        if self.p is not None:
-            text += f", {p_text(self.p)}"
-            text += "" if self.effect is None else f", d {self.effect:.1f}"
-        return text
+        """Return `short` and, where there is a test, the effect: "+0.148 [+0.140, +0.156], p 0.003, d 2.1"."""
+        return self.short() + ("" if self.effect is None else f", d {self.effect:.1f}")
 
 
 def p_text(p: float) -> str:
@@ -275,6 +279,17 @@ def p_text(p: float) -> str:
 def sample_text(number: int, repeated: bool) -> str:
     """Return "8 seeds" or "8 repetitions"."""
     return f"{number} {'repetition' if repeated else 'seed'}{'s' * (number != 1)}"
+
+
+def interval_kind(differences: Iterable[Difference]) -> str:
+    """Return how the intervals of these differences are made; empty where none has one."""
+    kinds = set()
+    for difference in differences:
+        if difference.interval is not None:
+            kind = "Student's" if difference.p is None else "bootstrap"
+            kind = kind if difference.estimate.share is None else "corrected"
+            kinds.add(f"{ADJUSTED} {kind}" if len(difference.values) < LEAST_SEEDS else kind)
+    return " or ".join(sorted(kinds))
 
 
 def paired_differences(
@@ -293,24 +308,35 @@ def paired_differences(
 def judged(
     differences: Mapping[Key, Sequence[float]], shares: Mapping[Key, float | None] | None = None
 ) -> dict[Key, Difference]:
-    """Return the estimate of each sample of differences and, of those with eight or more, the test of their family.
+    """Return the estimate of each sample of differences, with the test of its family where it has three or more.
+
+    Holm's correction is for all of these. From eight on they have p, below that the step that widens the interval.
 
     Args:
         shares: the test shares of samples by repetition; None, or a sample without one: by seed.
     """
     share = {key: (shares or {}).get(key) for key in differences}
-    raw = {key: _paired_t(values, share[key]) for key, values in differences.items() if len(values) >= LEAST_SEEDS}
+    samples = {key: values for key, values in differences.items() if len(values) >= LEAST_FOR_STUDENT}
+    raw = {key: _paired_t(values, share[key]) for key, values in samples.items()}
     corrected = _holm({key: p for key, (p, _) in raw.items()})
+    shown = sum(p < SIGNIFICANCE for p in corrected.values())  # the first ones; the others stay at the step after them
+    steps = {key: len(raw) - min(place, shown) for place, key in enumerate(corrected)}
     tested = {}
     for key, values in differences.items():
-        p, effect = raw.get(key, (None, None))
-        mean = estimate(values, share=share[key])
-        tested[key] = Difference(mean, corrected.get(key), effect, tuple(values), p, len(raw))
+        mean, family = estimate(values, share=share[key]), len(raw)
+        if len(values) < LEAST_SEEDS:
+            tested[key] = Difference(mean, values=tuple(values), family=family, step=steps.get(key, 1))
+        else:
+            p, effect = raw[key]
+            tested[key] = Difference(mean, corrected[key], effect, tuple(values), p, family)
     return tested
 
 
 def _holm(p_values: Mapping[Key, float]) -> dict[Key, float]:
-    """Return p-values corrected by Holm (1979): the i-th smallest of m times m - i + 1, at most 1, never falling."""
+    """Return p-values corrected by Holm (1979): the i-th smallest of m times m - i + 1, at most 1, never falling.
+
+    They are in the order of the steps.
+    """
     corrected: dict[Key, float] = {}
     largest = 0.0
     for before, key in enumerate(sorted(p_values, key=lambda key: p_values[key])):
@@ -329,11 +355,12 @@ def _paired_t(differences: Sequence[float], share: float | None) -> tuple[float,
 
 def student_test(differences: np.ndarray, share: float | None) -> tuple[np.ndarray, np.ndarray]:
     """Return p of the (corrected) t test of samples (..., J) with mean zero, and Cohen's d."""
-    from scipy import special, stats
+    from scipy.special import stdtr
 
     number = differences.shape[-1]
-    statistic = stats.ttest_1samp(differences, 0.0, axis=-1).statistic
-    return 2 * special.stdtr(number - 1, -abs(statistic) / widening(number, share)), statistic / math.sqrt(number)
+    variance = differences.var(axis=-1) * (number / (number - 1))  # rounded as scipy.stats does
+    statistic = differences.mean(axis=-1) / np.sqrt(variance / number)
+    return 2 * stdtr(number - 1, -abs(statistic) / widening(number, share)), statistic / math.sqrt(number)
 
 
 def slope(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:

@@ -11,6 +11,7 @@ from harness.kinds.conformance.trial import ConformanceTrial
 from harness.planning.plan import Plan
 from harness.reporting.compare.comparison import Thresholds, compare, comparison_tables
 from harness.reporting.compare.pairs import Place
+from harness.reporting.statistics.statistics import judged
 
 LAYER = LayerRef(row="x", layer="conv1x1")
 SOURCES = {"flows/glow.py": "1", "layers/conv1x1.py": "2"}
@@ -75,7 +76,18 @@ def test_a_change_within_the_spread_of_seeds_is_not_significant(many_seeds, runs
     few = runs(many_seeds(3), moved(many_seeds(3), lambda seed: (0.5, -0.3, 0.1)[seed]))
     assert verdicts(few)["digits", ROWS[1]] == "not significant"
     caption = comparison_tables(compare(*few, Thresholds()))[0].caption
-    assert "mean difference B - A [lowest, highest] over paired seeds" in caption
+    assert "mean difference B - A [Holm-adjusted Student's 95 % interval] over paired seeds" in caption
+
+
+def test_three_seeds_that_change_in_one_direction_are_corrected_for_all_rows(many_seeds, runs):
+    """The interval of the row alone excludes zero, but there are six rows; two seeds have no interval at all."""
+    few = runs(many_seeds(3), moved(many_seeds(3), lambda seed: (0.2, 0.3, 0.4)[seed]))
+    row = compare(*few, Thresholds()).places[Place("digits", ROWS[1])]
+    assert row.verdict == "not significant" and row.change.family == 6
+    assert judged({"alone": row.change.values})["alone"].interval[0] > 0 > row.change.interval[0]
+    two = runs(many_seeds(2), moved(many_seeds(2), lambda seed: (0.2, 0.3)[seed]))
+    assert verdicts(two)["digits", ROWS[1]] == "worse"
+    assert "B - A over paired seeds" in comparison_tables(compare(*two, Thresholds()))[0].caption
 
 
 def test_from_eight_seeds_on_the_corrected_paired_test_decides(many_seeds, runs):
@@ -85,9 +97,9 @@ def test_from_eight_seeds_on_the_corrected_paired_test_decides(many_seeds, runs)
         return 0.1 + 0.115 * math.copysign(1, seed % 2 - 0.5) * (0.5 + seed / 8)
 
     comparison = compare(*runs(many_seeds(8), moved(many_seeds(8), by)), Thresholds())
-    judged = comparison.places[Place("digits", ROWS[1])]
-    assert judged.change.estimate.low > 0 and 0.15 < judged.change.p < 0.25
-    assert judged.verdict == "not significant"
+    row = comparison.places[Place("digits", ROWS[1])]
+    assert row.change.estimate.low > 0 and 0.15 < row.change.p < 0.25
+    assert row.verdict == "not significant"
 
 
 def test_different_data_are_not_comparable(many_seeds, runs, replanned, capsys):

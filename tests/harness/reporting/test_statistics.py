@@ -63,9 +63,9 @@ def test_a_single_seed_has_its_standard_error_for_bars():
 def test_students_interval_of_few_differences_is_that_of_scipy():
     [few] = judged({"a": VALUES[:3]}).values()
     expected = stats.ttest_1samp(VALUES[:3], 0.0).confidence_interval(0.95)
-    assert few.student == pytest.approx((expected.low, expected.high)) and few.p is None and few.effect is None
-    assert (-few).student == pytest.approx((-expected.high, -expected.low))
-    assert judged({"a": VALUES[:2]})["a"].student is None
+    assert few.interval == pytest.approx((expected.low, expected.high)) and few.p is None and few.effect is None
+    assert (-few).interval == pytest.approx((-expected.high, -expected.low))
+    assert judged({"a": VALUES[:2]})["a"].interval is None
 
 
 def test_one_seed_has_no_interval_or_test_and_equal_seeds_have_zero_width():
@@ -113,14 +113,14 @@ def test_equal_differences_need_no_standard_deviation():
 
 
 def test_one_interval_decides_and_is_shown():
-    """The bootstrap's from eight seeds on, where the test decides; Student's from three, where it excludes zero."""
+    """The bootstrap's from eight seeds on, where the test decides; from three Student's, corrected for both pairs."""
     eight = judged({"apart": [0.1, 0.12, 0.09, 0.11, 0.1, 0.13, 0.08, 0.1], "alike": [0.1, -0.1] * 4})
     few = judged({"apart": [0.1, 0.11, 0.09], "alike": [0.1, 0.5, 2.4], "two": [0.1, 0.1]})
     assert [each.separated for each in (*eight.values(), *few.values())] == [True, False, True, False, False]
     assert eight["apart"].interval == (eight["apart"].estimate.low, eight["apart"].estimate.high)
-    assert few["apart"].interval == few["apart"].student and few["two"].interval is None
-    assert few["apart"].short() == "+0.100 [+0.075, +0.125]" and few["two"].short() == "+0.100"
-    assert eight["apart"].short().endswith("], p < 0.001")
+    assert few["two"].interval is None and few["two"].text() == "+0.100"
+    assert few["apart"].text() == few["apart"].short() == "+0.100 [+0.064, +0.136]"
+    assert eight["apart"].short().endswith("], p < 0.001") and eight["apart"].text().endswith("], p < 0.001, d 6.5")
 
 
 def test_a_slope_has_students_interval():

@@ -76,8 +76,10 @@ def test_from_eight_seeds_on_the_leaders_are_bold_and_differences_are_tested(man
     few = made(many_seeds(7))
     assert not few[0].bold and "p <" not in markdown(few[2]) and "No test below 8 seeds" in few[2].caption
     assert not any("95 %" in each.caption for each in few[:2]) and "mean [lowest, highest]" in few[0].caption
-    assert "mean [Student's 95 % interval] over paired seeds" in few[2].caption
-    assert grid(few[2])["<script>"]["digits"] == "+2.000 [+1.989, +2.011]", "as in the answer and the ranking"
+    assert "mean [Holm-adjusted Student's 95 % interval] over paired seeds" in few[2].caption
+    assert "it excludes zero only where this shows a difference" in few[2].caption
+    assert "Holm-adjusted" not in differences.caption
+    assert grid(few[2])["<script>"]["digits"] == "+2.000 [+1.986, +2.014]", "as in the answer and the ranking"
     pair = made(many_seeds(2))[2]
     assert "mean, too few for an interval, over" in pair.caption and grid(pair)["<script>"]["digits"] == "+2.010"
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from harness.core.settings import LayerRef
-from harness.kinds.density.intervals import interval_kind, sample_words
+from harness.kinds.density.intervals import HOLM, sample_words
 from harness.kinds.density.likelihoods import (
     UNITS,
     Ranking,
@@ -21,7 +21,7 @@ from harness.kinds.density.likelihoods import (
 from harness.kinds.density.trial import DensityTrial
 from harness.kinds.density.tuning.searches import tuning_text
 from harness.reporting.frame import Results
-from harness.reporting.statistics.statistics import LEAST_SEEDS, Difference, estimate
+from harness.reporting.statistics.statistics import ADJUSTED, LEAST_SEEDS, Difference, estimate, interval_kind
 from harness.reporting.tables.cells import EMPTY, grid
 from harness.reporting.tables.rendering import Table
 
@@ -65,6 +65,7 @@ def differences_table(results: Results, rankings: Mapping[str, Ranking]) -> Tabl
         )
     else:
         caption += f" No test below {LEAST_SEEDS} {words}."
+    caption += f" {HOLM}" if ADJUSTED in kind else ""
     caption += f" {tuning_text(results)}"
     remark = f"{EMPTY}: an oracle, a row that was not tuned, or not every trial has a likelihood that may be compared"
     notes = (remark,) if any(EMPTY in row for row in rows) else ()
@@ -79,7 +80,7 @@ def _difference(competition: Ranking, row: str) -> str:
     difference = competition.behind(row)
     if difference is None:
         return EMPTY
-    return (difference.short() if difference.p is None else difference.text()) + led
+    return difference.text() + led
 
 
 def leads_table(results: Results) -> Table | None:
@@ -146,7 +147,7 @@ def shares(results: Results, column: str, control: str) -> dict[str, Difference]
     """Return (control - layer) / (control - oracle) over paired seeds or repetitions, by layer that competes.
 
     0: as far from the oracle as the control; 1: as good as the oracle. Empty without an oracle whose likelihoods may be
-    compared and are better than the control's on each of them.
+    compared and are better than the control's on each of them. An interval has the level of that of control - layer.
     """
     competition = ranking(results, column)
     rows, share = competition.rows, competition.share
@@ -161,8 +162,9 @@ def shares(results: Results, column: str, control: str) -> dict[str, Difference]
     for row, values in rows.items():
         seeds = [seed for seed in reference if seed in values and seed in bound]
         shares_by_pair = tuple((reference[seed] - values[seed]) / (reference[seed] - bound[seed]) for seed in seeds)
-        if row != control and shares_by_pair:
-            ways[row] = Difference(estimate(shares_by_pair, share=share), values=shares_by_pair)
+        lead = competition.difference(control, row)
+        if lead is not None and shares_by_pair:
+            ways[row] = Difference(estimate(shares_by_pair, share=share), values=shares_by_pair, step=lead.step)
     return ways
 
 

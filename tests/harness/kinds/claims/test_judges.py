@@ -379,14 +379,16 @@ def test_the_verdict_follows_from_the_outcomes():
     assert of_outcomes(["against", "for", "open"]) == "holds in part"
 
 
-def test_the_test_decides_from_eight_seeds_on_and_students_interval_from_three():
+def test_the_correction_for_all_comparisons_decides_from_three_seeds_on():
     apart = Estimate(1.0, 0.5, 1.5, 8)
     assert outcome_of(Difference(apart, p=0.2, values=(1.0,) * 8)) == "open"
     assert outcome_of(Difference(apart, p=0.01)) == "for"
     seen = judged({"for": [1.0, 1.1, 0.9], "against": [-1.0, -1.1, -0.9], "range": [0.1, 0.5, 2.4], "two": [1.0, 1.0]})
     outcomes = {name: outcome_of(difference) for name, difference in seen.items()}
     assert outcomes == {"for": "for", "against": "against", "range": "open", "two": "open"}
+    wide = judged({"wide": [1.0, 1.3, 0.7]} | {str(number): [0.1, 0.5, 2.4] for number in range(4)})["wide"]
+    assert outcome_of(wide) == "open" and outcome_of(judged({"alone": wide.values})["alone"]) == "for"
     assert seen["range"].estimate.low > 0, "all seeds agree, which of three decides nothing"
     assert outcome_of(None) == outcome_of(judged({"one": [1.0]})["one"]) == "open"
-    assert seen["for"].evidence() == "+1.000 (Student's 95 % interval of 3 seeds: [+0.752, +1.248])"
+    assert seen["for"].evidence() == "+1.000 (Holm-adjusted Student's 95 % interval of 3 seeds: [+0.558, +1.442])"
     assert seen["two"].evidence() == "+1.000 (2 seeds, too few for an interval)"

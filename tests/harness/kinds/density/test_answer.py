@@ -57,6 +57,7 @@ def test_few_seeds_give_no_test_and_fewer_no_order(many_seeds, seeds, verdict):
     by_subject, remarks = findings(many_seeds(seeds))
     assert by_subject["digits"].verdict == verdict
     assert any("no test below 8 seeds" in text for text in remarks["Not said"]) == (seeds == 3)
+    assert any(text.startswith("Holm-adjusted: ") for text in remarks.get("Intervals", ())) == (seeds == 3)
 
 
 def test_what_was_not_tuned_is_in_no_order(many_seeds, replanned):

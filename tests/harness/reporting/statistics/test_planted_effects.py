@@ -175,7 +175,7 @@ def test_the_corrected_test_is_that_of_nadeau_and_bengio():
     [difference] = judged({"a": values.tolist()}, {"a": share}).values()
     assert difference.p_raw == pytest.approx(2 * stats.t.sf(values.mean() / error, 9)) and difference.p_raw > 1e-4
     assert difference.interval == pytest.approx(reference.interval(0.95))
-    assert (difference.estimate.low, difference.estimate.high) == difference.student == difference.interval
+    assert (difference.estimate.low, difference.estimate.high) == difference.interval
     assert difference.effect == pytest.approx(values.mean() / values.std(ddof=1)), "d is of the values, not of the mean"
     assert -difference == judged({"a": (-values).tolist()}, {"a": share})["a"]
     critical = stats.t.ppf(0.975, 9)
@@ -188,7 +188,7 @@ def test_seeds_and_a_fixed_test_split_have_no_correction(no_bootstrap):
     values = np.random.default_rng(4).normal(0.1, 0.2, 9).tolist()
     expected = stats.ttest_1samp(values, 0.0)
     seeds, fixed = (judged({"a": values}, {"a": share})["a"] for share in (None, 0.0))
-    assert seeds.p_raw == fixed.p_raw == expected.pvalue
+    assert seeds.p_raw == fixed.p_raw == pytest.approx(expected.pvalue)
     assert fixed.interval == pytest.approx(tuple(expected.confidence_interval(0.95)))
     assert seeds.interval == (min(values), max(values)), "the bootstrap's"
 
