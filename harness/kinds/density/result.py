@@ -103,14 +103,14 @@ def result_fault(record: Record, audited: bool) -> str | None:
         for name, allowed in (("unit", get_args(Unit)), ("audit", verdicts)):
             if row.get(name) not in allowed:
                 return f"{name} {row.get(name)!r:.60} is not one of {', '.join(map(str, allowed))}"
-        for name in ("parameters", "masked_free", "learning_rate", "options"):
+        for name in ("parameters", "masked_free"):
             if row.get(name) is None:
                 return f"a row without {name}"
         if row["masked_free"] > row["parameters"]:
             return f"{row['masked_free']} of {row['parameters']} parameters are free"
-        for name, audited_as in AUDITED.items():
-            if row.get(name) != record.audit.get(audited_as):
-                return f"{name} {row.get(name)!r} in its row, {record.audit.get(audited_as)!r} in its audit"
+        for name, audited_as in AUDITED.items() if record.audit else ():
+            if name in row and row[name] != record.audit.get(audited_as):
+                return f"{name} {row[name]!r} in its row, {record.audit.get(audited_as)!r} in its audit"
     return None
 
 

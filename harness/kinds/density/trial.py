@@ -152,8 +152,9 @@ class FlowTrial(Trial):
             if row.get("audit") == "passed" and row.get(reported) is None:
                 return f"its audit passed without {reported}"
             options, training = self.changed(row)
-            if (row["learning_rate"], row["options"]) != (training["learning_rate"], as_text(options)):
-                return "learning_rate or options are not those of its settings"
+            for name, value in (("learning_rate", training["learning_rate"]), ("options", as_text(options))):
+                if row.get(name) not in (None, value):
+                    return f"{name} {row[name]!r:.60}, of settings with {value!r:.60}"
             wrong = wrong or steps_fault(record, row, training["steps"])
         return wrong
 
@@ -254,7 +255,7 @@ class DensityTrial(FlowTrial):
 
     def changed(self, row: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return also the changes that the tuning chose."""
-        return self._changed({} if row["chosen"] is None else json.loads(row["chosen"]))
+        return self._changed({} if row.get("chosen") is None else json.loads(row["chosen"]))
 
     def prerequisites(self, records: Mapping[str, Record]) -> tuple[CandidateTrial, ...]:
         """Return the candidates that run, as far as the records tell.
