@@ -16,7 +16,7 @@ from harness.core.explain import explain
 from harness.core.files import RECORD, FileName, read_file, write_atomically
 from harness.core.record_checks import check_numbers
 from harness.core.records import ESCAPED, LONGEST_REASON, Record
-from harness.core.settings import Settings
+from harness.core.settings import Count, Positive, Settings
 from harness.core.texts import bounded, printable
 from harness.core.trial import AnyTrial, Trial
 from harness.planning.strict_yaml import MAX_TEXT
@@ -62,8 +62,8 @@ class Plan(Settings):
     averages: dict[Label, Average] = Field(default_factory=dict)  # columns that are means over other columns
     seeds: tuple[int, ...] = ()  # of a density suite, apart from data sets with repetitions
     unsupported: bool = False  # the suite accepts trials of this status
-    timeout: float | None = None  # of each trial, in seconds
-    memory: int | None = None  # of each trial, in bytes
+    timeout: Positive | None = None  # of each trial, in seconds
+    memory: Count | None = None  # of each trial, in bytes
     published: Published | None = None  # quoted numbers
     remark: LongText = ""  # of the profile, below its table of likelihoods
     # The command line that makes the plan, as far as it determines the trials.

@@ -297,7 +297,8 @@ class DensityTrial(FlowTrial):
         for row in record.rows:
             number, count, chosen = (row.get(name) for name in ("candidate", "candidates", "chosen"))
             changes = candidates[number] if number is not None and number < len(candidates) else None
-            if chosen != (None if changes is None else as_text(dict(changes))) or (number is None) != (not candidates):
+            text = None if changes is None else as_text(dict(changes))
+            if chosen != text or (number is not None and changes is None):
                 return f"candidate {number}, chosen {chosen!r:.100}, is none of its tuning"
             if (count or 0) > len(candidates):
                 return f"{count} candidates, of a tuning of {len(candidates)}"
