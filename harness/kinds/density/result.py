@@ -120,7 +120,8 @@ def steps_fault(record: Record, row: Mapping[str, Any], most: int) -> str | None
     done = row.get("steps")
     if (done or 0) > most or (row.get("best_step") or 0) > (most if done is None else done):
         return f"{done} steps, the best of them {row.get('best_step')}, in a training of {most}"
-    if None in steps or steps != sorted(set(steps)) or not all(0 <= step <= most for step in steps):  # type: ignore[type-var, operator]
+    numbers = [step for step in steps if step is not None]
+    if len(numbers) < len(steps) or numbers != sorted(set(numbers)) or not all(0 <= step <= most for step in numbers):
         return f"the steps of its curves do not ascend within a training of {most}"
     lengths = {name: len(values) for name, values in record.curves.items()}
     return None if len(set(lengths.values())) < 2 else f"curves of different lengths: {lengths}"
