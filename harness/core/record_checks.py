@@ -12,6 +12,8 @@ from typing_extensions import TypedDict
 from harness.core.settings import settings_digest
 from harness.core.trial import trial_class
 
+Status = Literal["ok", "error", "oom", "timeout", "diverged", "killed", "unsupported"]
+
 AuditVerdict = Literal["passed", "failed", "incomplete"]
 """The verdict of an audit: incomplete if nothing failed but a layer could not be audited."""
 
@@ -19,14 +21,20 @@ WHOLE = 1 << 63  # whole numbers are below, as in a column of the frame
 LARGEST = 1e100  # other numbers are at most this, so that sums and squares of them are finite
 
 Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
+Size = Annotated[float, Field(ge=0, le=LARGEST)]
+Count = Annotated[int, Field(ge=0, lt=WHOLE)]
 
 TYPES: dict[str, Any] = {
     "Int64": Annotated[int, Field(ge=-WHOLE, lt=WHOLE)],
+    "Int64 >= 0": Count,
     "Float64": Number,
+    "Float64 >= 0": Size,
+    "Float64 in [0, 1]": Annotated[float, Field(ge=0, le=1)],
     "boolean": bool,
     "string": str,
+    "string of a status": Status,
 }
-"""Type of a column -> type of a measure in a record."""
+"""Type of a column, the pandas type first -> type of a measure in a record."""
 
 OPEN = ConfigDict(extra="allow")  # anything under other keys
 
@@ -75,11 +83,11 @@ class AuditRecord(TypedDict, total=False):
     reasons: list[str]
     not_audited: dict[str, str]
     large_layers: dict[str, str]
-    logdet_error: float | None
-    inverse_error: float | None
-    condition: float | None
-    linear_layers: int
-    audited_layers: int
+    logdet_error: Size | None
+    inverse_error: Size | None
+    condition: Size | None
+    linear_layers: Count
+    audited_layers: Count
 
 
 def check_numbers(values: Iterable[Any]) -> None:

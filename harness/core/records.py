@@ -12,7 +12,7 @@ import re
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 from pydantic import ConfigDict, Field, GetPydanticSchema, TypeAdapter, ValidationError
 
@@ -25,6 +25,8 @@ from harness.core.record_checks import (
     AuditRecord,
     Environment,
     Number,
+    Size,
+    Status,
     check_measures,
     check_numbers,
     check_settings,
@@ -40,8 +42,6 @@ HINT = "run the suite again"
 LONGEST_REASON = 300  # characters of the reason why a record cannot be read
 ARRAYS = ".npz"
 MAP = "map "  # begins the names of arrays that show a trained layer (see harness.evaluation.stored_arrays)
-
-Status = Literal["ok", "error", "oom", "timeout", "diverged", "killed", "unsupported"]
 
 
 def _schema_of(mapping: type) -> GetPydanticSchema:
@@ -82,7 +82,7 @@ class Record:
     environment: Annotated[dict[str, Any], _schema_of(Environment)] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
     arrays: str | None = None
-    seconds: Number | None = None
+    seconds: Size | None = None
     started: str | None = None
     format: Annotated[int, Field(ge=SCHEMA, le=SCHEMA)] = SCHEMA
 
@@ -162,8 +162,6 @@ def parse_record(content: bytes, name: str, run: Path, trial: Trial | None = Non
         raise ValueError("audit.verdict: Field required")
     if record.arrays is not None and not _belongs(record.arrays, name):
         raise ValueError(f"arrays: {bounded(record.arrays)!r:.200} is not the name of its arrays")
-    if record.seconds is not None and record.seconds < 0:
-        raise ValueError(f"seconds: {record.seconds} is negative")
     if record.started is not None:
         datetime.fromisoformat(record.started)
     if trial is not None and (fault := trial.fault(record)) is not None:

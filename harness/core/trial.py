@@ -28,9 +28,12 @@ if TYPE_CHECKING:
     from harness.core.records import Record
 
 IDENTITY = {"suite": "string", "profile": "string", "kind": "string", "dataset": "string", "layer": "string"}
-OUTCOME = {"seed": "Int64", "status": "string", "reason": "string", "check": "string"}
+OUTCOME = {"seed": "Int64", "status": "string of a status", "reason": "string", "check": "string"}
 ORIGIN = {"device": "string", "id": "string"}
 """Columns of every kind: the first ones, those between settings and measures, and those after the measures."""
+
+SOUND = frozenset({"ok", "unsupported"})
+"""The statuses of trials that did not fail."""
 
 TRIALS: dict[str, type[Trial]] = {}
 """Name of a kind -> the class of its trials."""
@@ -49,7 +52,7 @@ def trial_class(kind: str) -> type[Trial]:
 
 def column_types() -> dict[str, str]:
     """Return name -> pandas type of the columns of all kinds."""
-    return {name: dtype for _, cls in sorted(TRIALS.items()) for name, dtype in cls.columns.items()}
+    return {name: dtype.partition(" ")[0] for _, cls in sorted(TRIALS.items()) for name, dtype in cls.columns.items()}
 
 
 @dataclass(frozen=True)
@@ -77,8 +80,9 @@ class Trial(Settings):
     The id is a readable slug and a hash over all settings: a changed setting gives a new trial.
 
     Attributes:
-        columns: name -> pandas type of every column of results.csv, in order; a measure of a record that is not among
-            them is an error.
+        columns: name -> type of every column of results.csv, in order: a pandas type, perhaps with bounds, among
+            `harness.core.record_checks.TYPES`. A measure of a record that is not among them, or not of its type, is an
+            error.
         run_module: name of the module beside the class that runs the trial.
         alone: whether the trial runs when nothing else does, as others beside it would change what it measures.
         computes: whether it runs layers, so that the compiled kernels are loaded.
@@ -191,6 +195,18 @@ class Trial(Settings):
         return {"dataset": self.column, "layer": self.layer.row}
 
     @property
+    def identity(self) -> dict[str, Any]:
+        """The columns of results.csv that are equal in all rows of the trial, whatever a record says."""
+        columns = dict.fromkeys((*IDENTITY, *ORIGIN, "seed"))
+        columns |= {name: getattr(self, name) for name in ("suite", "profile", "kind", "device", "id")} | self.fields
+        return {name: value for name, value in columns.items() if name not in self.cases[0]}
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """The measures that every row with the status ok has."""
+        return ()
+
+    @property
     def cases(self) -> list[dict[str, Any]]:
         """The rows of a record without measures: one empty row, or one per layer and operation."""
         return [{}]
@@ -253,8 +269,21 @@ class Trial(Settings):
     def fault(self, record: Record) -> str | None:
         """Return why a record of valid types cannot be one of this trial; None if it can.
 
-        Each of its rows is one of the trial's cases, no two of the same; a trial that is ok has a row for each.
+        Each of its rows is one of the trial's cases, no two of the same; a trial that is ok has a row for each. A row
+        may repeat the identity of the trial, and has no other.
         """
+        identity = self.identity
+        for row in record.rows:
+            for name in row.keys() & identity.keys():
+                if row[name] != identity[name]:
+                    return f"a row of {name} {row[name]!r:.60}, in a trial of {identity[name]!r:.60}"
+            lost = [name for name in self.required if row.get(name) is None]
+            if lost and row.get("status", record.status) == "ok":
+                return f"a row that is ok, without {lost[0]}"
+        stated = {row["status"] for row in record.rows if "status" in row}
+        sound = "unsupported" if stated == {"unsupported"} else "ok"
+        if stated and (record.status != sound if stated <= SOUND else record.status in SOUND):
+            return f"its status is {record.status}, those of its rows are {', '.join(sorted(map(str, stated)))}"
         cases = [tuple(case.items()) for case in self.cases]
         keys = list(self.cases[0])
         rows = [tuple((key, row.get(key)) for key in keys) for row in record.rows]

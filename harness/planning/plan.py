@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Collection, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import AfterValidator, Field, StringConstraints, ValidationError
 
 from harness.core.archive import Archive, StoredRecords, archive_of, folder_of, read_others
 from harness.core.errors import UserError
 from harness.core.explain import explain
 from harness.core.files import RECORD, FileName, read_file, write_atomically
+from harness.core.record_checks import check_numbers
 from harness.core.records import ESCAPED, LONGEST_REASON, Record
-from harness.core.settings import Settings
+from harness.core.settings import Count, Positive, Settings
 from harness.core.texts import bounded, printable
 from harness.core.trial import AnyTrial, Trial
-from harness.planning.suite_model import Published, kind_name
+from harness.planning.strict_yaml import MAX_TEXT
+from harness.planning.suite_model import MOST_CELLS, MOST_TRIALS, Average, Label, Published, kind_name
 
 FILE = "plan.json"
 MOST_STRAYS = 10  # records that a report names as left out
@@ -25,15 +28,22 @@ MOST_STRAYS = 10  # records that a report names as left out
 Device = Literal["cpu", "cuda"]
 GivenDevice = Literal["auto", "cpu", "cuda"]
 KindName = Annotated[str, AfterValidator(kind_name)]
+Text = Annotated[str, StringConstraints(max_length=MAX_TEXT)]
+LongText = Annotated[str, StringConstraints(max_length=100_000)]  # made by the program, of texts of a suite
+
+
+def _splittable(command: str) -> str:
+    shlex.split(command)
+    return command
 
 
 class Section(Settings):
     """A claim and its test, in a plan of kind claims."""
 
     name: FileName
-    claim: str  # the sentence
-    where: str  # its place in the publication
-    test: str
+    claim: Text  # the sentence
+    where: Text  # its place in the publication
+    test: Text
     judge: str  # of `harness.kinds.claims.report.JUDGES`
     head: Plan  # of its suite, without the trials: those are the trials of the whole plan with this suite's name
 
@@ -43,20 +53,21 @@ class Plan(Settings):
 
     suite: FileName
     kind: KindName
-    title: str
-    question: str
+    title: Text
+    question: Text
     profile: str
     device: Device
-    rows: tuple[str, ...]
-    columns: tuple[str, ...]  # data sets, or the sweeps of a runtime suite
-    averages: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # columns that are means over other columns
+    rows: tuple[Label, ...]
+    columns: tuple[Label, ...]  # data sets, or the sweeps of a runtime suite
+    averages: dict[Label, Average] = Field(default_factory=dict)  # columns that are means over other columns
     seeds: tuple[int, ...] = ()  # of a density suite, apart from data sets with repetitions
     unsupported: bool = False  # the suite accepts trials of this status
-    timeout: float | None = None  # of each trial, in seconds
-    memory: int | None = None  # of each trial, in bytes
+    timeout: Positive | None = None  # of each trial, in seconds
+    memory: Count | None = None  # of each trial, in bytes
     published: Published | None = None  # quoted numbers
-    remark: str = ""  # of the profile, below its table of likelihoods
-    command: str = ""  # the command line that makes the plan, as far as it determines the trials
+    remark: LongText = ""  # of the profile, below its table of likelihoods
+    # The command line that makes the plan, as far as it determines the trials.
+    command: Annotated[LongText, AfterValidator(_splittable)] = ""
     # Seeds or repetitions outermost, so that an unfinished run compares all layers on the first ones; runtime trials
     # last. A run starts them in this order, those of a later stage once their earlier ones have run.
     trials: tuple[AnyTrial, ...]
@@ -149,6 +160,8 @@ class Plan(Settings):
 def plan_fault(plan: Plan) -> str | None:
     """Return how parts of a plan contradict each other, as in no plan that a suite gives; None if they agree."""
     try:
+        if (fault := _size_fault(plan)) is not None:
+            return fault
         planned = {trial.id for trial in plan.trials}
         if len(planned) < len(plan.trials):
             return "two trials of one id"
@@ -167,8 +180,19 @@ def plan_fault(plan: Plan) -> str | None:
     return None
 
 
+def _size_fault(plan: Plan) -> str | None:
+    """Return that a plan has no trials, or larger tables than any suite; None if it has not."""
+    if not plan.trials:
+        return "it has no trials"
+    cells = len(plan.rows) * (len(plan.columns) + len(plan.averages))
+    sizes = (("cells", cells, MOST_CELLS), ("seeds times cells", max(1, len(plan.seeds)) * cells, MOST_TRIALS))
+    large = (f"{size:,} {noun}, and at most {most:,} are possible" for noun, size, most in sizes if size > most)
+    return None if plan.sections else next(large, None)  # each section has tables of its own
+
+
 def _trial_fault(plan: Plan, trial: Trial, suites: Collection[str], planned: Set[str]) -> str | None:
     """Return how a trial contradicts its plan; None if it agrees."""
+    check_numbers(trial.identity.values())
     seeds = plan.seeds if trial.repeats == "seed" and not plan.sections else (trial.repeat_index,)
     agrees = {
         "suite": trial.suite in suites,

@@ -16,10 +16,8 @@ from harness.datasets import find_dataset
 from harness.planning.problems import Problem, Where
 from harness.planning.resolve import Cell, Column, Scope, class_name
 from harness.planning.suite_base import Suite
+from harness.planning.suite_model import MOST_CELLS, MOST_TRIALS
 from layers import UnsupportedShape
-
-MOST_CELLS = 5_000  # rows times columns of a profile
-MOST_TRIALS = 100_000  # cells times seeds, without the candidates of a tuning
 
 
 def suite_problems(suite: Suite, scopes: Sequence[Scope], shapes: bool) -> list[Problem]:
@@ -40,7 +38,7 @@ def scope_problems(scope: Scope, only: Container[tuple[str, str]]) -> list[Probl
 
 def _size_problems(scope: Scope) -> Iterator[Problem]:
     """Yield a problem if a profile is too large to be examined cell by cell."""
-    rows, columns = len(scope.rows), len(scope.columns)
+    rows, columns = len(scope.rows), len(scope.columns) + len(getattr(scope.profile, "averages", ()))
     seeds = max(map(len, scope.suite.repeats(scope).values()), default=1) if rows * columns <= MOST_CELLS else 1
     for count, most, noun in ((rows * columns, MOST_CELLS, "cells"), (rows * columns * seeds, MOST_TRIALS, "trials")):
         if count > most:

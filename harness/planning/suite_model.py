@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 from pydantic_core import PydanticCustomError
 
+from harness.core.record_checks import WHOLE
 from harness.core.run_options import parse_bytes, parse_timeout
 from harness.core.settings import Count, FlowSettings, LayerRef, Settings, size_fault
 from harness.core.third_party import reference
@@ -24,6 +25,9 @@ SUITES: dict[str, Any] = {}
 
 EVERY_LAYER = "*"
 """The row that stands for every registered layer that no other row names."""
+
+MOST_CELLS = 5_000  # rows times columns of a profile, averages included
+MOST_TRIALS = 100_000  # cells times seeds, without the candidates of a tuning
 
 
 def kind_name(name: str) -> str:
@@ -55,6 +59,7 @@ OrEmpty = BeforeValidator(empty_mapping)
 Label = Annotated[str, StringConstraints(pattern=r"^[^\s,=|]([^,=|\n\r\t]*[^\s,=|])?$", max_length=80)]
 Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=60)]
 Shape = Annotated[tuple[Count, ...], Field(min_length=2, max_length=3), AfterValidator(_small)]
+Average = Annotated[tuple[Label, ...], Field(min_length=2)]  # the columns of which another is the mean
 Widths = Annotated[tuple[Count, ...], Field(min_length=1)]
 # A number of seconds or of bytes, or a text such as "30 min" or "4GiB".
 Quantity = float | str | None
@@ -68,7 +73,7 @@ Memory = Annotated[
 ]
 Threads = Count | Literal["auto"]  # auto: the cores, divided by --jobs
 OptionValues = Annotated[dict[str, Any], OrEmpty]
-Number = Annotated[int | float, BeforeValidator(_number)]
+Number = Annotated[int | float, BeforeValidator(_number), Field(gt=-WHOLE, lt=WHOLE)]
 
 
 class Overlay(Settings):

@@ -22,6 +22,7 @@ from harness.core.texts import visible
 from harness.core.trial import TRIALS, Trial, column_types, trial_class
 from harness.planning.plan import FILE, Plan
 from harness.planning.suite_model import SUITES
+from harness.reporting.origins import Origin, mixtures
 
 if TYPE_CHECKING:
     import numpy as np
@@ -200,9 +201,15 @@ class Results:
 
     @property
     def warnings(self) -> list[str]:
-        """The conflicts and the records that cannot be read, a sentence each."""
+        """The conflicts, the records that cannot be read, and the differences of their origins, a sentence each."""
         conflicts = [f"Conflict: {name}: {text}" for name, text in self.conflicts.items()]
-        return [*conflicts, *(f"Damaged: {why}" for why in self.damaged.values())]
+        return [*conflicts, *(f"Damaged: {why}" for why in self.damaged.values()), *mixtures(self.origins)]
+
+    @property
+    def origins(self) -> list[Origin]:
+        """The records, each with its place in the plan's tables."""
+        trials = (trial for trial in self.plan.trials if trial.id in self.records)
+        return [(self.plan.cell(trial)[:-1], self.records[trial.id]) for trial in trials]
 
     @property
     def statuses(self) -> dict[str, str]:
@@ -237,19 +244,13 @@ def groups_of(frame: pd.DataFrame, by: str | list[str]) -> Iterator[tuple[Any, p
 
 
 def _lines(trial: Trial, status: str, reason: str | None, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return rows with the trial's identity and status; of a trial without rows one for each of its cases."""
-    common = {
-        "id": trial.id,
-        "kind": trial.kind,
-        "suite": trial.suite,
-        "profile": trial.profile,
-        "device": trial.device,
-        "status": status,
-        "reason": reason,
-        "notes": {},
-    } | trial.fields
+    """Return rows with the trial's status and identity; of a trial without rows one for each of its cases."""
+    common = {"status": status, "reason": reason, "notes": {}}
     # A row that states its status has the reason that it states, or none.
-    return [{**common, **({"reason": None} if "status" in row else {}), **row} for row in rows or trial.cases]
+    return [
+        {**common, **({"reason": None} if "status" in row else {}), **row, **trial.identity}
+        for row in rows or trial.cases
+    ]
 
 
 def typed_frame(lines: Iterable[Mapping[str, Any]]) -> pd.DataFrame:

@@ -11,6 +11,7 @@ from harness.core.errors import UserError
 from harness.planning.plan import FILE as PLAN
 from harness.reporting.figures.figures import image_files
 from harness.reporting.frame import Results, csv_bytes
+from harness.reporting.origins import mixtures
 from harness.reporting.report import NEEDS, Overview
 from harness.reporting.tables.rendering import escape_markdown, latex_tables, markdown, plain
 from harness.reporting.written import write_files
@@ -43,8 +44,10 @@ def write_overview(folder: Path, runs: Sequence[Results]) -> str | None:
         about = _about(alike)
         pictures = [f"![{figure.heading}](figures/{figure.name}.png)" for figure in overview.figures]
         tables = map(markdown, overview.tables)
+        mixed = [f"{text}." for text in mixtures(origin for results in alike for origin in results.origins)]
         paragraphs += [escape_markdown(about), overview.answer.markdown(), *pictures, *tables]
-        texts += [about, overview.answer.plain(), *map(plain, overview.tables)]
+        paragraphs += map(escape_markdown, mixed)
+        texts += [about, overview.answer.plain(), *map(plain, overview.tables), *mixed]
     made: list[Overview] = [overview for _, overview in overviews]
     images = image_files([figure for overview in made for figure in overview.figures])
     content = {

@@ -11,7 +11,7 @@ import pytest
 
 from harness.core.records import MAP, blank_record, write_arrays, write_record
 from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
-from harness.kinds.density.trial import DensityTrial, Tuning
+from harness.kinds.density.trial import DensityTrial, Tuning, as_text
 from harness.kinds.parameters.trial import ParametersTrial
 from harness.kinds.runtime.trial import RuntimeTrial
 from harness.planning.plan import Plan
@@ -22,6 +22,7 @@ ROWS = ("conv1x1", "my_layer & co", "<script>")
 HOSTILE = "<script>alert(1)</script>"
 COLUMNS = {"digits": "bits_per_dim", "waveforms": "nats_per_dim"}
 SEEDS = (0, 1, 2)
+CHOICE = ("candidate", "candidates", "chosen")
 RATES = (0.001, 0.01, 0.003, 0.03)  # of the candidates, the second of which is chosen
 TUNING = Tuning(seed=100, candidates=tuple((("training.learning_rate", rate),) for rate in RATES))
 
@@ -148,7 +149,9 @@ def replanned():
                 reduce(getitem, parents, fields)[name] = value
             trials.append(type(trial).model_validate(fields))
             if record is not None:
-                kept.append(replace(record, id=trials[-1].id, trial=trials[-1].model_dump(mode="json")))
+                kept.append(
+                    settled(replace(record, id=trials[-1].id, trial=trials[-1].model_dump(mode="json")), trials[-1])
+                )
         return plan.model_copy(update={"trials": tuple(trials), **of_plan}), kept
 
     return changed
@@ -158,6 +161,19 @@ def replanned():
 def one_seed(replanned):
     """Return a function that leaves the first seed of a run, and its other trials."""
     return lambda run: replanned(run, lambda trial: {} if getattr(trial, "seed", 0) == 0 else None, seeds=(0,))
+
+
+def settled(record, trial):
+    """Return the record of a density trial with its settings and the choice of its tuning; others unchanged."""
+    if trial.kind != "density" or not record.rows:
+        return record
+    tuned = trial.tuning is not None
+    changes = dict(trial.tuning.candidates[1]) if tuned else {}
+    chosen = {"candidate": 1, "candidates": len(RATES), "chosen": as_text(changes)} if tuned else {}
+    used = trial.settled(changes)
+    about = {"learning_rate": used.training.learning_rate, "options": as_text(dict(used.layer.options)), **chosen}
+    row = {name: value for name, value in record.rows[0].items() if tuned or name not in CHOICE}
+    return replace(record, rows=[row | about])
 
 
 def trained(trial):
@@ -179,18 +195,16 @@ def trained(trial):
             "floor": 0.0,
             "steps": 40,
             "train_seconds": 0.1 + 0.2,
-            "candidate": 1,
-            "candidates": len(RATES),
-            "chosen": '{"training.learning_rate": 0.01}',
         }
     ]
+    record.audit = {"verdict": "passed"}
     steps = [10, 20, 30, 40]
     record.curves = {
         "step": steps,
         "train": [value + 40 / step for step in steps],
         "validation": [value + 44 / step for step in steps],
     }
-    return record
+    return settled(record, trial)
 
 
 @pytest.fixture

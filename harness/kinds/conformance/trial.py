@@ -12,11 +12,11 @@ MEASURES = {
     "conforms": "boolean",
     "log_det": "Float64",
     "log_det_true": "Float64",
-    "log_det_error": "Float64",
-    "inverse_error": "Float64",
-    "reverse_log_det_error": "Float64",
-    "condition": "Float64",
-    "rules": "Int64",
+    "log_det_error": "Float64 >= 0",
+    "inverse_error": "Float64 >= 0",
+    "reverse_log_det_error": "Float64 >= 0",
+    "condition": "Float64 >= 0",
+    "rules": "Int64 >= 0",
     "failed_rules": "string",
     "finding": "string",
     "remark": "string",
@@ -46,6 +46,11 @@ class ConformanceTrial(Trial):
     def cases(self) -> list[dict[str, Any]]:
         """Weights away from initialisation by noise, and after some steps of training."""
         return [{"weights": "random"}, {"weights": "trained"}]
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """The outcome."""
+        return ("conforms",)
 
     def dependencies(self) -> Dependencies:
         """Return the run alone: layers are checked without a flow."""

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, get_args
 
 from harness.core.record_checks import AuditVerdict
 from harness.core.records import Record, finite
 from harness.core.settings import Unit
+
+Count = int  # at least 0, as the column of a `DensityResult`
+Size = float  # at least 0
+Share = float  # in [0, 1]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,51 +27,51 @@ class DensityResult:
     number of the chosen one of `candidates`, and `chosen` are its settings, as JSON.
     """
 
-    parameters: int
-    masked_free: int
-    learning_rate: float
+    parameters: Count
+    masked_free: Count
+    learning_rate: Size
     options: str
-    candidate: int | None = None
-    candidates: int | None = None
+    candidate: Count | None = None
+    candidates: Count | None = None
     chosen: str | None = None
     bits_per_dim: float | None = None
     nats_per_dim: float | None = None
-    standard_error: float | None = None
+    standard_error: Size | None = None
     median: float | None = None
     worst: float | None = None
-    test_events: int | None = None
-    estimate_error: float | None = None
-    draws: int | None = None
+    test_events: Count | None = None
+    estimate_error: Size | None = None
+    draws: Count | None = None
     importance_weighted: float | None = None
     prior_nats_per_dim: float | None = None
     log_det_nats_per_dim: float | None = None
     preprocessing_nats_per_dim: float | None = None
     validation: float | None = None
-    inverse_error: float | None = None
-    logdet_error: float | None = None
-    condition: float | None = None
+    inverse_error: Size | None = None
+    logdet_error: Size | None = None
+    condition: Size | None = None
     floor: float | None = None
     below_floor: bool | None = None
     audit: str | None = None
     fid: float | None = None
     kid: float | None = None
-    kid_sd: float | None = None
-    precision: float | None = None
-    recall: float | None = None
-    samples: int | None = None
+    kid_sd: Size | None = None
+    precision: Share | None = None
+    recall: Share | None = None
+    samples: Count | None = None
     extractor: str | None = None
-    neighbour_distance: float | None = None
-    neighbour_distance_test: float | None = None
-    steps: int | None = None
-    passes: int | None = None
-    train_seconds: float | None = None
+    neighbour_distance: Size | None = None
+    neighbour_distance_test: Size | None = None
+    steps: Count | None = None
+    passes: Count | None = None
+    train_seconds: Size | None = None
     unit: str
     audit_reason: str | None = None
     claimed: float | None = None
-    best_step: int | None = None
+    best_step: Count | None = None
     stopped_early: bool | None = None
-    audit_seconds: float | None = None
-    test_share: float | None = None
+    audit_seconds: Size | None = None
+    test_share: Share | None = None
 
     def row(self) -> dict[str, Any]:
         """Return the measures by name as JSON can hold them: a number that is not finite is None."""
@@ -83,6 +88,10 @@ class DensityResult:
         }
 
 
+AUDITED = {"audit": "verdict"} | {name: name for name in ("inverse_error", "logdet_error", "condition")}
+"""Measure -> its name in the audit of the record."""
+
+
 def result_fault(record: Record, audited: bool) -> str | None:
     """Return why the rows of a record are not those of a `DensityResult`; None if they are.
 
@@ -97,15 +106,38 @@ def result_fault(record: Record, audited: bool) -> str | None:
         for name in ("parameters", "masked_free"):
             if row.get(name) is None:
                 return f"a row without {name}"
-        if record.audit and record.audit["verdict"] != row.get("audit"):
-            return f"audit {row.get('audit')!r} in its row, {record.audit['verdict']!r} in its audit"
+        if row["masked_free"] > row["parameters"]:
+            return f"{row['masked_free']} of {row['parameters']} parameters are free"
+        for name, audited_as in AUDITED.items() if record.audit else ():
+            if name in row and row[name] != record.audit.get(audited_as):
+                return f"{name} {row[name]!r} in its row, {record.audit.get(audited_as)!r} in its audit"
     return None
 
 
-PANDAS = {"int": "Int64", "float": "Float64", "bool": "boolean", "str": "string"}
+def steps_fault(record: Record, row: Mapping[str, Any], most: int) -> str | None:
+    """Return why the steps of a row or of the curves cannot be those of a training of at most `most` steps."""
+    steps = record.curves.get("step", [])
+    done = row.get("steps")
+    if (done or 0) > most or (row.get("best_step") or 0) > (most if done is None else done):
+        return f"{done} steps, the best of them {row.get('best_step')}, in a training of {most}"
+    numbers = [step for step in steps if step is not None]
+    if len(numbers) < len(steps) or numbers != sorted(set(numbers)) or not all(0 <= step <= most for step in numbers):
+        return f"the steps of its curves do not ascend within a training of {most}"
+    lengths = {name: len(values) for name, values in record.curves.items()}
+    return None if len(set(lengths.values())) < 2 else f"curves of different lengths: {lengths}"
 
-MEASURES = {field.name: PANDAS[str(field.type).partition(" |")[0]] for field in fields(DensityResult)}
-"""Name -> pandas type of every measure."""
+
+COLUMNS = {
+    "Count": "Int64 >= 0",
+    "Size": "Float64 >= 0",
+    "Share": "Float64 in [0, 1]",
+    "float": "Float64",
+    "bool": "boolean",
+    "str": "string",
+}
+
+MEASURES = {field.name: COLUMNS[str(field.type).partition(" |")[0]] for field in fields(DensityResult)}
+"""Name -> type of the column of every measure."""
 
 CANDIDATE_MEASURES = {
     name: MEASURES[name]

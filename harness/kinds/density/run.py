@@ -29,8 +29,8 @@ from harness.evaluation.stored_arrays import learned_maps, neighbour_arrays
 from harness.kinds.density.accounting import ReleasedAccounting, claimed_shift
 from harness.kinds.density.crossings import Crossings
 from harness.kinds.density.result import DensityResult
-from harness.kinds.density.trial import DensityTrial, FlowTrial
-from harness.kinds.density.tuning.choice import Chosen, NoChoice, as_text, choose
+from harness.kinds.density.trial import DensityTrial, FlowTrial, as_text
+from harness.kinds.density.tuning.choice import Chosen, NoChoice, choose
 from harness.kinds.density.weights import load_flow, save_flow
 from harness.pipeline.data_remarks import notes_of, remarks_on
 from harness.pipeline.models import build_flow, make_layer

@@ -30,6 +30,7 @@ from harness.planning.resolve import Cell, Scope
 from harness.planning.suite_base import Suite
 from harness.planning.suite_model import (
     AnyRow,
+    Average,
     DataEntry,
     Label,
     OrEmpty,
@@ -129,7 +130,7 @@ class DensityProfile(Tuned, Trained, Profile):
     layers: LayerOverlays = Field(default_factory=dict)
     flows: Overlays = Field(default_factory=dict)
     datasets: Mapping[Label, Annotated[TrainedEntry, OrEmpty]] = Field(default_factory=dict)
-    averages: Mapping[Label, Annotated[tuple[Label, ...], Field(min_length=2)]] = Field(default_factory=dict)
+    averages: Mapping[Label, Average] = Field(default_factory=dict)
     timing: DensityTiming | None = None
 
 

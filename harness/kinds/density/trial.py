@@ -23,10 +23,16 @@ from harness.core.settings import (
     without_defaults,
 )
 from harness.core.trial import IDENTITY, ORIGIN, OUTCOME, Dependencies, Trial
-from harness.kinds.density.result import CANDIDATE_MEASURES, MEASURES, result_fault
+from harness.kinds.density.result import CANDIDATE_MEASURES, MEASURES, result_fault, steps_fault
 from harness.kinds.density.tuning.strategy import strategy, validation
 
 REPETITION = {"repetition": "Int64"}
+
+
+def as_text(values: Mapping[str, Any]) -> str:
+    """Return options or settings as JSON, their names in order."""
+    return json.dumps(values, sort_keys=True)
+
 
 OPTION = "layer.options."
 """The beginning of the path of a layer's option."""
@@ -139,8 +145,22 @@ class FlowTrial(Trial):
         )
 
     def fault(self, record: Record) -> str | None:
-        """Return also how the measures of a record contradict each other."""
-        return result_fault(record, self.audited) or super().fault(record)
+        """Return also how the measures of a record contradict each other, or the settings that it was made with."""
+        wrong = super().fault(record) or result_fault(record, self.audited)
+        for row in record.rows if wrong is None else ():
+            reported = row["unit"] if self.stage else "validation"
+            if row.get("audit") == "passed" and row.get(reported) is None:
+                return f"its audit passed without {reported}"
+            options, training = self.changed(row)
+            for name, value in (("learning_rate", training["learning_rate"]), ("options", as_text(options))):
+                if row.get(name) not in (None, value):
+                    return f"{name} {row[name]!r:.60}, of settings with {value!r:.60}"
+            wrong = wrong or steps_fault(record, row, training["steps"])
+        return wrong
+
+    def changed(self, row: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the options of the layer and the settings of the training with which a row was made."""
+        return dict(self.layer.options), vars(self.training)
 
     @classmethod
     def similar(cls, trial: Mapping[str, Any]) -> list[tuple[list[Any], float]]:
@@ -220,14 +240,22 @@ class DensityTrial(FlowTrial):
 
     def settled(self, changes: Mapping[str, Any]) -> DensityTrial:
         """Return the trial without tuning and with changed settings: path -> value, as in `Tuning.candidates`."""
-        options, training = dict(self.layer.options), dict(self.training)
+        options, training = self._changed(changes)
+        layer = self.layer.model_copy(update={"options": tuple(sorted(options.items()))})
+        return self._with(tuning=None, layer=layer, training=TrainingSettings(**training))
+
+    def _changed(self, changes: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        options, training = dict(self.layer.options), dict(vars(self.training))
         for path, value in changes.items():
             if path.startswith(OPTION):
                 options[path.removeprefix(OPTION)] = value
             else:
                 training[path.removeprefix("training.")] = value
-        layer = self.layer.model_copy(update={"options": tuple(sorted(options.items()))})
-        return self._with(tuning=None, layer=layer, training=TrainingSettings(**training))
+        return options, training
+
+    def changed(self, row: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return also the changes that the tuning chose."""
+        return self._changed({} if row.get("chosen") is None else json.loads(row["chosen"]))
 
     def prerequisites(self, records: Mapping[str, Record]) -> tuple[CandidateTrial, ...]:
         """Return the candidates that run, as far as the records tell.
@@ -264,19 +292,17 @@ class DensityTrial(FlowTrial):
         return min(values, key=lambda number: values[number], default=None)
 
     def fault(self, record: Record) -> str | None:
-        """Return also which chosen settings are none of the trial; under tuning, those of a candidate are."""
-        return super().fault(record) or next(filter(None, map(self.choice_fault, record.rows)), None)
-
-    def choice_fault(self, row: Mapping[str, Any]) -> str | None:
-        """Return why the chosen settings in a row are none of this trial; None if they are."""
-        if row.get("chosen") is not None:
-            try:
-                changes = json.loads(row["chosen"])
-                if self.tuning is None or tuple(sorted(changes.items())) not in self.tuning.candidates:
-                    self.settled(changes)
-            except (ValueError, TypeError, AttributeError, RecursionError):
-                return f"chosen {row['chosen']!r:.100} are no settings of the trial"
-        return None
+        """Return also that what the tuning chose is none of its candidates."""
+        candidates = () if self.tuning is None else self.tuning.candidates
+        for row in record.rows:
+            number, count, chosen = (row.get(name) for name in ("candidate", "candidates", "chosen"))
+            changes = candidates[number] if number is not None and number < len(candidates) else None
+            text = None if changes is None else as_text(dict(changes))
+            if chosen != text or (number is not None and changes is None):
+                return f"candidate {number}, chosen {chosen!r:.100}, is none of its tuning"
+            if (count or 0) > len(candidates):
+                return f"{count} candidates, of a tuning of {len(candidates)}"
+        return super().fault(record)
 
     def used(self, record: Record) -> DensityTrial:
         """See `Trial.used`."""
@@ -299,7 +325,7 @@ class CandidateTrial(FlowTrial):
     """
 
     columns: ClassVar[Mapping[str, str]] = (
-        IDENTITY | {"candidate": "Int64"} | REPETITION | OUTCOME | CANDIDATE_MEASURES | ORIGIN
+        IDENTITY | {"candidate": "Int64 >= 0"} | REPETITION | OUTCOME | CANDIDATE_MEASURES | ORIGIN
     )
     run_module: ClassVar[str] = "candidate"
     losses: ClassVar[frozenset[str]] = frozenset({"diverged", "unsupported", AUDIT_FAILED})

@@ -31,7 +31,7 @@ class Examination:
         compute: function of a layer, its event shape and the 1x1 convolution before it ("none": none) that returns the
             measures; raises `UnsupportedShape` where they are not defined.
         caption: of its table.
-        measures: name -> (pandas type in results.csv, heading, format).
+        measures: name -> (type in results.csv, heading, format).
     """
 
     compute: Callable[[LayerRef, tuple[int, ...], str], dict[str, Any]]
@@ -181,8 +181,8 @@ EXAMINATIONS: dict[Property, Examination] = {
         "Which entries can come together, with weights drawn at random: entries of two classes are joined by no "
         "product of such layers.",
         {
-            "density": ("Float64", "nonzero entries of W", lambda value: f"{100 * value:.3g} %"),
-            "classes": ("Int64", "classes that never mix", str),
+            "density": ("Float64 in [0, 1]", "nonzero entries of W", lambda value: f"{100 * value:.3g} %"),
+            "classes": ("Int64 >= 0", "classes that never mix", str),
             "sizes": ("string", "their entries", str),
             "log10_permutations": ("Float64", "share of all permutations that keep them", power),
         },
@@ -191,9 +191,9 @@ EXAMINATIONS: dict[Property, Examination] = {
         permutations,
         "Permutations of D = 2^k entries as butterflies of levels 1, ..., k, ..., 1.",
         {
-            "factors": ("Int64", "factors, 2k - 1", str),
-            "realised": ("Int64", "random permutations reproduced exactly", str),
-            "draws": ("Int64", "of", str),
+            "factors": ("Int64 >= 0", "factors, 2k - 1", str),
+            "realised": ("Int64 >= 0", "random permutations reproduced exactly", str),
+            "draws": ("Int64 >= 0", "of", str),
             "log10_one_pass": ("Float64", "at most within reach of k factors", power),
         },
     ),
@@ -202,9 +202,9 @@ EXAMINATIONS: dict[Property, Examination] = {
         "log|det| of one pair of C x C blocks, in float64 over random weights: the layer's largest error, and the "
         "median error of |det A det D - det B det C|, all that the LU factors of the four blocks give.",
         {
-            "block_size": ("Int64", "block size C", str),
-            "layer_error": ("Float64", "error of the layer's log-det, nats", "{:.1e}".format),
-            "blocks_error": ("Float64", "error of what the blocks' LU factors give, nats", "{:.1e}".format),
+            "block_size": ("Int64 >= 0", "block size C", str),
+            "layer_error": ("Float64 >= 0", "error of the layer's log-det, nats", "{:.1e}".format),
+            "blocks_error": ("Float64 >= 0", "error of what the blocks' LU factors give, nats", "{:.1e}".format),
         },
     ),
 }

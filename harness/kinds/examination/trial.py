@@ -10,9 +10,9 @@ from harness.core.trial import IDENTITY, ORIGIN, OUTCOME, Dependencies, Trial
 from harness.kinds.examination.examinations import EXAMINATIONS, Property
 
 MEASURES = {
-    name: pandas_type
+    name: column_type
     for examination in EXAMINATIONS.values()
-    for name, (pandas_type, _, _) in examination.measures.items()
+    for name, (column_type, _, _) in examination.measures.items()
 }
 
 
@@ -49,6 +49,11 @@ class ExaminationTrial(Trial):
     def fields(self) -> dict[str, Any]:
         """Data set, layer, quantity and mixer."""
         return super().fields | {"examine": self.examine, "mixer": self.mixer}
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """The measures of the quantity."""
+        return tuple(EXAMINATIONS[self.examine].measures)
 
     def dependencies(self) -> Dependencies:
         """Return the run alone: layers are examined without a flow."""

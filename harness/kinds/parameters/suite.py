@@ -61,8 +61,8 @@ class ParametersSuite(Suite, kind="parameters"):
     def quoted(cls, trial: Trial, published: Published | None) -> dict[str, Any]:
         """Return the published count beside the trial of its layer that has the width it was published for."""
         if not isinstance(trial, ParametersTrial) or published is None or published.measure != "parameters":
-            return {}
+            return {"published": None}
         row = trial.layer.row
         if published.width(row, trial.label) not in (None, trial.flow.width):
-            return {}
+            return {"published": None}
         return {"published": published.values.get(row, {}).get(trial.label)}

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from harness.core.settings import Count, FlowSettings, LayerRef
 from harness.core.trial import IDENTITY, ORIGIN, OUTCOME, Dependencies, Trial
 
-MEASURES = {"parameters": "Int64", "published": "Int64", "masked_free": "Int64"}
+MEASURES = dict.fromkeys(("parameters", "published", "masked_free"), "Int64 >= 0")
 
 
 class ParametersTrial(Trial):
@@ -49,6 +49,11 @@ class ParametersTrial(Trial):
     def fields(self) -> dict[str, Any]:
         """Data set, layer and coupling width."""
         return super().fields | {"width": self.flow.width}
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """The counts."""
+        return "parameters", "masked_free"
 
     @classmethod
     def headline(cls, rows: Sequence[Mapping[str, Any]]) -> str:

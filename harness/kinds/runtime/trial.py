@@ -13,23 +13,23 @@ from harness.core.trial import IDENTITY, ORIGIN, OUTCOME, Dependencies, Trial
 from harness.timing.settings import Operation, TimingSettings
 
 MEASURES = {
-    "parameters": "Int64",
+    "parameters": "Int64 >= 0",
     "operation": "string",
     "sweep": "string",
     "shape": "string",
-    "batch": "Int64",
-    "process": "Int64",
-    "median_ms": "Float64",
-    "iqr_ms": "Float64",
+    "batch": "Int64 >= 0",
+    "process": "Int64 >= 0",
+    "median_ms": "Float64 >= 0",
+    "iqr_ms": "Float64 >= 0",
     "drift": "Float64",
-    "copy_ms": "Float64",
-    "cpu_share": "Float64",
-    "page_faults": "Float64",
-    "rounds": "Int64",
-    "calls": "Int64",
-    "peak_bytes": "Int64",
+    "copy_ms": "Float64 >= 0",
+    "cpu_share": "Float64 >= 0",
+    "page_faults": "Float64 >= 0",
+    "rounds": "Int64 >= 0",
+    "calls": "Int64 >= 0",
+    "peak_bytes": "Int64 >= 0",
     "outside_bytes": "Int64",
-    "inverse_error": "Float64",
+    "inverse_error": "Float64 >= 0",
     "backend": "string",
     "dtype": "string",
 }
@@ -126,6 +126,11 @@ class RuntimeTrial(Trial):
         """One row for each layer and operation."""
         cases = itertools.product(self.rows, self.operations)
         return [{"layer": row, "operation": operation} for row, operation in cases]
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """The time."""
+        return ("median_ms",)
 
     @property
     def cell(self) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from harness.core.errors import UserError
 from harness.reporting.compare.measure import Measure
 from harness.reporting.compare.pairs import Pair, Place, pairs
 from harness.reporting.frame import Results, shortened
+from harness.reporting.origins import versions
 from harness.reporting.statistics.statistics import LEAST_FOR_STUDENT, Difference, Estimate, interval_kind, judged
 from harness.reporting.tables.cells import EMPTY, Notes
 from harness.reporting.tables.rendering import Table, markdown
@@ -168,19 +169,12 @@ def _joint(group: Sequence[Pair]) -> tuple[Difference | None, bool]:
 
 def _surroundings(first: Results, second: Results) -> tuple[str, ...]:
     """Return the packages and processors in which the runs differ, as texts."""
-    before, after = _versions(first), _versions(second)
+    before, after = (
+        {name: "/".join(sorted(counts)) for name, counts in versions(run.records.values()).items()}
+        for run in (first, second)
+    )
     both = [name for name in before if name in after]
     return tuple(f"{name}: {before[name]} in A, {after[name]} in B" for name in both if before[name] != after[name])
-
-
-def _versions(run: Results) -> dict[str, str]:
-    values: dict[str, set[str]] = {}
-    for record in run.records.values():
-        about = record.environment
-        versions = {**about.get("versions", {}), "processor": about.get("cpu"), "kernels": about.get("backend")}
-        for name, value in versions.items():
-            values.setdefault(name, set()).add(str(value))
-    return {name: "/".join(sorted(texts)) for name, texts in values.items()}
 
 
 def comparison_tables(comparison: Comparison) -> list[Table]:

@@ -16,9 +16,10 @@ from harness.core.errors import UserError
 from harness.core.files import RECORD, checked_name, read_file, write_atomically
 from harness.core.records import Record, remove_record, verdict, write_record
 from harness.core.trial import AnyTrial, Trial
-from harness.planning.plan import FILE, Plan, Section
+from harness.planning.plan import FILE, Plan, Section, plan_fault
 from harness.reporting.compare.measure import difference, flat
 from harness.reporting.frame import CONFLICT, described, is_timed, machine_name, machine_of, timing_machine
+from harness.reporting.origins import mixtures
 from harness.reporting.written import refuse_links
 
 MARK = "merged.json"
@@ -65,7 +66,9 @@ def merge(folders: Sequence[Path], out: Path) -> list[Merged]:
         by_suite.setdefault(plan.suite, []).append(_Run(folder, plan, read_records(folder, plan.trials)))
     named = {suite: by_machine(runs) for suite, runs in by_suite.items()}
     joined = {suite: join_plans({run.folder: run.plan for run in runs}) for suite, runs in named.items()}
-    for suite in joined:
+    for suite, plan in joined.items():
+        if (fault := plan_fault(plan)) is not None:
+            raise UserError(f"{suite}: the plans of {len(named[suite])} runs make no plan together ({fault})")
         _check_target(out / suite, list(plans))
     return [_merge_suite(joined[suite], runs, out / suite) for suite, runs in named.items()]
 
@@ -245,6 +248,7 @@ def _merge_suite(plan: Plan, runs: Sequence[_Run], folder: Path) -> Merged:
     conflicts += [f"{name}: {contradiction}" for name, contradiction in outdated if contradiction is not None]
     origins = tuple(run.folder for run in runs)
     _write(plan, origins, folder, chosen)
+    remarks += mixtures((plan.cell(trial)[:-1], taken[trial.id]) for trial in plan.trials if trial.id in taken)
     return Merged(folder, origins, len(chosen), tuple(conflicts), tuple(remarks))
 
 

@@ -7,7 +7,7 @@ differ: they are the change to be judged, and are listed.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,9 +16,9 @@ from harness.core.records import Record
 from harness.core.trial import IDENTITY, ORIGIN, OUTCOME, Trial
 from harness.reporting.compare.measure import Measure, difference, flat, measure_of
 from harness.reporting.frame import DAMAGED, ELSEWHERE, MISSING, Results, Row, described, machine_of, rows_of
+from harness.reporting.origins import listed
 from harness.reporting.tables.cells import OPERATIONS
 
-LISTED = 3  # differing settings or files; the others are counted
 ABSENT = {MISSING: "not run", DAMAGED: "damaged", ELSEWHERE: "measured on another machine than most trials"}
 UNCOMPARED = IDENTITY | OUTCOME | ORIGIN
 
@@ -184,9 +184,3 @@ def _settings(trial: Mapping[str, Any], layer: str) -> dict[str, Any]:
     if "layers" in trial:
         settings["layer"] = next((entry for entry in trial["layers"] if entry["row"] == layer), {})
     return dict(flat(settings))
-
-
-def listed(texts: Sequence[str]) -> str:
-    """Return the first few texts, and the number of the others."""
-    more = len(texts) - LISTED
-    return ", ".join(texts[:LISTED]) + (f" and {more} more" if more > 0 else "")

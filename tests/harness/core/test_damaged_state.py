@@ -6,6 +6,7 @@ import io
 import json
 import math
 import os
+import re
 
 import numpy as np
 import pytest
@@ -13,16 +14,22 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.core.archive import FILE, archive_bytes, read_records
+from harness.core.archive import FILE, StoredRecords, archive_bytes, read_records
 from harness.core.checkpoint_files import CheckpointHeader, checkpoint_folder, newest_header
 from harness.core.errors import UserError
 from harness.core.files import checked_name
+from harness.core.record_checks import check_measures
 from harness.core.records import Record, blank_record, read_arrays, read_record, write_arrays, write_record
 from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
+from harness.core.trial import TRIALS
+from harness.kinds.conformance.trial import ConformanceTrial
 from harness.kinds.density.figures import maps, samples
-from harness.kinds.density.result import DensityResult
-from harness.kinds.density.trial import DensityTrial
+from harness.kinds.density.result import CANDIDATE_MEASURES, DensityResult
+from harness.kinds.density.trial import CandidateTrial, DensityTrial
 from harness.kinds.density.weights import load_flow
+from harness.kinds.examination.trial import ExaminationTrial
+from harness.kinds.parameters.trial import ParametersTrial
+from harness.kinds.runtime.trial import RuntimeTrial
 from harness.pipeline.models import build_flow
 from harness.planning.plan import Plan
 from harness.reporting.figures.figure_style import style
@@ -59,12 +66,13 @@ def good_record():
         unit="bits_per_dim",
         parameters=9,
         masked_free=9,
-        learning_rate=0.1,
+        learning_rate=TRIAL.training.learning_rate,
         options="{}",
         bits_per_dim=2.5,
         nats_per_dim=1.7,
         validation=2.4,
         audit="passed",
+        logdet_error=1e-7,
         below_floor=False,
         steps=4,
         best_step=4,
@@ -337,6 +345,101 @@ def test_a_new_result_leaves_the_arrays_of_the_old_one(tmp_path):
     assert read_record(path).arrays == old and read_arrays(tmp_path, old) == b"old"
 
 
+IMPOSSIBLE = {
+    "Int64 >= 0": (-1, -5, 0.5, 1 << 63),
+    "Float64 >= 0": (-1, -1e-9, 1e101),
+    "Float64 in [0, 1]": (-0.1, 1.1, 2),
+    "string of a status": ("good", "missing", 1),
+}
+
+
+@pytest.mark.parametrize("kind", sorted(TRIALS))
+def test_measures_outside_the_bounds_of_their_columns_are_refused(kind):
+    columns = TRIALS[kind].columns
+    bounded = [name for name, column in columns.items() if column in IMPOSSIBLE]
+    assert {"density": 25, "runtime": 12, "parameters": 3, "examination": 8}.get(kind, 3) <= len(bounded)
+    for name in bounded:
+        check_measures(kind, [{name: None}, {}])
+        for value in IMPOSSIBLE[columns[name]]:
+            with pytest.raises(
+                ValueError, match=rf"measure '{name}': .* is not of its type, {re.escape(columns[name])}"
+            ):
+                check_measures(kind, [{}, {name: value}])
+
+
+RUNTIME = RuntimeTrial(
+    suite="damaged",
+    profile="quick",
+    sweep="batch",
+    shape=(3, 4, 4),
+    batch=2,
+    layers=(LayerRef(row="conv1x1", layer="conv1x1"), LayerRef(row="scale", layer="scale")),
+    operations=("forward",),
+)
+LAYER = {"suite": "damaged", "profile": "quick", "label": "d", "shape": (2, 4), "layer": TRIAL.layer}
+CANDIDATE = {name: getattr(TRIAL, name) for name in ("suite", "profile", "data", "layer", "flow", "training", "seed")}
+EXAMINED = {"density": 0.5, "classes": 2, "sizes": "4 + 4", "log10_permutations": -1.0}
+ROWS = {
+    TRIAL: [GOOD["rows"][0]],
+    CandidateTrial(**CANDIDATE, candidate=3): [{name: GOOD["rows"][0][name] for name in CANDIDATE_MEASURES}],
+    RUNTIME: [case | {"status": "ok", "median_ms": 1.5} for case in RUNTIME.cases],
+    ParametersTrial(**LAYER, flow=TRIAL.flow): [{"parameters": 9, "masked_free": 8}],
+    ConformanceTrial(**LAYER): [{"weights": "random", "conforms": True}, {"weights": "trained", "conforms": False}],
+    ExaminationTrial(**LAYER, examine="mixing"): [EXAMINED],
+}
+
+
+def record_of(trial, rows):
+    record = blank_record(trial, "ok", None)
+    record.rows = rows
+    record.audit = GOOD["audit"] if "audit" in rows[0] else {}
+    return record
+
+
+@pytest.mark.parametrize("trial", ROWS, ids=lambda trial: trial.kind)
+def test_a_row_of_another_trial_is_damage(tmp_path, trial):
+    """Every column that identifies a trial: of the columns of its kind, all that no run measures."""
+    assert read_record(write_record(tmp_path, record_of(trial, ROWS[trial])), trial).rows == ROWS[trial]
+    repeated = [
+        row | {name: value for name, value in trial.identity.items() if name in trial.columns} for row in ROWS[trial]
+    ]
+    assert read_record(write_record(tmp_path, record_of(trial, repeated)), trial).rows == repeated
+    others = {"string": "scale", "Int64": 7, "Int64 >= 0": 7}
+    for name in trial.identity.keys() & trial.columns.keys():
+        rows = [*ROWS[trial][:-1], ROWS[trial][-1] | {name: others[trial.columns[name]]}]
+        path = write_record(tmp_path, record_of(trial, rows))
+        with pytest.raises(UserError, match=f"a row of {name} .*, in a trial of"):
+            read_record(path, trial)
+    for name in trial.required:
+        path = write_record(tmp_path, record_of(trial, [ROWS[trial][0] | {name: None}, *ROWS[trial][1:]]))
+        with pytest.raises(UserError, match=f"a row that is ok, without {name}"):
+            read_record(path, trial)
+
+
+@settings(few, max_examples=100)
+@given(st.data())
+def test_no_row_counts_for_another_trial(run, data):
+    """Whatever a row says, the frame has the identity of its trial."""
+    trial = data.draw(st.sampled_from(list(ROWS)))
+    value = st.one_of(SCALARS, st.sampled_from(["scale", "conv1x1", "digits", "forward", "random", 7, 1.5]))
+    change = data.draw(st.dictionaries(st.sampled_from(list(trial.columns)), value, min_size=1, max_size=2))
+    number = data.draw(st.integers(0, len(ROWS[trial]) - 1))
+    rows = [row | (change if place == number else {}) for place, row in enumerate(ROWS[trial])]
+    path = run / "records" / f"{trial.id}.json"
+    path.write_text(json.dumps(vars(record_of(trial, rows))))
+    about = {"rows": trial.rows, "columns": (trial.column,), "trials": (trial,)}
+    try:
+        record = read_record(path, trial)
+    except UserError:
+        frame = Results.of_stored(PLAN.model_copy(update=about), StoredRecords({}, {trial.id: "why"}), run).frame
+        assert set(frame["status"]) == {"damaged"}
+    else:
+        frame = Results.of(PLAN.model_copy(update=about), [record]).frame
+    for name, expected in trial.identity.items():
+        assert frame[name].isna().all() if expected is None else set(frame[name]) == {expected}
+    assert sorted(map(str, frame["layer"])) == sorted(case.get("layer", trial.rows[0]) for case in trial.cases)
+
+
 def test_the_record_is_of_the_trial_that_is_asked_for(tmp_path):
     other = DensityTrial.model_validate(TRIAL.model_dump() | {"seed": 1})
     path = write_record(tmp_path, good_record())
@@ -348,7 +451,21 @@ def test_the_record_is_of_the_trial_that_is_asked_for(tmp_path):
         ({"rows": [content["rows"][0] | {"masked_free": None}]}, "a row without masked_free"),
         ({"audit": {}, "rows": [content["rows"][0] | {"audit": None}]}, "audit None is not one of passed"),
         ({"rows": [content["rows"][0] | {"audit": "failed"}]}, "audit 'failed' in its row, 'passed' in its audit"),
-        ({"rows": [content["rows"][0] | {"chosen": "{{"}]}, "are no settings of the trial"),
+        ({"rows": [content["rows"][0] | {"bits_per_dim": None}]}, "its audit passed without bits_per_dim"),
+        ({"rows": [content["rows"][0] | {"learning_rate": 0.1}]}, "learning_rate 0.1, of settings with 0.001"),
+        ({"rows": [content["rows"][0] | {"options": '{"a": 1}'}]}, "options .*, of settings with '{}'"),
+        ({"rows": [content["rows"][0] | {"logdet_error": 0.0}]}, "logdet_error 0.0 in its row, 1e-07 in its audit"),
+        ({"rows": [content["rows"][0] | {"parameters": 3}]}, "9 of 3 parameters are free"),
+        ({"rows": [content["rows"][0] | {"steps": 5}]}, "5 steps, the best of them 4, in a training of 4"),
+        ({"rows": [content["rows"][0] | {"steps": 3}]}, "3 steps, the best of them 4, in a training of 4"),
+        ({"curves": content["curves"] | {"step": [2, 5]}}, "the steps of its curves do not ascend within a training"),
+        ({"curves": content["curves"] | {"step": [4, 2]}}, "the steps of its curves do not ascend within a training"),
+        ({"curves": content["curves"] | {"train": [2.0]}}, "curves of different lengths"),
+        ({"rows": [content["rows"][0] | {"status": "error"}]}, "its status is ok, those of its rows are error"),
+        ({"status": "error"} | {"rows": [content["rows"][0] | {"status": "ok"}]}, "is error, those of its rows are ok"),
+        ({"rows": [content["rows"][0] | {"candidate": 0}]}, "candidate 0, chosen None, is none of its tuning"),
+        ({"rows": [content["rows"][0] | {"candidates": 1}]}, "1 candidates, of a tuning of 0"),
+        ({"rows": [content["rows"][0] | {"chosen": "{{"}]}, "chosen '{{', is none of its tuning"),
     ):
         path.write_text(json.dumps(content | changes))
         with pytest.raises(UserError, match=words):

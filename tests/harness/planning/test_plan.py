@@ -417,6 +417,7 @@ def changed(plan, **changes):
     return plan.model_copy(update={"trials": (*plan.trials[:-1], new)})
 
 
+AVERAGES = {f"mean {number}": ("digits", "waveforms") for number in range(5_000)}
 CONTRADICTIONS = {
     "an id twice": (lambda plan: plan.model_copy(update={"trials": plan.trials * 2}), "two trials of one id"),
     "suite": (lambda plan: changed(plan, suite="other"), "its suite is not in the plan"),
@@ -426,6 +427,19 @@ CONTRADICTIONS = {
     "seed": (lambda plan: changed(plan, seed=77), "its seed is not in"),
     "rows": (lambda plan: plan.model_copy(update={"rows": plan.rows[:1]}), "its layer is not in"),
     "columns": (lambda plan: plan.model_copy(update={"columns": plan.columns[:1]}), "its data set or sweep is not in"),
+    "no trials": (lambda plan: plan.model_copy(update={"trials": ()}), "it has no trials"),
+    "quotes": (lambda plan: plan.model_copy(update={"command": "run 'x"}), "command: No closing quotation"),
+    "no average": (lambda plan: plan.model_copy(update={"averages": {"all": ()}}), r"averages.all.* at least 2"),
+    "label": (lambda plan: plan.model_copy(update={"rows": (*plan.rows, "x" * 81)}), r"rows\[3\].* 80 characters"),
+    "title": (lambda plan: plan.model_copy(update={"title": "x" * 2001}), "title: .* 2000 characters"),
+    "command": (lambda plan: plan.model_copy(update={"command": "x" * 100_001}), "command: .* 100000 characters"),
+    "many rows": (
+        lambda plan: plan.model_copy(update={"rows": (*plan.rows, *map(str, range(5000)))}),
+        "cells, and at m",
+    ),
+    "many averages": (lambda plan: plan.model_copy(update={"averages": AVERAGES}), "cells, and at most 5,000"),
+    "many seeds": (lambda plan: plan.model_copy(update={"seeds": tuple(range(50_000))}), "seeds times cells, and at m"),
+    "large seed": (lambda plan: changed(plan, seed=1 << 63), "the whole number .*beyond 64 bits"),
     "control": (lambda plan: plan.model_copy(update={"title": "a\x1b[31m"}), "a text with control characters"),
 }
 
@@ -465,7 +479,10 @@ def test_sections_are_named_as_files_and_agree_with_their_trials(tmp_path, param
         ((section, section), "two sections of one name or suite"),
         ((section.model_copy(update={"head": part}),), "section one: it has trials of its own"),
         ((section.model_copy(update={"head": section.head.model_copy(update={"rows": ()})}),), "section one: .* layer"),
-        ((section.model_copy(update={"head": section.head.model_copy(update={"suite": "x"})}),), "its suite is not in"),
+        (
+            (section.model_copy(update={"head": section.head.model_copy(update={"suite": "x"})}),),
+            "section one: it has no tri",
+        ),
         ((section.model_copy(update={"name": "../x"}),), "is no name of a file"),
     ):
         whole.model_copy(update={"sections": sections}).save(tmp_path)

@@ -328,3 +328,68 @@ def test_no_folder_comes_from_a_plan(density_run, tmp_path, name, no_figures):
     assert main(["report", str(evil), "--out", str(tmp_path / "out")]) == 2
     assert main(["export", str(evil), "--to", "csv"]) == 2
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def made_by(sources, **versions):
+    """Return the environment of a record that these sources and versions made."""
+    return HERE | {"sources": {"flows/glow.py": "aaa", "mine.py": "one"} | sources, "versions": versions}
+
+
+def test_a_merge_of_other_source_or_versions_says_so(machines, tmp_path, capsys, no_figures):
+    """In the terminal, the table and the page, as `compare` refuses what differs in source."""
+    here = made_by({}, torch="2.14", invertbench="0.1")
+    there = made_by({"flows/glow.py": "bbb", "layers/scale.py": "ccc"}, torch="2.15", invertbench="0.2")
+    folders = [machines(name, lambda r, s=s: r.trial.get("seed", 0) == s) for name, s in (("a", 0), ("b", 1))]
+    with_two = machines("c", lambda r: r.trial.get("seed") == 2, there)
+    assert main(["report", *map(str, folders), "--out", str(tmp_path / "one")]) == 1, "seed 2 is missing"
+    assert "Mixed" not in capsys.readouterr().out
+    first = machines("a", lambda r: r.trial.get("seed", 0) < 2, here)
+    [merged] = merge([first, with_two], tmp_path / "two")
+    assert main(["report", str(first), str(with_two), "--out", str(tmp_path / "two")]) == 0
+    shown = capsys.readouterr().out
+    page = (merged.folder / "index.html").read_text()
+    for words in (
+        "trials of different source stand in one table: flows/glow.py changed, as between digits-",
+        "trials of different versions of torch stand in one table: 2.14 in 14 trials, 2.15 in 6 trials",
+    ):
+        assert words in shown and words in page and words in (merged.folder / "table.md").read_text()
+        assert any(words in remark for remark in merged.remarks)
+    assert len(merged.remarks) == 2, "a file that only some trials have, and a version of this project, are not mixed"
+
+
+def test_one_run_of_two_sources_says_so(machines):
+    def change(record):
+        if record.trial.get("seed") == 1:
+            record.environment["sources"] = {"layers/scale.py": "new", "flows/glow.py": "new"}
+
+    folder = machines("resumed", environment=made_by({"layers/scale.py": "old"}), change=change)
+    [warning] = Results.read(folder).warnings
+    assert "one table: layers/scale.py, flows/glow.py changed, as between" in warning
+
+
+def test_files_of_two_layers_may_share_a_name(machines):
+    """A third-party file is compared among the repetitions of a trial."""
+
+    def change(record):
+        layer = record.trial.get("layer", {}).get("row")
+        record.environment["sources"] = {"mine.py": "other" if layer == ROWS[1] else "one"}
+
+    folder = machines("two_folders", change=change)
+    assert Results.read(folder).warnings == []
+
+    def of_seeds(record):
+        record.environment["sources"] = {"mine.py": str(record.trial.get("seed"))}
+
+    [warning] = Results.read(machines("changed", change=of_seeds)).warnings
+    assert "one table: mine.py changed" in warning
+
+
+def test_runs_that_are_too_large_together_are_refused(machines, density_run, tmp_path, monkeypatch):
+    plan, _ = density_run
+    monkeypatch.setattr("harness.planning.plan.MOST_CELLS", len(plan.columns))
+    folders = []
+    for number, row in enumerate(ROWS[:2]):
+        part = plan.limited([trial for trial in plan.trials if trial.rows == (row,)])
+        folders.append(machines(str(number), lambda record: False, made=part))
+    with pytest.raises(UserError, match=r"the plans of 2 runs make no plan together \(4 cells, and at most 2"):
+        merge(folders, tmp_path / "merged")

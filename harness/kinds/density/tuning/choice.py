@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Any
 
 from harness.core.errors import UserError
 from harness.core.records import Record, Status, read_record, verdict
-from harness.kinds.density.trial import DensityTrial
+from harness.kinds.density.trial import DensityTrial, as_text
 from harness.kinds.density.tuning.strategy import validation
 
 
@@ -41,11 +40,6 @@ class Chosen:
         return as_text(self.changes)
 
 
-def as_text(values: Mapping[str, Any]) -> str:
-    """Return options or settings as JSON, their names in order."""
-    return json.dumps(values, sort_keys=True)
-
-
 def choose(trial: DensityTrial, out: Path) -> Chosen:
     """Return the choice of validation for a trial under tuning.
 
@@ -54,10 +48,10 @@ def choose(trial: DensityTrial, out: Path) -> Chosen:
         UserError: a candidate has no readable record in `out/records`.
     """
     records: dict[str, Record] = {}
-    for name in [candidate.id for candidate in trial.candidates]:
-        path = out / "records" / f"{name}.json"
+    for candidate in trial.candidates:
+        path = out / "records" / f"{candidate.id}.json"
         if path.exists():
-            records[name] = read_record(path)
+            records[candidate.id] = read_record(path, candidate)
     run = trial.prerequisites(records)
     for candidate in run:
         if candidate.id not in records:

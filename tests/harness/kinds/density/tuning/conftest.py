@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from harness.core.records import blank_record, write_record
+from harness.kinds.density.trial import as_text
 from harness.planning.settle import load_suite, settle
 
 SUITE = """\
@@ -55,7 +56,10 @@ def leave(tmp_path):
         if trial.kind == "tuning":
             row |= {"validation": value}
         else:
-            row |= {"bits_per_dim": value, "candidate": 0, "candidates": 3, "chosen": '{"training.learning_rate": 0.1}'}
+            candidates = trial.tuning.candidates
+            number = changes.get("row", {}).get("candidate", 0)
+            chosen = as_text(dict(candidates[number]))
+            row |= {"bits_per_dim": value, "candidate": number, "candidates": len(candidates), "chosen": chosen}
         record.rows = [row | changes.pop("row", {})] if status == "ok" else []
         environment = {"sources": {"layers/conv1x1.py": "aaa"}}
         record = replace(record, **{"seconds": 10.0, "environment": environment} | changes)
