@@ -23,7 +23,7 @@ from harness.core.errors import SuiteError
 from harness.core.explain import Place, dotted
 from harness.core.files import DATA, open_file
 from harness.core.files import SUITE as MAX_BYTES
-from harness.core.texts import control_fault
+from harness.core.texts import CONTROL, control_fault
 
 MAX_NODES = 20_000  # keys and values, also after expansion of aliases: ten lines of them can stand for a billion
 MAX_TEXT = 2_000  # characters of one key or value
@@ -129,6 +129,7 @@ def document_of(value: Mapping[str, Any], name: str) -> Document:
     except (TypeError, ValueError, RecursionError) as error:
         hint = "give mappings, lists, texts, numbers, booleans and None"
         raise SuiteError(f"{name}: not a suite ({error}); {hint}") from error
+    text = CONTROL.sub(lambda control: f"\\u{ord(control[0]):04x}", text)  # YAML takes some of them for line ends
     document = load(text, name)
     document.of_file = False
     return document

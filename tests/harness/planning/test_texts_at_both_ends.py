@@ -36,7 +36,7 @@ def suite(title="t", question="", layer="scale", dataset="digits"):
 def test_a_title_is_refused_or_read_again(tmp_path_factory, text):
     folder = tmp_path_factory.mktemp("plan")
     if CONTROL.search(text):
-        with pytest.raises(SuiteError, match=r"odd: (title|.*control character|.*not allowed)"):
+        with pytest.raises(SuiteError, match="has the control character"):
             read_suite(suite(f"a{text}"))
         return
     plan = settle(read_suite(suite(f"a{text}", text)), "smoke", "cpu").plan().plan
@@ -47,7 +47,7 @@ def test_a_title_is_refused_or_read_again(tmp_path_factory, text):
 @pytest.mark.parametrize("control", CONTROLS)
 @pytest.mark.parametrize("part", ["title", "question", "layer", "dataset"])
 def test_a_control_character_is_refused(control, part):
-    with pytest.raises(SuiteError, match="control character|not allowed in YAML"):
+    with pytest.raises(SuiteError, match=r"odd: .* has the control character"):
         read_suite(suite(**{part: f"a{control}b"}))
 
 
@@ -79,7 +79,7 @@ def test_latex_sets_them(tmp_path):
 
 def test_a_plan_that_could_not_be_read_is_not_written(tmp_path):
     plan = settle(read_suite(suite()), "smoke", "cpu").plan().plan
-    with pytest.raises(UserError, match="not written .a text with control characters"):
+    with pytest.raises(UserError, match=r"not written .a text with control characters"):
         plan.model_copy(update={"command": "run 'o\x1bdd/suite.yaml'"}).save(tmp_path)
     assert not list(tmp_path.iterdir())
     plan = plan.model_copy(update={"command": "\\n" * 40_000})  # long, and with what looks like an escape
