@@ -3,7 +3,7 @@
 import subprocess
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from harness.core.errors import SuiteError, UserError
@@ -31,6 +31,7 @@ def suite(title="t", question="", layer="scale", dataset="digits"):
     }
 
 
+@settings(deadline=None, max_examples=40)
 @example(SPACES)
 @given(TEXTS)
 def test_a_title_is_refused_or_read_again(tmp_path_factory, text):
