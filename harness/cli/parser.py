@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import json
 import os
@@ -13,6 +14,7 @@ from typing import Any, NoReturn
 
 from harness.cli.shared import streams
 from harness.core.errors import UserError, guess, nearest
+from harness.core.run_options import shown_bytes
 from harness.core.texts import LONGEST, visible
 from harness.core.third_party import ignore_deprecations_of_peers
 
@@ -38,6 +40,8 @@ matplotlib where they need them."""
 
 PROGRAM = "python -m harness"
 
+WITHOUT_TORCH = ("cancel", "completion", "list", "schema", "status")
+ADDRESS_SPACE = 4 << 30  # bytes, of which importing torch with its CUDA libraries takes most
 INTERRUPTED = 130
 BROKEN_PIPE = 141  # exit code that a shell reports for a program ended by SIGPIPE
 
@@ -105,6 +109,8 @@ def _execute(argv: Sequence[str] | None) -> int:
     args = argparse.Namespace(command=None)
     try:
         args = make_parser().parse_args(argv)
+        if args.command not in WITHOUT_TORCH:
+            _check_address_space()
         with warnings.catch_warnings():
             ignore_deprecations_of_peers()
             code: int = args.execute(args)
@@ -123,6 +129,20 @@ def _execute(argv: Sequence[str] | None) -> int:
         print(f"interrupted{rest}", file=sys.stderr)
         return INTERRUPTED
     return code
+
+
+def _check_address_space() -> None:
+    """Raise a UserError if torch could not be loaded, which then fails anywhere, or ends the process."""
+    limit = -1
+    with contextlib.suppress(ImportError):  # as on Windows
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if 0 <= limit < ADDRESS_SPACE:
+        raise UserError(
+            f"ulimit -v: the address space is limited to {shown_bytes(limit)}, and torch with its libraries needs "
+            f"{shown_bytes(ADDRESS_SPACE)}, most of which is no memory; raise it. `run --memory` limits memory"
+        )
 
 
 def _print_error(message: str) -> None:

@@ -226,7 +226,7 @@ def _content(file: zipfile.ZipFile, name: str) -> bytes:
 
 def _by_id(lines: bytes) -> dict[str, bytes]:
     records: dict[str, bytes] = {}
-    for number, line in enumerate(lines.splitlines(), 1):
+    for number, line in enumerate(io.BytesIO(lines), 1):  # not split at once: blank lines alone would take gigabytes
         try:
             name = json.loads(line)["id"]
         except (ValueError, TypeError, KeyError, RecursionError) as error:
@@ -234,5 +234,5 @@ def _by_id(lines: bytes) -> dict[str, bytes]:
         if not isinstance(name, str) or name in records:
             raise ValueError(f"line {number} of its records has the id {name!r:.200}: not text, or a second time")
         checked_name(name)
-        records[name] = line
+        records[name] = line.rstrip()
     return records

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import sys
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -69,6 +70,17 @@ def _shown(value: Any) -> str:
 
 def _attributes(label: str, owner: Any, *names: str) -> list[Setting]:
     return [Setting(f"{label}.{name}", partial(getattr, owner, name), partial(setattr, owner, name)) for name in names]
+
+
+@contextlib.contextmanager
+def default_device_cpu() -> Iterator[None]:
+    """Restore torch's default device afterwards, such as "meta", which keeps no values; inside it is the CPU."""
+    before = _default_device()
+    torch.set_default_device(None)
+    try:
+        yield
+    finally:
+        torch.set_default_device(before)
 
 
 def _default_device() -> torch.device | None:

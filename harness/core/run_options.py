@@ -28,6 +28,7 @@ _BYTES = {
     **{f"{letter}B": 1000**power for power, letter in enumerate("kMGT", start=1)},
     **{f"{letter}iB": 1024**power for power, letter in enumerate("KMGT", start=1)},
 }
+MOST_BYTES = 1 << 50  # systems take limits below 2^63
 _QUANTITY = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)\s*")
 
 
@@ -74,6 +75,8 @@ def parse_bytes(value: object) -> int:
     amount = round(number * _BYTES[unit or "B"])
     if amount < 1 << 20:
         raise ValueError(f"{value!r} is less than 1 MiB, too little for any trial; write an amount such as '4GiB'")
+    if amount > MOST_BYTES:
+        raise ValueError(f"{value!r} is more than {shown_bytes(MOST_BYTES)}, and so no limit; write one such as '4GiB'")
     return amount
 
 

@@ -1,8 +1,18 @@
-"""Texts of third-party code, such as messages of exceptions: bounded and printable before anything shows them."""
+"""One rule for texts: a suite has none with control characters, and those of third-party code are bounded and escaped.
+
+The characters are listed here rather than asked of `str.isprintable`, which refuses spaces and joined letters of most
+languages, and depends on the version of Python.
+"""
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from typing import Any
+
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+"""A character that no text may have: C0 and C1 controls but tabs and line ends, line and paragraph separators, those
+that turn the order of the letters around them, lone surrogates, and two that no XML may have."""
 
 LONGEST = 2000
 """Characters of the text of an exception in a record; the log of its trial has more."""
@@ -15,15 +25,24 @@ LONGEST_LOGGED = 1 << 20
 
 
 def visible(text: str) -> str:
-    """Return the text with its control characters, except tabs and line ends, written as escapes."""
-    if text.isprintable():  # as almost every text is
-        return text
-    return "".join(
-        character
-        if character.isprintable() or character in "\n\t"
-        else character.encode("unicode_escape").decode("ascii")
-        for character in text
-    )
+    """Return the text with its control characters written as escapes."""
+    return CONTROL.sub(lambda control: control[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def control_fault(text: str) -> str | None:
+    """Return the fault of a text with a control character; None without any."""
+    control = CONTROL.search(text)
+    return control and f"{shortened(text, 80)!r} has the control character {control[0]!a}; write text without it"
+
+
+def formless(mark: str) -> bool:
+    """Return whether a character only changes those beside it: joints, variants, marks of direction, soft hyphens."""
+    return unicodedata.category(mark) == "Cf" or "\ufe00" <= mark <= "\ufe0f"
+
+
+def one_line(text: str) -> str:
+    """Return the text with single spaces for line ends and repeated ASCII spaces, and without control characters."""
+    return re.sub(r"\s+", " ", CONTROL.sub(" ", text), flags=re.ASCII).strip(" ")
 
 
 def shortened(text: str, most: int) -> str:
@@ -32,7 +51,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def bounded(text: str, most: int = LONGEST) -> str:
-    """Return the text with control characters and lone surrogates as escapes, cut after about `most` characters."""
+    """Return the text with control characters as escapes, cut after about `most` characters."""
     if len(text) > most:
         text = f"{text[:most]}… ({len(text):,} characters in all)"
     return visible(text)
@@ -52,13 +71,13 @@ def message_of(error: BaseException, most: int = LONGEST) -> str:
         return f"a message that raises {type(fault).__name__}"
 
 
-def printable(value: Any) -> Any:
-    """Return a value of JSON with each of its texts, names included, bounded to `LONGEST_NOTE`."""
+def printable(value: Any, most: int = LONGEST_NOTE) -> Any:
+    """Return a value of JSON with each of its texts, names included, bounded to `most` characters."""
     match value:
         case str():
-            return bounded(value, LONGEST_NOTE)
+            return bounded(value, most)
         case dict():
-            return {printable(name): printable(inner) for name, inner in value.items()}
+            return {printable(name, most): printable(inner, most) for name, inner in value.items()}
         case list() | tuple():
-            return [printable(inner) for inner in value]
+            return [printable(inner, most) for inner in value]
     return value

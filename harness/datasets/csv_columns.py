@@ -6,6 +6,7 @@ import contextlib
 import csv
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ from harness.datasets._store.selection import SEED, SHARES, SPLITS, Shares, seed
 from harness.datasets._store.store import Store, Writer, prepare
 from harness.datasets._values.encoding import Survey, choose_encoding
 from harness.datasets._values.lattice import EXACT
-from harness.datasets._values.text_tables import TextTable, open_table
+from harness.datasets._values.text_tables import TextTable, open_table, whole_cells
 from harness.datasets._values.user_files import STEP, VERSION, Faults, Step, file_splits
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
@@ -279,6 +280,7 @@ def _read(table: TextTable, chosen: CsvOptions) -> np.ndarray:
     import pandas as pd
 
     places = _places(table, chosen)
+    numbers = set(places)
     drop = chosen.missing == "drop"
     values = None
     with contextlib.suppress(ValueError), table.opened() as file:  # a cell that is no number, or a line too long
@@ -287,7 +289,7 @@ def _read(table: TextTable, chosen: CsvOptions) -> np.ndarray:
             sep=table.separator,
             header=None,
             # Without `usecols`, under which pandas accepts lines with too many cells.
-            dtype={place: np.float64 if place in places else str for place in range(len(table.names))},
+            dtype={place: np.float64 if place in numbers else str for place in range(len(table.names))},
             skipinitialspace=True,
             na_values=MISSING,
             keep_default_na=False,
@@ -310,10 +312,11 @@ def _places(table: TextTable, chosen: CsvOptions) -> list[int]:
     """Return the position of each chosen column."""
     if isinstance(chosen.columns, int):
         return list(range(chosen.columns))
+    counts, places = Counter(table.names), {name: place for place, name in enumerate(table.names)}
     for column in chosen.columns:
-        if (count := table.names.count(column)) > 1:
-            raise DataError(f"{table.name}: line {table.line} has {count} columns {column!r}; rename them")
-    return [table.names.index(column) for column in chosen.columns]
+        if counts[column] > 1:
+            raise DataError(f"{table.name}: line {table.line} has {counts[column]} columns {column!r}; rename them")
+    return [places[column] for column in chosen.columns]
 
 
 def _refuse_faults(table: TextTable, places: list[int], drop: bool, cells: bool) -> None:
@@ -322,7 +325,7 @@ def _refuse_faults(table: TextTable, places: list[int], drop: bool, cells: bool)
     first = "the header" if table.skipped == table.line else f"line {table.line}"
     with table.opened() as file:
         reader = csv.reader(file, delimiter=table.separator, skipinitialspace=True)
-        for row in reader:
+        for row in whole_cells(reader, table.name, table.skipped):
             line = reader.line_num + table.skipped
             if row and len(row) != width:
                 hint = "; a first column without a name, such as R's row names, needs one" * (len(row) == width + 1)

@@ -34,11 +34,13 @@ class Following:
         reporter: returns the reporter of the progress of so many trials, a context manager.
         stop_at: returns whether a record ends the run (--fail-fast); None: none does.
         provenance: returns that for the record of a trial which runs on this machine.
+        tell: takes a line for standard output.
     """
 
     reporter: Callable[[int], Reporter]
     stop_at: Callable[[Record], bool] | None
     provenance: Provenance
+    tell: Callable[[str], None] = print
 
 
 class Executor(ABC):

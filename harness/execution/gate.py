@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -39,8 +39,9 @@ class _Events:
 class Gate:
     """Check third-party layers, each once per set of options, and again only on events of further shapes or batches."""
 
-    def __init__(self, unchecked: bool) -> None:
+    def __init__(self, unchecked: bool, tell: Callable[[str], None] = print) -> None:
         self._unchecked = unchecked
+        self._tell = tell
         self._outcomes: dict[str, str] = {}
         self._events: defaultdict[str, _Events] = defaultdict(_Events)
 
@@ -52,7 +53,7 @@ class Gate:
                 if (key := layer.check_key) is not None and (self._add(trial, key) or key not in self._outcomes):
                     new[key] = layer
         for key, layer in new.items():
-            self._outcomes[key] = UNCHECKED if self._unchecked else _check(layer, self._events[key])
+            self._outcomes[key] = UNCHECKED if self._unchecked else _check(layer, self._events[key], self._tell)
         return dict(self._outcomes)
 
     def _add(self, trial: Trial, key: str) -> bool:
@@ -64,14 +65,14 @@ class Gate:
         return bool(shapes or batches)
 
 
-def _check(layer: LayerRef, events: _Events) -> str:
+def _check(layer: LayerRef, events: _Events, tell: Callable[[str], None]) -> str:
     from harness.checking.check_layer import SHAPES  # here: trials import this module, and check nothing
     from harness.checking.isolated import check_in_process
 
     shapes, batches = sorted(events.shapes), sorted(events.batches)
     about = f", and those of the suite: {', '.join(map(str, shapes))}" if shapes else ""
     sizes = f", in batches of {' and '.join(map(str, batches))}" if batches else ""
-    print(f"check-layer {layer.layer}: on small events{about}{sizes}", flush=True)
+    tell(f"check-layer {layer.layer}: on small events{about}{sizes}")
     try:
         report = check_in_process(
             layer.layer,
@@ -84,7 +85,7 @@ def _check(layer: LayerRef, events: _Events) -> str:
         fault = visible(str(error))
     else:
         if report.ok:
-            print(f"check-layer {layer.layer}: passed, in {shown_seconds(report.seconds)}", flush=True)
+            tell(f"check-layer {layer.layer}: passed, in {shown_seconds(report.seconds)}")
             return PASSED
         if report.outcome == "undecided":
             rules = visible(", ".join(report.unanswered))

@@ -10,6 +10,7 @@ import torch
 
 from harness.core.discovery import sibling
 from harness.core.errors import UserError, nearest
+from harness.core.global_settings import default_device_cpu
 from harness.core.layer_classes import kept_default_dtype
 from harness.core.provenance.sources import Sources, changes
 from harness.core.records import AUDIT_FAILED, Record, read_record, verdict
@@ -25,6 +26,7 @@ OTHERS = ("harness/", "csrc/")
 """Folders of the project whose other files determine how it was trained, and how fast."""
 
 
+@default_device_cpu()
 @kept_default_dtype(torch.float32)
 def load_trained_model(folder: Path, name: str, device: str, third_party: bool) -> Any:
     """See `harness.load_flow`.

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 from collections.abc import Sequence
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +12,10 @@ from harness.core.errors import UserError
 from harness.core.files import write_atomically
 from harness.execution.folder import writing
 from harness.interface.options import only_texts, setting_texts
+from harness.interface.plan import plan
 from harness.interface.run import run
 from harness.planning.suite import Source, read_suite
-from harness.reporting.frame import Results
+from harness.reporting.frame import Results, report_class
 
 if TYPE_CHECKING:
     from harness.reporting.compare.comparison import Comparison
@@ -87,16 +87,16 @@ def _run_draws(source: Source, draws: int, out: Path, options: dict[str, Any]) -
         raise UserError(f"--draws {draws}: verdicts are compared between draws, so there are two or more")
     suite = read_suite(source)
     folder, settings = out / f"{suite.suite}-draws", setting_texts("settings", options.get("settings", ()))
-    profiles = [profile for part in suite.parts.values() for profile in part.profiles.values()]
-    if suite.part_key is not None or not all("draw" in type(profile).model_fields for profile in profiles):
-        raise UserError(f"{suite.suite}: a suite of kind {suite.kind} draws nothing; replicate one of kind density")
     if any(text.replace(" ", "").startswith("draw=") for text in settings):
         raise UserError("--set draw: each draw of a replication has its own; leave it out")
+    of_plan = {name: value for name, value in options.items() if name in signature(plan).parameters}
+    if (fault := report_class(suite.kind).verdict_fault(plan(source, **of_plan).plan)) is not None:
+        raise UserError(f"{suite.suite}: has no verdict that could replicate: {fault}")
     runs = {}
     for number in range(draws):
         name = f"draw-{number}"
-        print(f"{suite.suite}, {name}, in {folder / name / suite.suite}", flush=True)
+        if not options.get("quiet"):
+            print(f"{suite.suite}, {name}, in {folder / name / suite.suite}", flush=True)
         changes = {"settings": [*settings, f"draw={number}"], "out": folder / name}
-        with contextlib.redirect_stdout(io.StringIO()):
-            runs[name] = run(source, **options | changes)
+        runs[name] = run(source, **options | changes)
     return folder, runs

@@ -105,6 +105,8 @@ def only_texts(value: Texts) -> tuple[str, ...]:
         return (value,)
     if isinstance(value, Mapping):
         several = {key: inner if isinstance(inner, (list, tuple)) else [inner] for key, inner in value.items()}
+        if (key := next((key for key, texts in several.items() if not texts), None)) is not None:
+            raise UserError(f"only: {key}: [] selects nothing; give values, or leave {key!r} out to select all")
         return tuple(f"{key}={text}" for key, texts in several.items() for text in texts)
     return tuple(value)
 

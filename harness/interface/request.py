@@ -12,6 +12,7 @@ from pathlib import Path
 from harness.core.archive import RecordFolder
 from harness.core.errors import DataMissing, UserError
 from harness.core.settings import DataRef
+from harness.core.texts import control_fault
 from harness.core.third_party import third_party_specs
 from harness.execution.agenda import Digests, Entry, agenda
 from harness.execution.executor import Executor, executor_class
@@ -66,6 +67,10 @@ def make_request(
     from harness.checking.imports import try_imports
     from harness.planning.overrides import run_command
 
+    arguments = {"--only": options.only, "--set": options.settings, "--layer": options.layers}
+    for option, fault in ((name, control_fault(text)) for name, texts in arguments.items() for text in texts):
+        if fault is not None:
+            raise UserError(f"{option}: {fault}")
     specs = [spec for name in options.layers for spec in third_party_specs("layer", name)]
     try_imports([*suite.third_party, *((spec, suite.folder) for spec in specs)])
     changes = {name: getattr(options, name) for name in ("only", "settings", "layers", "seeds")}

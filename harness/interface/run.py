@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -39,6 +38,11 @@ class _Manner:
     host: bool
     quiet: bool
     verbose: bool
+
+    def tell(self, line: str) -> None:
+        """Print a line, unless the run is quiet."""
+        if not self.quiet:
+            print(line, flush=True)
 
 
 def run(
@@ -124,8 +128,7 @@ def run(
     limits = quantity("timeout", timeout, parse_timeout), quantity("memory", memory, parse_bytes)
     period = quantity("checkpoint", checkpoint, parse_seconds)
     manner = _Manner(*limits, CHECKPOINT_SECONDS if period is None else period, fail_fast, host, quiet, verbose)
-    with contextlib.redirect_stdout(io.StringIO()) if quiet else contextlib.nullcontext():
-        return _run(suite, options, manner, offline)
+    return _run(suite, options, manner, offline)
 
 
 def _run(source: Source, options: PlanOptions, manner: _Manner, offline: bool) -> Results:
@@ -136,10 +139,10 @@ def _run(source: Source, options: PlanOptions, manner: _Manner, offline: bool) -
     root = data_root(options.data)
 
     def check(data: Sequence[DataRef], optional: Collection[DataRef], last: Checksums) -> Checksums:
-        checksums = check_data(data, root, offline, print, optional)
+        checksums = check_data(data, root, offline, manner.tell, optional)
         for key, checksum in checksums.items():
             if last.get(key, checksum) != checksum:
-                print(f"{key.name}: the data have changed since the last run here, so trials on them are other trials")
+                manner.tell(f"{key.name}: its data have changed since the last run here, so trials on them are others")
         return checksums
 
     request = make_request(source, suite, options, executor, check)
@@ -151,7 +154,7 @@ def _run(source: Source, options: PlanOptions, manner: _Manner, offline: bool) -
             results = Results.of_stored(plan, stored, folder)
             write_report(folder, results=results)
         for line in stray_records(plan, folder, stored):
-            print(line)
+            manner.tell(line)
     return results
 
 
@@ -176,18 +179,15 @@ def _run_remaining(request: Request, root: Path | None, options: PlanOptions, ma
     with writing(folder):
         plan.save(folder)
         provenance.save(folder)
-    print(f"{plan.heading}: {counted(entries)}")
-    if left_out:
-        print(left_out)
-    for line in outlook(others, choice, at_once):
-        print(line)
+    for line in (f"{plan.heading}: {counted(entries)}", left_out, *outlook(others, choice, at_once)):
+        if line is not None:
+            manner.tell(line)
     if attached:
-        print(f"{trials_text(len(attached))} of them were submitted before: this run waits for their results")
+        manner.tell(f"{trials_text(len(attached))} of them were submitted before: this run waits for their results")
     if options.jobs is not None and trials and at_once < min(options.jobs, len(trials)):
-        print(f"--jobs {options.jobs}: {at_once} at once, as the threads of more would compete for the cores")
-    sys.stdout.flush()
+        manner.tell(f"--jobs {options.jobs}: {at_once} at once, as the threads of more would compete for the cores")
     if not trials and not attached:
-        print("nothing to run")
+        manner.tell("nothing to run")
         return
     run_options = RunOptions(
         out=folder,
@@ -208,9 +208,9 @@ def _run_remaining(request: Request, root: Path | None, options: PlanOptions, ma
         return VerboseReporter(total, sys.stderr, folder) if manner.verbose else make_reporter(total)
 
     stop_at = (lambda record: not good(record)) if manner.fail_fast else None
-    following = Following(reporter_for, stop_at, provenance.of)
+    following = Following(reporter_for, stop_at, provenance.of, manner.tell)
     attempted = {trial.id for trial in attached}
-    gate = Gate(options.unchecked)
+    gate = Gate(options.unchecked, manner.tell)
     # What a trial waits for, such as the candidates of its tuning, runs in an earlier pass.
     while (wave := ready(entries, choice, attempted)) or attached:
         attempted |= {trial.id for trial in wave}

@@ -17,7 +17,7 @@ from harness.core.files import RECORD, FileName, read_file, write_atomically
 from harness.core.record_checks import check_numbers
 from harness.core.records import ESCAPED, LONGEST_REASON, Record
 from harness.core.settings import Count, Positive, Settings
-from harness.core.texts import bounded, printable
+from harness.core.texts import CONTROL, bounded, printable
 from harness.core.trial import AnyTrial, Trial
 from harness.planning.strict_yaml import MAX_TEXT
 from harness.planning.suite_model import MOST_CELLS, MOST_TRIALS, Average, Label, Published, kind_name
@@ -126,9 +126,11 @@ class Plan(Settings):
         return (trial.suite if self.sections else "", *trial.cell)
 
     def save(self, folder: Path) -> Path:
-        """Write `folder/plan.json` atomically."""
-        path = folder / FILE
-        write_atomically(path, self.model_dump_json(indent=1).encode() + b"\n")
+        """Write `folder/plan.json` atomically; raise a UserError if it could not be read again."""
+        path, content = folder / FILE, self.model_dump_json(indent=1).encode() + b"\n"
+        if (fault := _text_fault(content)) is not None:  # such as the folder of a third-party layer
+            raise UserError(f"{path}: not written ({fault}); rename the files and folders of layers and data")
+        write_atomically(path, content)
         return path
 
     @classmethod
@@ -212,10 +214,10 @@ def _trial_fault(plan: Plan, trial: Trial, suites: Collection[str], planned: Set
 def _text_fault(content: bytes) -> str | None:
     """Return that a text has control characters, which no suite has and a terminal would obey; None without any."""
     text = content.decode("utf-8", "replace")
-    if ESCAPED.search(content) is None and (text.isascii() or all(map(str.isprintable, set(text) - {"\n"}))):
+    if ESCAPED.search(content) is None and CONTROL.search(text) is None:
         return None
     parsed = json.loads(text)
-    return None if printable(parsed) == parsed else "a text with control characters"
+    return None if printable(parsed, len(text)) == parsed else "a text with control characters"
 
 
 def stray_records(plan: Plan, run: Path, stored: StoredRecords | None = None) -> list[str]:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from harness.core.errors import UserError, nearest, suggestion
 from harness.core.provenance.machine import usable_cores
 from harness.core.settings import DataRef
+from harness.core.texts import one_line
 from harness.core.trial import AnyTrial
 from harness.planning.overrides import parse_only, pick, scope_of
 from harness.planning.plan import Device, GivenDevice, Plan, Section
@@ -230,7 +231,7 @@ def _heading(suite: SuiteFile, profile: str, device: Device) -> dict[str, Any]:
         "suite": suite.suite,
         "kind": suite.kind,
         "title": suite.title or suite.suite,
-        "question": " ".join(suite.question.split()),
+        "question": one_line(suite.question),
         "profile": profile,
         "device": device,
     }

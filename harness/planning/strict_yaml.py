@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +23,7 @@ from harness.core.errors import SuiteError
 from harness.core.explain import Place, dotted
 from harness.core.files import DATA, open_file
 from harness.core.files import SUITE as MAX_BYTES
+from harness.core.texts import CONTROL, control_fault
 
 MAX_NODES = 20_000  # keys and values, also after expansion of aliases: ten lines of them can stand for a billion
 MAX_TEXT = 2_000  # characters of one key or value
@@ -38,6 +38,8 @@ _SCALARS = {
         r"(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z"
     ),
 }
+_NOT_FINITE = {"NaN": ".nan", "Infinity": ".inf", "-Infinity": "-.inf"}  # as JSON has them, and YAML
+_YAML_NUMBER = re.compile(r'"(?:[^"\\]|\\.)*"|-?Infinity|NaN')  # one of them, or a text, which may have such words
 
 
 class _TooMany(yaml.MarkedYAMLError):
@@ -121,10 +123,13 @@ def read(path: Path, name: str | None = None) -> Document:
 def document_of(value: Mapping[str, Any], name: str) -> Document:
     """Return a mapping as a document: under the same rules, as the text that it is in YAML."""
     try:
-        text = json.dumps(value, ensure_ascii=False, default=_plain)
+        text = _YAML_NUMBER.sub(
+            lambda part: _NOT_FINITE.get(part[0], part[0]), json.dumps(value, ensure_ascii=False, default=_plain)
+        )
     except (TypeError, ValueError, RecursionError) as error:
         hint = "give mappings, lists, texts, numbers, booleans and None"
         raise SuiteError(f"{name}: not a suite ({error}); {hint}") from error
+    text = CONTROL.sub(lambda control: f"\\u{ord(control[0]):04x}", text)  # YAML takes some of them for line ends
     document = load(text, name)
     document.of_file = False
     return document
@@ -260,10 +265,8 @@ class _Walk:
         text = str(node.value)
         if len(text) > MAX_TEXT:
             self.fault(node, f"{_shown(node)} has {len(text):,} characters; shorten it to {MAX_TEXT:,}")
-        elif odd := [
-            letter for letter in text if letter not in "\n\t" and unicodedata.category(letter) in ("Cc", "Cs")
-        ]:
-            self.fault(node, f"{_shown(node)!r} has the control character {odd[0]!r}; write text without it")
+        elif fault := control_fault(text):
+            self.fault(node, fault)
         else:
             return text
         return None

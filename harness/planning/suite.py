@@ -11,6 +11,7 @@ from pydantic import ValidationError, create_model
 
 from harness.core.errors import SuiteError, nearest
 from harness.core.explain import Explained, dotted, explain
+from harness.core.texts import control_fault
 from harness.planning.problems import Where, raise_faults
 from harness.planning.strict_yaml import Document, Fault, document_of, read
 from harness.planning.suite_base import SuiteFile
@@ -79,6 +80,8 @@ def find_document(source: Source) -> tuple[Document, Path | None]:
         name = source.get("suite")
         return document_of(source, name if isinstance(name, str) and name else "the suite"), Path()
     path, name = Path(source).expanduser(), str(source)
+    if (fault := control_fault(name)) is not None:  # the plan names the file
+        raise SuiteError(f"the suite: {fault}, and rename the file")
     try:
         packaged = None if path.is_file() else _packaged_name(name)
         there = path.exists()

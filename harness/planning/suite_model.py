@@ -16,6 +16,7 @@ from pydantic_core import PydanticCustomError
 from harness.core.record_checks import WHOLE
 from harness.core.run_options import parse_bytes, parse_timeout
 from harness.core.settings import Count, FlowSettings, LayerRef, Settings, size_fault
+from harness.core.texts import formless
 from harness.core.third_party import reference
 
 ProfileName = Literal["smoke", "quick", "local", "paper"]
@@ -55,8 +56,18 @@ def _small(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 OrEmpty = BeforeValidator(empty_mapping)
+
+
+def _seen(label: str) -> str:
+    if all(map(formless, label)):
+        raise PydanticCustomError("label", "has no visible character")
+    return label
+
+
 # A comma and an equals sign would clash with `--only dataset=a,b`, a bar with tables.
-Label = Annotated[str, StringConstraints(pattern=r"^[^\s,=|]([^,=|\n\r\t]*[^\s,=|])?$", max_length=80)]
+Label = Annotated[
+    str, StringConstraints(pattern=r"^[^\s,=|]([^,=|\n\r\t]*[^\s,=|])?$", max_length=80), AfterValidator(_seen)
+]
 Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=60)]
 Shape = Annotated[tuple[Count, ...], Field(min_length=2, max_length=3), AfterValidator(_small)]
 Average = Annotated[tuple[Label, ...], Field(min_length=2)]  # the columns of which another is the mean

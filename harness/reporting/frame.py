@@ -63,6 +63,12 @@ REPORTS: dict[str, type[Report]] = {}
 """Name of a kind of suite -> the class of its reports, once it is imported (see `Results.report`)."""
 
 
+def report_class(kind: str) -> type[Report]:
+    """Return the class of the reports of a kind."""
+    sibling(SUITES[kind], "report")  # registers it
+    return REPORTS[kind]
+
+
 @dataclass(frozen=True, eq=False, repr=False)  # compared and hashed by identity
 class Results:
     """The results of a run, from which every table, figure and verdict is made; in a notebook, shown as its tables.
@@ -152,8 +158,7 @@ class Results:
     @cached_property
     def report(self) -> Report:
         """The report: its tables, figures and answer."""
-        sibling(SUITES[self.plan.kind], "report")  # registers it
-        return REPORTS[self.plan.kind](self)
+        return report_class(self.plan.kind)(self)
 
     @property
     def ok(self) -> bool:

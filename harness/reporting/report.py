@@ -14,13 +14,15 @@ from harness.core.archive import FILE as ARCHIVE
 from harness.core.archive import archive_bytes
 from harness.core.errors import UserError
 from harness.core.files import RECORD, checked_name, read_file
+from harness.core.texts import one_line
 from harness.planning.plan import FILE as PLAN
+from harness.planning.plan import Plan
 from harness.reporting.figures.figure_style import render
 from harness.reporting.figures.figures import Form, ReportFigure, drawn, image_files
 from harness.reporting.frame import REPORTS, TABLE, Results, csv_bytes
 from harness.reporting.page.answer import Answer
 from harness.reporting.page.page import SUMMARY, PageFigure, PageSection, numbers, page, page_figures
-from harness.reporting.tables.rendering import Table, escape_markdown, latex, latex_tables, markdown, one_line, plain
+from harness.reporting.tables.rendering import Table, escape_markdown, latex, latex_tables, markdown, plain
 from harness.reporting.written import write_files
 
 LARGEST_INSIDE = 1 << 20  # bytes of raw numbers inside the page; larger files are written beside it
@@ -77,6 +79,11 @@ class Report:
     def comparisons(self, margin: float | None = None) -> pd.DataFrame | None:
         """Return the comparisons of all pairs of layers (see `harness.comparisons`); None where the kind has none."""
         return None
+
+    @classmethod
+    def verdict_fault(cls, plan: Plan) -> str | None:
+        """Return why no two layers of a plan can be shown to differ, whatever its results; None if they can be."""
+        return f"a suite of kind {plan.kind} draws nothing; replicate one of kind density"
 
     def data_files(self) -> Mapping[str, bytes]:
         """Return further files of data beside results.csv, by name; the page offers them for download."""

@@ -86,7 +86,7 @@ def open_table(name: str, path: Path, columns: tuple[str, ...] | int, header: bo
     encoding = _encoding(name, path)
     first: tuple[int, str] | None = None
     with _decoded(name, path, encoding) as file:
-        for number, line in enumerate(_lines(file), 1):
+        for number, line in enumerate(_lines(name, file), 1):
             if not line.strip():
                 continue
             comment = line.lstrip().startswith("#")
@@ -108,15 +108,30 @@ def _fits(cells: tuple[str, ...], columns: tuple[str, ...] | int) -> bool:
     return len(cells) == columns if isinstance(columns, int) else set(columns) <= set(cells)
 
 
+def whole_cells(reader: Any, name: str, skipped: int = 0) -> Iterator[list[str]]:
+    """Yield the rows of a csv reader; raise a DataError, for a file whose first lines it skips, at a longer cell."""
+    try:
+        yield from reader
+    except csv.Error as error:
+        raise DataError(
+            f"{name}: line {reader.line_num + skipped}: cannot be split into cells ({error}), as after a quote that is "
+            "not closed; close it, or write the file without its column of long texts"
+        ) from error
+
+
 def _cells(line: str, separator: str) -> tuple[str, ...]:
-    return tuple(cell.strip() for cell in next(csv.reader([line], delimiter=separator, skipinitialspace=True), []))
+    """Return the cells of a line; none if one would be longer than any cell, as with a separator of another table."""
+    with contextlib.suppress(csv.Error):
+        return tuple(cell.strip() for cell in next(csv.reader([line], delimiter=separator, skipinitialspace=True), []))
+    return ()
 
 
 def _misfit(number: int, line: str, columns: tuple[str, ...] | int, encoding: str) -> str:
     """Return why the first line does not have the columns that were asked for."""
     counts = {mark: len(_cells(line, mark)) for mark in (*SEPARATORS, SPACE)}
     most = "," if counts[","] > 1 else max(counts, key=lambda mark: counts[mark])
-    cells = _cells(line, most)
+    if not (cells := _cells(line, most)):
+        return f"line {number} has a cell of more than {csv.field_size_limit():,} characters; write names or numbers"
     if most == SPACE and _fits(cells, columns):
         return f"the cells of line {number} are separated by spaces, which are not read; write commas"
     separated = f"; its cells seem to be separated by {SEPARATORS.get(most, 'spaces')}" if most != "," else ""
@@ -128,11 +143,16 @@ def _misfit(number: int, line: str, columns: tuple[str, ...] | int, encoding: st
     return f"has no column {lacking!r} in line {number}; {nearest(lacking, cells)}{separated}"
 
 
-def _lines(file: TextIO) -> Iterator[str]:
-    """Yield the first lines, each of which is bounded: a file of another kind may have none."""
+def _lines(name: str, file: TextIO) -> Iterator[str]:
+    """Yield the first lines; raise a DataError beyond a bound: a file of another kind may have no lines."""
     left = LONGEST_LINES
     while left > 0 and (line := file.readline(left)):
         left -= len(line)
+        if not left and not line.endswith(("\n", "\r")):
+            raise DataError(
+                f"{name}: its first row does not end within {LONGEST_LINES:,} characters; shorten the names of its "
+                "columns, or leave out comments"
+            )
         yield line
 
 

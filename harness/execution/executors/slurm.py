@@ -43,7 +43,7 @@ class Slurm(Executor):
 
         folder = run_options.out
         for line in submit(trials, run_options, self.cluster):
-            print(line, flush=True)
+            following.tell(line)
         try:
             with following.reporter(len(trials) + len(attached)) as reporter:
                 follow(folder, [*trials, *attached], reporter, following.stop_at, self.cluster.heartbeat)

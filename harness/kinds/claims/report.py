@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from harness.core.texts import one_line
 from harness.kinds.claims import judges_layers, judges_times, judges_training
 from harness.kinds.claims.verdicts import FAILS, HOLDS, IN_PART, UNDECIDED, Holds, Verdict, nothing_to_judge
 from harness.planning.plan import Section
@@ -14,7 +15,7 @@ from harness.reporting.frame import DAMAGED, MISSING, Results
 from harness.reporting.page.answer import Answer, Finding, Tone
 from harness.reporting.page.page import PageFigure, PageSection
 from harness.reporting.report import Report
-from harness.reporting.tables.rendering import Table, escape_markdown, markdown, one_line, plain
+from harness.reporting.tables.rendering import Table, escape_markdown, markdown, plain
 
 FIGURES = ("accounting", "singular", "likelihood", "training", "runtime")
 """The beginnings of the names of figures that a claim's section has."""

@@ -9,12 +9,13 @@ from functools import cached_property
 import pandas as pd
 
 from harness.core.settings import LayerRef
+from harness.core.texts import one_line
 from harness.kinds.conformance.trial import ConformanceTrial
 from harness.reporting.frame import Results, groups_of, rows_of
 from harness.reporting.page.answer import Answer, Finding, Tone, listed
 from harness.reporting.report import Report
 from harness.reporting.tables.cells import EMPTY, Notes, failed_cell, shape_text
-from harness.reporting.tables.rendering import Table, one_line
+from harness.reporting.tables.rendering import Table
 
 HEADER = (
     "layer",

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import combinations
 from typing import Any
 
 import pandas as pd
 
-from harness.kinds.density.likelihoods import UNITS, Ranking, members_of, ranking, units
+from harness.kinds.density.likelihoods import UNITS, Ranking, members_of, oracles, ranking, units
 from harness.kinds.density.sources import sources_of
 from harness.kinds.density.trial import DensityTrial
 from harness.planning.plan import Plan
 from harness.reporting.frame import Results
+from harness.reporting.statistics.statistics import LEAST_FOR_STUDENT
 
 FILE = "comparisons.csv"
 MARGIN = 0.05  # of the distance between controls
@@ -44,6 +46,34 @@ def comparisons(results: Results, margin: float | None = None) -> pd.DataFrame:
     plan = results.plan
     rows = [row for label in (*plan.columns, *plan.means) for row in _rows(results, label, margin)]
     return pd.DataFrame(rows, columns=list(COLUMNS), dtype=object).astype(COLUMNS)
+
+
+def verdict_fault(plan: Plan) -> str | None:
+    """Return why no two layers of a plan can be shown to differ, whatever its results; None if they can be."""
+    repeats = [_rankable(plan, label) for label in (*plan.columns, *plan.means)]
+    most = max(map(len, repeats), default=0)
+    if most < 2:
+        return (
+            f"{most} of its {len(plan.rows)} layers can be ranked on a data set, and a verdict compares two: rows that "
+            "are tuned and no oracles. Give a section `tuning:`, and two or more such rows"
+        )
+    shared = max(len(a & b) for rows in repeats for a, b in combinations(rows.values(), 2))
+    if shared < LEAST_FOR_STUDENT:
+        return (
+            f"its layers have {shared} seeds or repetitions in common, and an interval needs {LEAST_FOR_STUDENT} or "
+            "more: give --seeds, or `repetitions:` in the profile"
+        )
+    return None
+
+
+def _rankable(plan: Plan, label: str) -> dict[str, set[int]]:
+    """Return the seeds or repetitions of each row that `ranking` may rank on a data set or an average."""
+    members, rows = members_of(plan, label), dict[str, set[int]]()
+    trials = [trial for trial in plan.trials if isinstance(trial, DensityTrial) and trial.column in members]
+    for trial in trials:
+        rows.setdefault(trial.layer.row, set()).add(trial.repeat_index)
+    unranked = oracles(plan) | {trial.layer.row for trial in trials if trial.tuning is None}
+    return {row: pairs for row, pairs in rows.items() if row not in unranked}
 
 
 def controls_of(plan: Plan) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import ClassVar
 import pandas as pd
 
 from harness.kinds.density.across import across
-from harness.kinds.density.comparisons import FILE, comparisons
+from harness.kinds.density.comparisons import FILE, comparisons, verdict_fault
 from harness.kinds.density.figures.critical_difference import HEADING, diagram
 from harness.kinds.density.intervals import CORRECTED, HOLM, pair_words, sample_words
 from harness.kinds.density.likelihoods import (
@@ -34,6 +34,7 @@ from harness.kinds.density.tables.events import events_table, single_events
 from harness.kinds.density.tables.fidelity import fidelity_table
 from harness.kinds.density.tables.likelihoods import likelihoods_table, published_table
 from harness.kinds.density.tuning.searches import searches, setting_name, tuning_text
+from harness.planning.plan import Plan
 from harness.reporting.figures.figure_style import render, style
 from harness.reporting.figures.figures import ReportFigure
 from harness.reporting.frame import MISSING, Results, csv_bytes
@@ -120,6 +121,11 @@ class DensityReport(Report, kind="density"):
     def comparisons(self, margin: float | None = None) -> pd.DataFrame:
         """Return the differences of every two ranked layers."""
         return comparisons(self.results, margin)
+
+    @classmethod
+    def verdict_fault(cls, plan: Plan) -> str | None:
+        """See `Report.verdict_fault`."""
+        return verdict_fault(plan)
 
     def data_files(self) -> dict[str, bytes]:
         """Return comparisons.csv, if two ranked layers have a seed or repetition in common."""

@@ -12,6 +12,7 @@ import torch
 
 from flows import Flow
 from harness.core.errors import UserError
+from harness.core.global_settings import default_device_cpu
 from harness.core.layer_classes import kept_default_dtype
 from harness.datasets._values.lattice import STATED_ERROR, Lattice
 from harness.evaluation.evaluation import evaluated_noise, generator, has_estimates
@@ -46,6 +47,7 @@ class TrainedFlow:
         """The shape of an event, (C, L) or (C, H, W)."""
         return self.pipeline.shape
 
+    @default_device_cpu()
     @kept_default_dtype(torch.float32)
     @torch.no_grad()
     def sample(self, n: int, seed: int = 0) -> np.ndarray:
@@ -55,6 +57,8 @@ class TrainedFlow:
         data's levels or type have. Values on a lattice other than the whole numbers are float64, others have the type
         of the data set's arrays.
         """
+        if n < 0:
+            raise UserError(f"sample: n = {n}; ask for 0 events or more")
         parts = []
         drawn, batch = generator(torch.device("cpu"), seed, "samples"), self.trial.training.evaluation_batch
         for start in range(0, n, batch):
@@ -63,6 +67,7 @@ class TrainedFlow:
         offset, step, _ = self._lattices()
         return entries if (offset == 0).all() and (step == 1).all() else offset + entries * step
 
+    @default_device_cpu()
     @kept_default_dtype(torch.float32)
     @torch.no_grad()
     def log_prob(self, events: ArrayLike, seed: int = 0) -> np.ndarray:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import itertools
 import re
+import sys
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,9 +22,12 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.font_manager import findfont, get_font
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from PIL import Image
+
+from harness.core.texts import formless
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan
@@ -178,13 +183,33 @@ def logarithmic(axis: Axis) -> None:
 
 
 def plain(text: str) -> str:
-    """Return text in which matplotlib takes no dollar sign for the start of a formula."""
-    return text.replace("$", r"\$")
+    """Return text that matplotlib draws unchanged: no formula begins at a dollar sign, and the font has every glyph.
+
+    A character that it lacks is drawn as its code point: boxes would not tell labels apart.
+    """
+    return "".join(map(_drawable, text)).replace("$", r"\$")
 
 
 def not_plain(text: str) -> str:
     """Return the text of which `plain` made this one."""
-    return text.replace(r"\$", "$")
+    marks = re.sub(r"U\+[0-9A-F]{4,6}", lambda code: _drawn_as(code[0]), text)
+    return marks.replace(r"\$", "$")
+
+
+@functools.cache
+def _drawable(mark: str) -> str:
+    if formless(mark):
+        return ""
+    if mark.isspace():
+        return mark if mark == "\n" else " "
+    glyphs = get_font(findfont(STYLE["font.family"])).get_charmap()
+    return mark if ord(mark) in glyphs else f"U+{ord(mark):04X}"
+
+
+def _drawn_as(code: str) -> str:
+    """Return the character that is drawn as this code point; the text unchanged if there is none."""
+    mark = chr(int(code[2:], 16)) if int(code[2:], 16) <= sys.maxunicode else ""
+    return mark if mark and _drawable(mark) == code else code
 
 
 def render(figure: Figure) -> dict[str, bytes]:

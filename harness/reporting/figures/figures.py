@@ -49,7 +49,7 @@ def drawn(parts: Sequence[Results], names: tuple[str, ...] = ("",), form: Form =
     notebook, it may wait for ever for a lock that one of them held.
     """
     jobs = [(number, module) for number, results in enumerate(parts) for module in _modules(results)]
-    forks = sys.platform == "linux" and threading.active_count() == 1
+    forks = sys.platform == "linux" and threading.active_count() == 1 and _have_semaphores()
     processes = min(usable_cores(), len(jobs)) if forks else 1
     if processes < 2:
         made = [_figures(parts[number], module, names, form) for number, module in jobs]
@@ -61,6 +61,15 @@ def drawn(parts: Sequence[Results], names: tuple[str, ...] = ("",), form: Form =
     for (number, _), of_job in zip(jobs, made, strict=True):
         figures[number] += of_job
     return figures
+
+
+def _have_semaphores() -> bool:
+    """Return whether the system gives semaphores, which processes share; it has none where /dev/shm is read-only."""
+    try:
+        multiprocessing.get_context("fork").Lock()
+    except OSError:
+        return False
+    return True
 
 
 def has_figure(results: Results, name: str) -> bool:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.reporting.tables.rendering import escape_markdown, one_line
+from harness.core.texts import one_line
+from harness.reporting.tables.rendering import escape_markdown
 
 Tone = Literal["good", "part", "bad", "open"]
 """The colour of a verdict."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from harness.core.archive import reading
 from harness.core.errors import UserError
 from harness.core.files import write_atomically
 from harness.core.records import LONGEST_REASON
-from harness.core.texts import bounded
+from harness.core.texts import bounded, visible
 from harness.planning.plan import Plan
 from harness.reporting.figures.figure_style import DRAWING
 from harness.reporting.frame import Results
@@ -109,9 +110,14 @@ def _entry(folder: Path) -> Entry:
     results = Results.read(folder)
     report = results.report
     findings = () if report.answer is None else report.answer.findings
-    links = tuple((quote(f"{folder.name}/{name}"), text) for name, text in FILES.items() if (folder / name).exists())
+    links = tuple((_address(folder / name), text) for name, text in FILES.items() if (folder / name).exists())
     device = device_text(results.plan.device, results.frame)
-    return Entry(folder.name, results.plan, device, findings, _picture(folder), links)
+    return Entry(visible(folder.name), results.plan, device, findings, _picture(folder), links)
+
+
+def _address(path: Path, parts: int = 2) -> str:
+    """Return the last parts of a path as an address; its bytes, as a name may be no UTF-8."""
+    return quote(os.fsencode("/".join(path.parts[-parts:])))
 
 
 def _picture(folder: Path) -> Picture | None:
@@ -122,5 +128,5 @@ def _picture(folder: Path) -> Picture | None:
             width, height, resolution = css_size(path.read_bytes())
         except OSError:  # no file, or no image
             continue
-        return Picture(path.stem, quote(f"{folder.name}/figures/{path.name}"), width, height, resolution == DRAWING[0])
+        return Picture(path.stem, _address(folder / "figures" / path.name, 3), width, height, resolution == DRAWING[0])
     return None

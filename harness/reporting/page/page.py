@@ -16,6 +16,7 @@ from PIL import Image
 
 from harness.core.archive import FILE as ARCHIVE
 from harness.core.files import slug
+from harness.core.texts import one_line
 from harness.reporting.figures.figures import ReportFigure
 from harness.reporting.figures.parts import CSS_PIXELS, FigureParts
 from harness.reporting.frame import TABLE, Results, csv_bytes
@@ -29,7 +30,7 @@ from harness.reporting.page.page_facts import (
     without_paths,
 )
 from harness.reporting.tables.cells import device_text
-from harness.reporting.tables.rendering import Table, one_line
+from harness.reporting.tables.rendering import Table
 
 CSV_SAFE = ",:;=()/!*+@$"  # escapes are shorter than base64, as it is almost all numbers
 SUMMARY = "records.json.gz"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from tabulate import tabulate
 
+from harness.core.texts import formless, one_line
 from harness.reporting.tables.abridged import abridge
 
 LONG = 48  # characters of a cell that does not fit into a line
@@ -204,17 +205,18 @@ _LATEX = {
     "…": r"\ldots{}",
     "‘": "`",
     "’": "'",
+    "\u00a0": "~",
+    "\u2009": r"\,",
+    "\u202f": r"\,",
+    "\u3000": r"\quad{}",
+    "\u00ad": r"\-{}",
+    "\u200b": r"\hspace{0pt}",
     **{mark: f"\\{mark}" for mark in "&%#$_{}"},
 }
 
 
 _SET = frozenset("“”ßÆæØøŒœŁł")  # that pdflatex sets unchanged, beside accented letters
 _OGONEK = "\u0328"  # which its fonts lack
-
-
-def one_line(text: str) -> str:
-    """Return the text with single spaces for line breaks and other white space, without control characters."""
-    return " ".join("".join(mark if mark.isprintable() else " " for mark in text).split())
 
 
 def escape_markdown(text: str) -> str:
@@ -226,7 +228,8 @@ def escape_markdown(text: str) -> str:
 def escape_latex(text: str) -> str:
     """Return the text escaped so that LaTeX sets it unchanged; a minus before a number is set as one.
 
-    A sign that pdflatex's fonts may lack would end its run: it is set as its code point.
+    A sign that pdflatex's fonts may lack would end its run: it is set as its code point, and one that has no form of
+    its own, such as the joint of two signs, is left out.
     """
     text = "".join(_LATEX.get(mark) or _settable(mark) for mark in one_line(text))
     text = re.sub(r"(?<![\w.$-])-(?=\d)", "$-$", text)
@@ -238,4 +241,8 @@ def escape_latex(text: str) -> str:
 def _settable(mark: str) -> str:
     base, *accents = list(unicodedata.normalize("NFD", mark))
     accented = ord(mark) < 0x180 and base.isascii() and len(accents) == 1 and _OGONEK not in accents
-    return mark if mark.isascii() or mark in _SET or accented else f"U+{ord(mark):04X}"
+    if mark.isascii() or mark in _SET or accented:
+        return mark
+    if formless(mark):
+        return ""
+    return r"\ " if unicodedata.category(mark) == "Zs" else f"U+{ord(mark):04X}"
