@@ -8,6 +8,7 @@ their place among the kind's figures, of which those of order 0 stand above the 
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 import sys
 import threading
@@ -20,6 +21,7 @@ from types import ModuleType
 from matplotlib.figure import Figure
 
 from harness.core.discovery import names_in, sibling
+from harness.core.isolation.descendants import end_with_parent
 from harness.core.provenance.machine import usable_cores
 from harness.planning.suite_model import SUITES
 from harness.reporting.figures.figure_style import render, style
@@ -55,7 +57,7 @@ def drawn(parts: Sequence[Results], names: tuple[str, ...] = ("",), form: Form =
         made = [_figures(parts[number], module, names, form) for number, module in jobs]
     else:
         fork = multiprocessing.get_context("fork")  # so that results and their caches need no pickling
-        with ProcessPoolExecutor(processes, fork, _begin, (parts, names, form)) as pool:
+        with ProcessPoolExecutor(processes, fork, _begin, (os.getpid(), parts, names, form)) as pool:
             made = list(pool.map(_begun_figures, [(number, module.__name__) for number, module in jobs]))
     figures: list[list[ReportFigure]] = [[] for _ in parts]
     for (number, _), of_job in zip(jobs, made, strict=True):
@@ -97,7 +99,8 @@ _begun: list[tuple[Sequence[Results], tuple[str, ...], Form]] = []
 """The arguments of `drawn`, in the processes that it starts."""
 
 
-def _begin(parts: Sequence[Results], names: tuple[str, ...], form: Form) -> None:
+def _begin(parent: int, parts: Sequence[Results], names: tuple[str, ...], form: Form) -> None:
+    end_with_parent(parent)  # one that is blocked in the pipe of its pool would stay for ever
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes, and this one's parent reports it
     _begun.append((parts, names, form))
 
