@@ -12,7 +12,7 @@ from pathlib import Path
 from harness.core.errors import UserError
 from harness.core.records import Record, verdict
 from harness.core.run_options import CHECKPOINT_SECONDS, RunOptions, parse_bytes, parse_seconds, parse_timeout
-from harness.core.settings import DataRef
+from harness.core.settings import DataRef, silent
 from harness.core.trial import trial_class
 from harness.execution.agenda import Choice, all_accepted, counted, forget_settled, outlook, ready, trials_text
 from harness.execution.data import check_data
@@ -129,6 +129,8 @@ def run(
 
 
 def _run(source: Source, options: PlanOptions, manner: _Manner, offline: bool) -> Results:
+    from harness.execution.progress import ReportProgress
+
     suite = read_suite(source)
     executor = make_executor(suite, options)
     if options.profile in suite.profile_names:
@@ -147,9 +149,12 @@ def _run(source: Source, options: PlanOptions, manner: _Manner, offline: bool) -
     with claimed(make_folder(folder), manner.host):
         _run_remaining(request, root, options, manner)
         stored = request.records.read(plan.trials)
-        with writing(folder):
+        with (
+            writing(folder),
+            contextlib.nullcontext(silent) if manner.quiet else ReportProgress(folder.name) as progress,
+        ):
             results = Results.of_stored(plan, stored, folder)
-            write_report(folder, results=results)
+            write_report(folder, results=results, progress=progress)
         for line in stray_records(plan, folder, stored):
             print(line)
     return results

@@ -123,7 +123,7 @@ class Results:
         ordered = {trial.id: records[trial.id] for trial in plan.trials if trial.id in records}
         return cls(plan, typed_frame(lines), ordered, folder, damaged)
 
-    @property
+    @cached_property
     def table(self) -> pd.DataFrame:
         """The columns of results.csv: those of the kinds of trials that occur."""
         kinds = set(self.frame["kind"])
@@ -187,7 +187,7 @@ class Results:
         title, _, rest = self.report.markdown().partition("\n")
         return f"**{title.removeprefix('# ')}**\n{rest}"
 
-    @property
+    @cached_property
     def conflicts(self) -> dict[str, str]:
         """The contradictions that a merge noted, and those of records to their prerequisites', by trial id."""
         noted = {name: record.notes for name, record in self.records.items()}
@@ -204,7 +204,7 @@ class Results:
         conflicts = [f"Conflict: {name}: {text}" for name, text in self.conflicts.items()]
         return [*conflicts, *(f"Damaged: {why}" for why in self.damaged.values())]
 
-    @property
+    @cached_property
     def statuses(self) -> dict[str, str]:
         """Trial id -> status; a trial of several rows has the worst of their statuses."""
         failed = (self.frame["status"] == "ok") & (self.frame["audit"] == "failed")

@@ -300,7 +300,7 @@ def judged(
     """
     share = {key: (shares or {}).get(key) for key in differences}
     raw = {key: _paired_t(values, share[key]) for key, values in differences.items() if len(values) >= LEAST_SEEDS}
-    corrected = _holm({key: p for key, (p, _) in raw.items()})
+    corrected = holm({key: p for key, (p, _) in raw.items()})
     tested = {}
     for key, values in differences.items():
         p, effect = raw.get(key, (None, None))
@@ -309,7 +309,7 @@ def judged(
     return tested
 
 
-def _holm(p_values: Mapping[Key, float]) -> dict[Key, float]:
+def holm(p_values: Mapping[Key, float]) -> dict[Key, float]:
     """Return p-values corrected by Holm (1979): the i-th smallest of m times m - i + 1, at most 1, never falling."""
     corrected: dict[Key, float] = {}
     largest = 0.0
