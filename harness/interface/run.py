@@ -6,13 +6,14 @@ import contextlib
 import io
 import sys
 from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.core.errors import UserError
 from harness.core.records import Record, verdict
 from harness.core.run_options import CHECKPOINT_SECONDS, RunOptions, parse_bytes, parse_seconds, parse_timeout
-from harness.core.settings import DataRef, silent
+from harness.core.settings import DataRef, Progress, silent
 from harness.core.trial import trial_class
 from harness.execution.agenda import Choice, all_accepted, counted, forget_settled, outlook, ready, trials_text
 from harness.execution.data import check_data
@@ -149,10 +150,8 @@ def _run(source: Source, options: PlanOptions, manner: _Manner, offline: bool) -
     with claimed(make_folder(folder), manner.host):
         _run_remaining(request, root, options, manner)
         stored = request.records.read(plan.trials)
-        with (
-            writing(folder),
-            contextlib.nullcontext(silent) if manner.quiet else ReportProgress(folder.name) as progress,
-        ):
+        shown: AbstractContextManager[Progress] = nullcontext(silent) if manner.quiet else ReportProgress(folder.name)
+        with writing(folder), shown as progress:
             results = Results.of_stored(plan, stored, folder)
             write_report(folder, results=results, progress=progress)
         for line in stray_records(plan, folder, stored):
