@@ -14,7 +14,7 @@ import lzma
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 
@@ -59,7 +59,7 @@ def _unpacked(content: bytes) -> Archive:
 def archive_bytes(plan: bytes, records: Iterable[Record]) -> bytes:
     """Return the archive of a plan, as in plan.json, and its records; the same records give the same bytes."""
     ordered = sorted(records, key=lambda record: record.id)
-    lines = [json.dumps(asdict(record), allow_nan=False, sort_keys=True, separators=(",", ":")) for record in ordered]
+    lines = [json.dumps(vars(record), allow_nan=False, sort_keys=True, separators=(",", ":")) for record in ordered]
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_LZMA) as file:
         for name, data in zip(MEMBERS, (plan, "".join(f"{line}\n" for line in lines).encode()), strict=True):

@@ -1,12 +1,10 @@
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from harness.core.errors import UserError
 from harness.core.files import write_atomically
-from harness.core.records import OtherSchema, blank_record, finite, indented, read_record, write_record
+from harness.core.records import OtherSchema, blank_record, finite, read_record, write_record
 from harness.core.settings import FlowSettings, LayerRef
 from harness.kinds.parameters.trial import ParametersTrial
 
@@ -27,17 +25,6 @@ def test_a_record_survives_the_disk(tmp_path):
     assert path.name == f"{TRIAL.id}.json"
     assert read_record(path) == record
     assert ParametersTrial.model_validate(read_record(path).trial).id == TRIAL.id
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-)
-
-
-@given(JSON)
-def test_records_are_written_as_json_writes_them(value):
-    assert indented(value) == json.dumps(value, allow_nan=False, indent=1, sort_keys=True)
 
 
 def test_a_measure_that_is_no_column_is_refused(tmp_path):
