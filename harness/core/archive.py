@@ -14,12 +14,12 @@ import lzma
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 
 from harness.core.errors import UserError
-from harness.core.files import RECORD, checked_name, open_file
+from harness.core.files import RECORD, checked_name, read_file
 from harness.core.records import LONGEST_REASON, OtherSchema, Record, parse_record, read_record
 from harness.core.texts import bounded
 from harness.core.trial import Trial
@@ -43,18 +43,23 @@ class Archive:
     def read(cls, path: Path) -> Archive:
         """Read an archive into memory; raise a UserError if it is damaged, too large, or another kind of file."""
         try:
-            with open_file(path, RECORD) as opened, zipfile.ZipFile(opened) as file:
-                plan, lines = _members(file)
-            return cls(plan, _by_id(lines))
+            return _unpacked(read_file(path, RECORD))
         except (OSError, EOFError, RuntimeError, ValueError, zipfile.BadZipFile, lzma.LZMAError, zlib.error) as error:
             text = error.strerror if isinstance(error, OSError) and error.strerror else error
             raise UserError(f"{path}: not a readable archive of records ({text}); {HINT}") from error
 
 
+@lru_cache(maxsize=1)  # a report reads its archive for the plan, for strays and for records; unpacking takes seconds
+def _unpacked(content: bytes) -> Archive:
+    with zipfile.ZipFile(io.BytesIO(content)) as file:
+        plan, lines = _members(file)
+    return Archive(plan, _by_id(lines))
+
+
 def archive_bytes(plan: bytes, records: Iterable[Record]) -> bytes:
     """Return the archive of a plan, as in plan.json, and its records; the same records give the same bytes."""
     ordered = sorted(records, key=lambda record: record.id)
-    lines = [json.dumps(asdict(record), allow_nan=False, sort_keys=True, separators=(",", ":")) for record in ordered]
+    lines = [json.dumps(vars(record), allow_nan=False, sort_keys=True, separators=(",", ":")) for record in ordered]
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_LZMA) as file:
         for name, data in zip(MEMBERS, (plan, "".join(f"{line}\n" for line in lines).encode()), strict=True):

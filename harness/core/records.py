@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -118,7 +118,7 @@ def write_record(folder: Path, record: Record) -> Path:
     """
     record = replace(record, reason=None if record.reason is None else bounded(record.reason))
     _make_printable(record)
-    content = json.dumps(asdict(record), allow_nan=False, indent=1, sort_keys=True).encode() + b"\n"
+    content = json.dumps(vars(record), allow_nan=False, indent=1, sort_keys=True).encode() + b"\n"
     parse_record(content, record.id, folder)
     path = folder / f"{checked_name(record.id)}.json"
     write_atomically(path, content)

@@ -48,6 +48,11 @@ Accounting = Literal["true", "once_per_sequence"]
 Progress = Callable[[float, str], None]
 """Callback that receives the completed fraction of a trial (0 to 1) and a short text, e.g. "step 120/300 val 2.31"."""
 
+
+def silent(fraction: float, text: str) -> None:
+    """Report no progress: the default of functions that take a `Progress`."""
+
+
 NO_LOGIT = (
     "preprocessing 'logit' is for images on levels, which bound them; without levels, held-out values are unbounded. "
     "Use 'scale'"

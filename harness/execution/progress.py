@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.text import Text
 
 from harness.core.files import RECORD, read_text
@@ -20,6 +30,7 @@ from harness.core.trial import Trial, trial_class
 from harness.execution.outcome import log_path
 
 REASON_WIDTH = 160
+LINE_SECONDS = 5.0  # between two lines on the progress of a report, where no bar can be shown
 
 
 class Reporter(contextlib.AbstractContextManager["Reporter"]):
@@ -60,17 +71,7 @@ class LiveReporter(Reporter):
 
     def __init__(self, total: int, stream: TextIO) -> None:
         super().__init__(total, stream)
-        self._progress = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            TaskProgressColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[text]}", markup=False, style="dim"),
-            console=Console(file=stream, highlight=False),
-            transient=True,
-            # The overall bar advances by fractions of trials, so the window must span several of them.
-            speed_estimate_period=120.0,
-        )
+        self._progress = _bars(stream, TimeRemainingColumn())
         self._whole = self._progress.add_task("all trials", total=total, text="starting")
         self._tasks: dict[str, TaskID] = {}
 
@@ -105,6 +106,54 @@ class LiveReporter(Reporter):
     def _advance(self) -> None:
         running = sum(task.completed for task in self._progress.tasks if task.id != self._whole)
         self._progress.update(self._whole, completed=self.done + running, text=f"{self.done} of {self.total} done")
+
+
+def _bars(stream: TextIO, time_column: ProgressColumn, auto_refresh: bool = True) -> Progress:
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TaskProgressColumn(),
+        time_column,
+        TextColumn("{task.fields[text]}", markup=False, style="dim"),
+        console=Console(file=stream, highlight=False),
+        transient=True,
+        auto_refresh=auto_refresh,
+        # The overall bar advances by fractions of trials, so the window must span several of them.
+        speed_estimate_period=120.0,
+    )
+
+
+class ReportProgress(contextlib.AbstractContextManager["ReportProgress"]):
+    """Show how much of a report is made: a bar on a terminal, elsewhere a line every `LINE_SECONDS`.
+
+    It is a `harness.core.settings.Progress`. The bar changes only when it is called: beside the thread of one that
+    changes by itself, figures would be drawn in one process (see `harness.reporting.figures.figures.drawn`).
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._stream, live = _place()
+        self._bar = _bars(self._stream, TimeElapsedColumn(), auto_refresh=False) if live else None
+        if self._bar is not None:
+            self._task = self._bar.add_task(name, total=1.0, text="records")
+        self._told = time.monotonic()
+
+    def __enter__(self) -> ReportProgress:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def __call__(self, fraction: float, text: str) -> None:
+        """Show that this share is done, and what is made now."""
+        if self._bar is not None:
+            self._bar.update(self._task, completed=fraction, text=text, refresh=True)
+        elif time.monotonic() - self._told >= LINE_SECONDS:
+            self._told = time.monotonic()
+            print(f"report of {self.name}, {fraction:.0%}: {text}", file=self._stream, flush=True)
 
 
 class QuietReporter(Reporter):
@@ -149,11 +198,16 @@ def make_reporter(total: int, stream: TextIO | None = None) -> Reporter:
 
     By default the stream is standard error, in a notebook standard output: notebooks show errors as alarms.
     """
+    stream, live = _place(stream)
+    return LiveReporter(total, stream) if live else Reporter(total, stream)
+
+
+def _place(stream: TextIO | None = None) -> tuple[TextIO, bool]:
+    """Return the stream of progress, and whether it can show bars."""
     notebook = Console().is_jupyter
     if stream is None:
         stream = sys.stdout if notebook else sys.stderr
-    live = find_spec("ipywidgets") is not None if notebook else stream.isatty()
-    return LiveReporter(total, stream) if live else Reporter(total, stream)
+    return stream, find_spec("ipywidgets") is not None if notebook else stream.isatty()
 
 
 def outcome(record: Record) -> str:

@@ -53,6 +53,7 @@ def merge(
     Raises:
         UserError: plans that do not belong into one table, or a target that holds a run.
     """
+    from harness.execution.progress import ReportProgress
     from harness.reporting.compare.merge import merge as merge_records
     from harness.reporting.overview import FOLDER, write_overview
 
@@ -61,7 +62,9 @@ def merge(
     for place in places:
         for line in stray_records(Plan.load(place), place):
             print(line)
-    merged = merge_records(places, out)
+    with ReportProgress("merge") as progress:
+        progress(0.0, f"records of {len(places)} run{'s' * (len(places) > 1)}")
+        merged = merge_records(places, out)
     for run in merged:
         print("\n".join(run.lines()))
     runs = tuple(_reported(run.folder, at, archive, strays=False) for run in merged)
@@ -78,11 +81,16 @@ def _check(at: Sequence[str]) -> None:
 
 
 def _reported(folder: Path, at: Sequence[str], archive: bool, strays: bool) -> Results:
-    plan = Plan.load(folder)
-    stored = read_records(folder, plan.trials, others=True)
+    from harness.execution.progress import ReportProgress
+
+    with ReportProgress(folder.name) as progress:
+        progress(0.0, "plan")
+        plan = Plan.load(folder)
+        progress(0.05, f"{len(plan.trials):,} trials")
+        stored = read_records(folder, plan.trials, others=True)
+        results = Results.of_stored(plan, stored, folder)
+        with writing(folder):
+            write_report(folder, at, archive, results, progress)
     for line in stray_records(plan, folder, stored) if strays else ():
         print(line)
-    results = Results.of_stored(plan, stored, folder)
-    with writing(folder):
-        write_report(folder, at, archive, results)
     return results

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.core.errors import UserError
 from harness.core.records import Record, verdict
 from harness.core.run_options import CHECKPOINT_SECONDS, RunOptions, parse_bytes, parse_seconds, parse_timeout
-from harness.core.settings import DataRef
+from harness.core.settings import DataRef, Progress, silent
 from harness.core.trial import trial_class
 from harness.execution.agenda import Choice, all_accepted, counted, forget_settled, outlook, ready, trials_text
 from harness.execution.data import check_data
@@ -132,6 +133,8 @@ def run(
 
 
 def _run(source: Source, options: PlanOptions, manner: _Manner, offline: bool) -> Results:
+    from harness.execution.progress import ReportProgress
+
     suite = read_suite(source)
     executor = make_executor(suite, options)
     if options.profile in suite.profile_names:
@@ -150,9 +153,10 @@ def _run(source: Source, options: PlanOptions, manner: _Manner, offline: bool) -
     with claimed(make_folder(folder), manner.host):
         _run_remaining(request, root, options, manner)
         stored = request.records.read(plan.trials)
-        with writing(folder):
+        shown: AbstractContextManager[Progress] = nullcontext(silent) if manner.quiet else ReportProgress(folder.name)
+        with writing(folder), shown as progress:
             results = Results.of_stored(plan, stored, folder)
-            write_report(folder, results=results)
+            write_report(folder, results=results, progress=progress)
         for line in stray_records(plan, folder, stored):
             manner.tell(line)
     return results

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Collection, Mapping, Sequence, Set
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -144,8 +145,8 @@ class Plan(Settings):
         path = archive or folder / FILE
         try:
             content = read_file(path, RECORD) if archive is None else Archive.read(archive).plan
-            plan = cls.model_validate_json(content)
-            if (fault := plan_fault(plan)) is not None or (fault := _text_fault(content)) is not None:
+            plan, fault = _checked_plan(content)
+            if fault is not None:
                 raise UserError(f"{path}: not a readable plan ({fault}); run the suite again")
             return plan
         except FileNotFoundError as error:
@@ -157,6 +158,12 @@ class Plan(Settings):
             raise UserError(f"{path}: not a readable plan ({fault}); run the suite again") from error
         except OSError as error:
             raise UserError(f"{path}: not a readable plan ({error.strerror}); run the suite again") from error
+
+
+@lru_cache(maxsize=1)  # a merge reads one plan several times; to check that of 12,000 trials takes seconds
+def _checked_plan(content: bytes) -> tuple[Plan, str | None]:
+    plan = Plan.model_validate_json(content)
+    return plan, plan_fault(plan) or _text_fault(content)
 
 
 def plan_fault(plan: Plan) -> str | None:

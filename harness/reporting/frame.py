@@ -130,7 +130,7 @@ class Results:
         ordered = {trial.id: records[trial.id] for trial in plan.trials if trial.id in records}
         return cls(plan, typed_frame(lines), ordered, folder, damaged)
 
-    @property
+    @cached_property
     def table(self) -> pd.DataFrame:
         """The columns of results.csv: those of the kinds of trials that occur."""
         kinds = set(self.frame["kind"])
@@ -193,7 +193,7 @@ class Results:
         title, _, rest = self.report.markdown().partition("\n")
         return f"**{title.removeprefix('# ')}**\n{rest}"
 
-    @property
+    @cached_property
     def conflicts(self) -> dict[str, str]:
         """The contradictions that a merge noted, and those of records to their prerequisites', by trial id."""
         noted = {name: record.notes for name, record in self.records.items()}
@@ -216,7 +216,7 @@ class Results:
         trials = (trial for trial in self.plan.trials if trial.id in self.records)
         return [(self.plan.cell(trial)[:-1], self.records[trial.id]) for trial in trials]
 
-    @property
+    @cached_property
     def statuses(self) -> dict[str, str]:
         """Trial id -> status; a trial of several rows has the worst of their statuses."""
         failed = (self.frame["status"] == "ok") & (self.frame["audit"] == "failed")

@@ -14,6 +14,7 @@ from harness.core.archive import FILE as ARCHIVE
 from harness.core.archive import archive_bytes
 from harness.core.errors import UserError
 from harness.core.files import RECORD, checked_name, read_file
+from harness.core.settings import Progress, silent
 from harness.core.texts import one_line
 from harness.planning.plan import FILE as PLAN
 from harness.planning.plan import Plan
@@ -26,6 +27,7 @@ from harness.reporting.tables.rendering import Table, escape_markdown, latex, la
 from harness.reporting.written import write_files
 
 LARGEST_INSIDE = 1 << 20  # bytes of raw numbers inside the page; larger files are written beside it
+READ, TABLES, PAGE = 0.15, 0.4, 0.9  # of the work: done when records are read, tables made, and figures drawn
 NEEDS = "% Needs \\usepackage{booktabs,graphicx}.\n"
 
 
@@ -46,12 +48,14 @@ class Report:
 
     Attributes:
         further_data: name -> description, for the page, of each file that `data_files` may return.
+        progress: receives the share of the figures that are drawn.
     """
 
     further_data: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, results: Results) -> None:
         self.results = results
+        self.progress: Progress = silent
 
     def __init_subclass__(cls, *, kind: str, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -69,7 +73,7 @@ class Report:
 
     def figures_as(self, form: Form) -> list[ReportFigure]:
         """Return the figures, in order, with files of another form."""
-        return drawn([self.results], form=form)[0]
+        return drawn([self.results], form=form, progress=self.progress)[0]
 
     @cached_property
     def answer(self) -> Answer | None:
@@ -154,6 +158,7 @@ def write_report(
     at: Sequence[str] = (),
     archive: bool = False,
     results: Results | None = None,
+    progress: Progress = silent,
 ) -> WrittenReport:
     """Write results.csv, further data of the kind, table.md, table.tex, figures/ and index.html of one suite.
 
@@ -164,6 +169,7 @@ def write_report(
         archive: also write plan and records as one file (see `harness.core.archive`); the page then links to this
             file alone and holds no raw numbers.
         results: those of the folder, if they have been read.
+        progress: receives the share of the work that is done.
 
     Raises:
         UserError: there is no plan in the folder, the plan or a record cannot be read, or there is no table at `at`.
@@ -171,6 +177,8 @@ def write_report(
     if results is None:
         results = Results.read(folder)
     report = results.report
+    report.progress = lambda fraction, text: progress(TABLES + (PAGE - TABLES) * fraction, text)
+    progress(READ, "tables")
     beside = {f"at-{terms}": report.table_at(terms) for terms in dict.fromkeys(at)}
     further = {checked_name(name): data for name, data in report.data_files().items()}
     content = {
@@ -184,6 +192,7 @@ def write_report(
     for name, table in beside.items():
         content[f"table-{name}.md"] = f"{markdown(table)}\n".encode()
         content[f"table-{name}.tex"] = f"{NEEDS}{latex(table)}\n".encode()
+    progress(PAGE, "page")
     shown = page_figures(figures)
     sections = report.sections(shown, list(beside.values()))
     if archive:

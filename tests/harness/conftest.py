@@ -269,7 +269,7 @@ def parameters_run():
 @pytest.fixture
 def no_figures(monkeypatch):
     """Skip the figures of reports, which take most of the time and have their own tests."""
-    monkeypatch.setattr("harness.reporting.report.drawn", lambda parts, form=None: [[] for _ in parts])
+    monkeypatch.setattr("harness.reporting.report.drawn", lambda parts, form=None, progress=None: [[] for _ in parts])
 
 
 @pytest.fixture

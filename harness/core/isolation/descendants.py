@@ -20,7 +20,8 @@ from collections.abc import Collection, Iterable, Mapping
 from multiprocessing import forkserver
 from pathlib import Path
 
-PR_SET_CHILD_SUBREAPER = 36  # from <linux/prctl.h>
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # from <linux/prctl.h>
+CLIENT_VARIABLE = "INVERTBENCH_CLIENT"  # with the process that starts the fork server, in its environment
 LONGEST = 2.0  # seconds for which processes are ended that start others meanwhile
 
 
@@ -28,6 +29,18 @@ def adopt_orphans() -> None:
     """Become the parent of every descendant of this process whose parent ends, where the system can."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def end_with_parent(parent: int) -> None:
+    """Let the system end this process when `parent`, which has forked it, ends, however that ends.
+
+    To Linux the parent is the thread that forked, so fork in one that lasts. A parent that ended before this call, with
+    which this process ends now, would send nothing any more.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def children_now() -> dict[int, list[int]]:

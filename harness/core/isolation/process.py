@@ -7,7 +7,6 @@ starts within milliseconds and no state passes from one process to the next.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import faulthandler
 import gc
 import multiprocessing
@@ -28,12 +27,11 @@ from types import ModuleType
 from typing import Any
 
 from harness.core.files import DATA, open_file
-from harness.core.isolation.descendants import adopt_orphans, end_orphans
+from harness.core.isolation.descendants import CLIENT_VARIABLE, adopt_orphans, end_orphans, end_with_parent
 from harness.core.isolation.log import Log
 from harness.core.isolation.messages import Receiver, Sender
 
-FIRST_IMPORT = "harness.core.isolation.importing"
-PR_SET_PDEATHSIG = 1  # from <linux/prctl.h>
+FIRST_IMPORT, LAST_IMPORT = "harness.core.isolation.importing", "harness.core.isolation.imported"
 OOM_SCORE = "500"  # of 1000; out of memory, the kernel ends this process rather than its parent
 SERVER_GONE = 255  # exit code of a process whose fork server ended before it
 # The address of a socket has at most 107 bytes, of which multiprocessing takes "/pymp-12345678/listener-12345678".
@@ -48,15 +46,17 @@ def start_server(preload: Iterable[str]) -> Context:
     Only the modules of the first call are preloaded. A caller with seconds of other work to do can start it early.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(list(dict.fromkeys([FIRST_IMPORT, *preload])))
+    context.set_forkserver_preload(list(dict.fromkeys([FIRST_IMPORT, *preload, LAST_IMPORT])))
     # Ctrl-C goes to every process of the terminal; a fork server that is still importing would end with a traceback.
     # It inherits this block, which each child lifts. Starting the tracker would lift the block: start it first.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    os.environ[CLIENT_VARIABLE] = str(os.getpid())
     try:
         with _short_temporary_folder():
             forkserver.ensure_running()
     finally:
+        os.environ.pop(CLIENT_VARIABLE, None)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return context
 
@@ -156,8 +156,7 @@ def _detach() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     # The parent's reaper ends this group; this thread does until the reaper has registered it.
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    if sys.platform == "linux":  # to the kernel, the parent is the fork server
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    end_with_parent(sys.modules[FIRST_IMPORT].SERVER)  # to the kernel, the parent is the fork server
 
 
 def _end_with_parent() -> None:

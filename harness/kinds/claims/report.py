@@ -115,7 +115,7 @@ class ClaimsReport(Report, kind="claims"):
 
     def figures_as(self, form: Form) -> list[ReportFigure]:
         """Return the figures of every claim; their names begin with that of the claim."""
-        drawn_figures = drawn([claim.results for claim in self.examined], FIGURES, form)
+        drawn_figures = drawn([claim.results for claim in self.examined], FIGURES, form, self.progress)
         return [
             replace(figure, name=f"{claim.section.name}-{figure.name}")
             for claim, figures in zip(self.examined, drawn_figures, strict=True)

@@ -136,7 +136,7 @@ def across(runs: tuple[Results, ...]) -> AcrossDatasets | None:
     columns = tuple(column for column in ranked if column.label in kept.index)
     remarks += _dependent(columns)
     controls = controls_of(plan)
-    distances = {column.label: distance_of(plan, column.ranking) for column in columns}
+    distances = {column.label: distance_of(controls, column.ranking) for column in columns}
     distances = {label: distance for label, distance in distances.items() if distance >= LEAST_DISTANCE}
     reference = control_of(plan)
     effects = kept.iloc[:0]
@@ -152,7 +152,7 @@ def across(runs: tuple[Results, ...]) -> AcrossDatasets | None:
     }
     outcomes = {
         (control, row): {
-            column.label: outcome(difference, margin_of(plan, column.ranking) or 0.0)
+            column.label: outcome(difference, margin_of(controls, column.ranking) or 0.0)
             for column in columns
             if (difference := column.ranking.difference(row, control)) is not None
         }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import combinations
 from typing import Any
 
@@ -44,7 +44,8 @@ COLUMNS = {
 def comparisons(results: Results, margin: float | None = None) -> pd.DataFrame:
     """Return a row for every two ranked layers of each data set and average (see `harness.comparisons`)."""
     plan = results.plan
-    rows = [row for label in (*plan.columns, *plan.means) for row in _rows(results, label, margin)]
+    controls = controls_of(plan)
+    rows = [row for label in (*plan.columns, *plan.means) for row in _rows(results, label, controls, margin)]
     return pd.DataFrame(rows, columns=list(COLUMNS), dtype=object).astype(COLUMNS)
 
 
@@ -87,13 +88,13 @@ def controls_of(plan: Plan) -> tuple[str, ...]:
     return tuple(row for row in plan.rows if row in controls)
 
 
-def distance_of(plan: Plan, competition: Ranking) -> float:
+def distance_of(controls: Collection[str], competition: Ranking) -> float:
     """Return the distance of the best control's mean from the worst one's; 0 where fewer than two are ranked."""
-    means = [competition.means[row] for row in controls_of(plan) if row in competition.rows]
+    means = [mean for row, mean in competition.means.items() if row in controls]
     return max(means) - min(means) if means else 0.0
 
 
-def margin_of(plan: Plan, competition: Ranking) -> float | None:
+def margin_of(controls: Collection[str], competition: Ranking) -> float | None:
     """Return the difference below which layers count as equal: a part of the distance between the controls.
 
     The distance is that of the best control's mean from the worst one's, over two 1x1 convolutions in each step, fixed
@@ -101,15 +102,15 @@ def margin_of(plan: Plan, competition: Ranking) -> float | None:
     so a scale that needs no setting and has the unit of the data: likelihoods near zero, or of data with a fine
     lattice, make a share of the value itself meaningless. None where fewer than two controls are ranked.
     """
-    distance = distance_of(plan, competition)
+    distance = distance_of(controls, competition)
     return MARGIN * distance if distance > 0 else None
 
 
-def _rows(results: Results, label: str, margin: float | None) -> Iterator[dict[str, Any]]:
+def _rows(results: Results, label: str, controls: Collection[str], margin: float | None) -> Iterator[dict[str, Any]]:
     competition, members = ranking(results, label), members_of(results.plan, label)
     unit = UNITS[units(results)[members[0]]]
     covered = ", ".join(sources_of(results, members))
-    within = margin_of(results.plan, competition) if margin is None else margin
+    within = margin_of(controls, competition) if margin is None else margin
     for (first, second), difference in competition.differences.items():
         low, high = difference.interval or (None, None)
         yield {

@@ -129,7 +129,13 @@ def of_column(frame: pd.DataFrame, plan: Plan, label: str) -> dict[str, pd.DataF
     trials = frame[frame["dataset"].isin(members)]
     unit = trials.loc[trials["dataset"] == members[0], "measure"].head(1)
     trials = trials.assign(value=trials["value"].where(trials["measure"].isin(unit)))
-    return {row: trials[trials["layer"] == row] for row in plan.rows}
+    return by_layer(trials, plan)
+
+
+def by_layer(frame: pd.DataFrame, plan: Plan) -> dict[str, pd.DataFrame]:
+    """Return the rows of each layer of the plan, in its order; none of a layer without any."""
+    groups = dict(groups_of(frame, "layer"))
+    return {row: groups.get(row, frame.iloc[:0]) for row in plan.rows}
 
 
 def comparable(frame: pd.DataFrame) -> bool:

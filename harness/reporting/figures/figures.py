@@ -8,10 +8,11 @@ their place among the kind's figures, of which those of order 0 stand above the 
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from importlib import import_module
@@ -20,7 +21,9 @@ from types import ModuleType
 from matplotlib.figure import Figure
 
 from harness.core.discovery import names_in, sibling
+from harness.core.isolation.descendants import end_with_parent
 from harness.core.provenance.machine import usable_cores
+from harness.core.settings import Progress, silent
 from harness.planning.suite_model import SUITES
 from harness.reporting.figures.figure_style import render, style
 from harness.reporting.figures.parts import FigureParts, parts_of
@@ -42,7 +45,9 @@ Form = Callable[[Figure], dict[str, bytes]]
 """Function from a figure to the content of its files by suffix, such as `figure_style.render`."""
 
 
-def drawn(parts: Sequence[Results], names: tuple[str, ...] = ("",), form: Form = render) -> list[list[ReportFigure]]:
+def drawn(
+    parts: Sequence[Results], names: tuple[str, ...] = ("",), form: Form = render, progress: Progress = silent
+) -> list[list[ReportFigure]]:
     """Return the figures of each part whose names begin with one of `names`; made on all cores of Linux.
 
     On other systems a forked process may not use the system's libraries; and beside other threads, such as those of a
@@ -51,12 +56,19 @@ def drawn(parts: Sequence[Results], names: tuple[str, ...] = ("",), form: Form =
     jobs = [(number, module) for number, results in enumerate(parts) for module in _modules(results)]
     forks = sys.platform == "linux" and threading.active_count() == 1 and _have_semaphores()
     processes = min(usable_cores(), len(jobs)) if forks else 1
+    made: list[list[ReportFigure]] = []
+
+    def collect(files: Iterable[list[ReportFigure]]) -> None:
+        for figures in files:
+            made.append(figures)
+            progress(len(made) / len(jobs), f"figures, {len(made)} of {len(jobs)} files")
+
     if processes < 2:
-        made = [_figures(parts[number], module, names, form) for number, module in jobs]
+        collect(_figures(parts[number], module, names, form) for number, module in jobs)
     else:
         fork = multiprocessing.get_context("fork")  # so that results and their caches need no pickling
-        with ProcessPoolExecutor(processes, fork, _begin, (parts, names, form)) as pool:
-            made = list(pool.map(_begun_figures, [(number, module.__name__) for number, module in jobs]))
+        with ProcessPoolExecutor(processes, fork, _begin, (os.getpid(), parts, names, form)) as pool:
+            collect(pool.map(_begun_figures, [(number, module.__name__) for number, module in jobs]))
     figures: list[list[ReportFigure]] = [[] for _ in parts]
     for (number, _), of_job in zip(jobs, made, strict=True):
         figures[number] += of_job
@@ -106,7 +118,8 @@ _begun: list[tuple[Sequence[Results], tuple[str, ...], Form]] = []
 """The arguments of `drawn`, in the processes that it starts."""
 
 
-def _begin(parts: Sequence[Results], names: tuple[str, ...], form: Form) -> None:
+def _begin(parent: int, parts: Sequence[Results], names: tuple[str, ...], form: Form) -> None:
+    end_with_parent(parent)  # one that is blocked in the pipe of its pool would stay for ever
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes, and this one's parent reports it
     _begun.append((parts, names, form))
 

@@ -97,7 +97,7 @@ def without_paths(text: str) -> str:
     The name of a folder may hold spaces. A path in quotes ends with them; without quotes, everything up to the last
     slash of the clause is taken for part of it: better to lose a word than to keep a name.
     """
-    return _PATH.sub("…/", text)
+    return _PATH.sub("…/", text) if "/" in text else text
 
 
 def environment_rows(records: Sequence[Record]) -> list[tuple[str, str]]:

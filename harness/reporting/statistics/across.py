@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
-from harness.reporting.statistics.statistics import SIGNIFICANCE, Difference
+from harness.reporting.statistics.statistics import SIGNIFICANCE, Difference, holm
 
 LEAST_DATASETS = 3  # for a test; fewer are counted alone
 LEAST_LAYERS = 3  # for Friedman's test; for two layers it is a sign test
@@ -95,11 +95,17 @@ class Standings:
         """p of Wilcoxon's signed-rank test of each pair after Holm's correction; None below three data sets."""
         if len(self.effects) < LEAST_DATASETS or self.effects.shape[1] < 2:
             return None
-        from scikit_posthocs import posthoc_wilcoxon  # takes seconds to import
+        from scipy import stats
 
+        columns = self.effects.columns
         with np.errstate(invalid="ignore"):  # of two layers that are equal on all data sets, whose p is 1
-            tests = posthoc_wilcoxon(self.effects.to_numpy().T.tolist(), p_adjust="holm")
-        return pd.DataFrame(tests.to_numpy(), self.effects.columns, self.effects.columns)
+            raw = {
+                pair: stats.wilcoxon(*(self.effects[row] for row in pair)).pvalue for pair in combinations(columns, 2)
+            }
+        tests = pd.DataFrame(1.0, columns, columns)
+        for (first, second), p in holm(raw).items():
+            tests.loc[first, second] = tests.loc[second, first] = p
+        return tests
 
     def without(self, layers: Iterable[str]) -> Standings:
         """Return the standings of the other layers, ranked anew."""

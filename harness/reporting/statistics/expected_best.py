@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -39,9 +40,9 @@ def expected_best(values: Sequence[float]) -> ExpectedBest:
     mean = ordered @ _weights(len(ordered))
     if len(ordered) == 1:
         return ExpectedBest(mean, np.full(1, np.nan), np.full(1, np.nan))
-    resampled = np.sort(np.random.default_rng(0).choice(ordered, (RESAMPLES, len(ordered))), axis=1)
     tail = (1 - LEVEL) / 2
-    low, high = np.quantile(resampled @ _weights(len(ordered)), (tail, 1 - tail), axis=0)
+    means = ordered[_resampled(len(ordered))] @ _weights(len(ordered))
+    low, high = np.quantile(np.ascontiguousarray(means.T), (tail, 1 - tail), axis=1)
     return ExpectedBest(mean, low, high)
 
 
@@ -54,6 +55,12 @@ def mean_expected_best(groups: Sequence[Sequence[float]]) -> ExpectedBest:
     shortest = min(len(best.mean) for best in every)
     parts = ([getattr(best, name)[:shortest] for best in every] for name in ("mean", "low", "high"))
     return ExpectedBest(*(np.mean(part, axis=0) for part in parts))
+
+
+@lru_cache(maxsize=16)  # many layers have equally many candidates
+def _resampled(count: int) -> np.ndarray:
+    """Return the places of each resample of `count` ordered values, in order."""
+    return np.sort(np.random.default_rng(0).integers(0, count, (RESAMPLES, count)), axis=1)
 
 
 def _weights(count: int) -> np.ndarray:

@@ -318,7 +318,7 @@ def judged(
     share = {key: (shares or {}).get(key) for key in differences}
     samples = {key: values for key, values in differences.items() if len(values) >= LEAST_FOR_STUDENT}
     raw = {key: _paired_t(values, share[key]) for key, values in samples.items()}
-    corrected = _holm({key: p for key, (p, _) in raw.items()})
+    corrected = holm({key: p for key, (p, _) in raw.items()})
     shown = sum(p < SIGNIFICANCE for p in corrected.values())  # the first ones; the others stay at the step after them
     steps = {key: len(raw) - min(place, shown) for place, key in enumerate(corrected)}
     tested = {}
@@ -332,7 +332,7 @@ def judged(
     return tested
 
 
-def _holm(p_values: Mapping[Key, float]) -> dict[Key, float]:
+def holm(p_values: Mapping[Key, float]) -> dict[Key, float]:
     """Return p-values corrected by Holm (1979): the i-th smallest of m times m - i + 1, at most 1, never falling.
 
     They are in the order of the steps.

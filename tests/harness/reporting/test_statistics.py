@@ -12,8 +12,8 @@ from scipy import stats
 from harness.reporting.statistics.expected_best import expected_best
 from harness.reporting.statistics.statistics import (
     Estimate,
-    _holm,
     estimate,
+    holm,
     judged,
     paired_differences,
     slope,
@@ -100,10 +100,10 @@ def test_p_values_have_holms_correction_for_all_pairs():
 
 
 def test_a_corrected_p_value_is_no_smaller_than_those_of_stronger_effects():
-    assert _holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": 0.5}) == pytest.approx(
+    assert holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": 0.5}) == pytest.approx(
         {"a": 0.04, "c": 0.09, "b": 0.09, "d": 0.5}
     )
-    assert _holm({"a": 0.7, "b": 0.6}) == {"b": 1.0, "a": 1.0}
+    assert holm({"a": 0.7, "b": 0.6}) == {"b": 1.0, "a": 1.0}
 
 
 def test_equal_differences_need_no_standard_deviation():

@@ -58,12 +58,13 @@ def arrays_of(results: Results, column: str) -> dict[str, dict[str, np.ndarray]]
 def stored(results: Results, column: str) -> Iterator[tuple[Row, dict[str, np.ndarray]]]:
     """Yield for each row its first trial that has arrays, as a row of `density`, with the arrays."""
     frame = density(results)
-    frame = frame[frame["dataset"] == column]
-    for row in results.plan.rows:
-        trials = ((line, _stored_arrays(results, line.id)) for line in rows_of(frame[frame["layer"] == row]))
-        first = next(((line, arrays) for line, arrays in trials if arrays is not None), None)
-        if first is not None:
-            yield first
+    stored_by = [name for name, record in results.records.items() if record.arrays is not None]
+    frame = frame[(frame["dataset"] == column) & frame["id"].isin(stored_by)]
+    first: dict[str, tuple[Row, dict[str, np.ndarray]]] = {}
+    for line in rows_of(frame):
+        if line.layer not in first and (arrays := _stored_arrays(results, line.id)) is not None:
+            first[line.layer] = line, arrays
+    yield from (first[row] for row in results.plan.rows if row in first)
 
 
 def _stored_arrays(results: Results, trial: str) -> dict[str, np.ndarray] | None:

@@ -18,6 +18,7 @@ from harness.reporting.statistics.expected_best import ExpectedBest, mean_expect
 HEADING = "Tuning"
 ORDER = 3
 
+OUTCOME = ("candidate", "status", "audit", "validation")
 STEEP = 3  # times the height of the second half of the lines that the first half may add to a panel
 
 
@@ -26,7 +27,8 @@ def figures(results: Results) -> dict[str, Figure]:
     plan = results.plan
     curves: dict[str, dict[str, list[list[float]]]] = {}  # of each repetition, or one that all seeds share
     failed = repeated = False
-    for (column, row), tunings in groups_of(results.of_kind("tuning"), ["dataset", "layer"]):
+    frame = results.of_kind("tuning")[["dataset", "layer", "repetition", *OUTCOME]]  # groups of all columns take long
+    for (column, row), tunings in groups_of(frame, ["dataset", "layer"]):
         for _, candidates in tunings.groupby("repetition", dropna=False):
             values, failures = outcomes(candidates)
             if values:

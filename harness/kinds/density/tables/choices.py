@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from harness.kinds.density.trial import DensityTrial, Tuning
@@ -84,6 +85,7 @@ def chosen_rates(results: Results) -> list[str]:
     return [f"chosen learning rates: {'; '.join(parts)}"] if parts else []
 
 
+@lru_cache(maxsize=4)  # the table, its remarks and the answer ask for the same ones
 def choices(results: Results) -> dict[tuple[str, str], list[Choice]]:
     """Return (layer, data set) -> its choices: one that all seeds share, or one of each repetition with a tuning."""
     tuned = [trial for trial in results.plan.trials if isinstance(trial, DensityTrial) and trial.tuning is not None]

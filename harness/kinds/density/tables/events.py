@@ -11,6 +11,7 @@ import pandas as pd
 from harness.kinds.density.intervals import pair_words
 from harness.kinds.density.likelihoods import (
     UNITS,
+    by_layer,
     by_pair,
     density,
     explained,
@@ -38,14 +39,11 @@ def events_table(results: Results) -> Table | None:
         unit = units(results)[label]
         heading = f"{label}, {UNITS[unit]} ↓"
         groups.append((heading, 3))
-        trials = frame[frame["dataset"] == label]
+        of_layers = by_layer(frame[frame["dataset"] == label], plan)
         for name, measure in {"mean": unit, "median": "median", "worst": "worst"}.items():
             header.append(f"{heading}, {name}")
             columns.append(
-                {
-                    row: _cell(trials[trials["layer"] == row], measure, f"{row} on {label}, {name}", notes)
-                    for row in plan.rows
-                }
+                {row: _cell(trials, measure, f"{row} on {label}, {name}", notes) for row, trials in of_layers.items()}
             )
     rows = grid(plan.rows, columns)
     counts = sorted(frame.groupby("dataset")["pair"].nunique().unique())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from harness.core.run_options import shown_seconds
@@ -59,6 +60,7 @@ def _numeric(values: Sequence[Any]) -> bool:
     return all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
 
 
+@lru_cache(maxsize=4)  # captions, tables and figures ask for the same ones
 def searches(results: Results) -> dict[str, dict[str, Search]]:
     """Return data set -> layer -> its tuning, in plan order, without the layers that were not tuned."""
     by_column: dict[str, dict[str, Search]] = {column: {} for column in results.plan.columns}

@@ -16,8 +16,8 @@ from scipy import stats
 from harness.reporting.statistics.statistics import (
     SIGNIFICANCE,
     Difference,
-    _holm,
     estimate,
+    holm,
     judged,
     paired_differences,
     student_test,
@@ -67,7 +67,7 @@ def differences(values):
 def p_values(values, share):
     """Return the p-values (suites, pairs) of the tests, corrected in each suite."""
     raw, _ = student_test(differences(values), share)
-    return np.array([list(_holm(dict(enumerate(suite))).values()) for suite in np.sort(raw).tolist()])
+    return np.array([list(holm(dict(enumerate(suite))).values()) for suite in np.sort(raw).tolist()])
 
 
 def claimed(values, share):
