@@ -46,8 +46,8 @@ class Evaluation:
     Attributes:
         bits_per_dim: mean over examples and dequantisation draws.
         nats_per_dim: likewise.
-        standard_error: of the mean in the data's unit over the examples, each example's draws averaged first; nan
-            for a single example.
+        standard_error: of the mean in the data's unit over the examples, each example's draws averaged first; equal
+            examples count as one (see `standard_error`).
         draw_spread: standard deviation of that mean between draws; None for a single draw.
         values: every draw and example in the data's unit, (draws, N), float64 on the CPU.
         importance_weighted: mean over examples of -log (1/K) sum_k p(v + u_k) over an example's K draws, in the data's
@@ -170,7 +170,7 @@ def evaluate(
     return Evaluation(
         bits_per_dim=float(measures["bits_per_dim"].mean()),
         nats_per_dim=float(measures["nats_per_dim"].mean()),
-        standard_error=float(values.mean(0).std() / math.sqrt(len(raw))) if len(raw) > 1 else math.nan,
+        standard_error=standard_error(values.mean(0), raw.groups),
         draw_spread=float(values.mean(1).std()) if draws > 1 else None,
         values=values,
         importance_weighted=math.nan
@@ -190,6 +190,16 @@ def evaluate(
         log_det=log_det[0],
         changed=None if before is None else changed_state(before, state_of(flow)),
     )
+
+
+def standard_error(values: Tensor, groups: Tensor) -> float:
+    """Return the standard error of the mean of values (N,), of which those of a group are one independent draw.
+
+    With G groups g it is sqrt(G / (G - 1) sum_g (sum_{n in g} (v_n - mean))^2) / N; nan for a single group.
+    """
+    sums = torch.zeros(int(groups.max()) + 1, dtype=values.dtype).index_add(0, groups, values - values.mean())
+    count = len(sums)
+    return math.sqrt(count / (count - 1)) * float(sums.norm()) / len(values) if count > 1 else math.nan
 
 
 def state_of(module: nn.Module) -> dict[str, Tensor]:

@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -21,10 +21,15 @@ from harness.core.errors import DataError, UserError
 from harness.core.records import write_atomically
 from harness.core.settings import DataRef
 from harness.datasets import Splits, Store, find_dataset
-from harness.pipeline.overlap import find_overlap
+from harness.pipeline.neighbours import Neighbours
+from harness.pipeline.overlap import digests, overlapping
+from harness.pipeline.repeats import repeated_values
 
-VERSION = 1  # of the remarks in the cache
+VERSION = 2  # of the remarks in the cache
 LEAST_SHARE = 0.01  # of held-out events that were seen: a handful of equal events is natural
+LARGE_SHARE = 0.1  # of events that nearly equal another: natural in no data set
+FEW = 3  # events that nearly equal others
+EXAMINED = 256  # events of a split that are compared with near and overlapping ones, evenly spread
 ROWS = 20_000  # of the values of the channels, evenly spread, that are examined
 MOST_EVENTS = 2000  # that they come from
 MOST_CHANNELS = 512
@@ -44,15 +49,14 @@ class DataRemark:
 def remarks_on(store: Store, data: DataRef, splits: Splits) -> list[DataRemark]:
     """Return the remarks on the splits of a data set.
 
-    Those on prepared arrays are kept in the cache, so that the trials of a run do not examine large arrays again.
+    They are kept in the cache, so that the trials of a run do not examine the arrays again.
     """
     names: Sequence[str] = ()
     with contextlib.suppress(UserError):
         names = find_dataset(data.name).channels(dict(data.options))
-    if splits.checksum is None:
-        return examine(splits, names)
     sizes = [values.shape for values in splits.parts().values()]
-    facts: list[Any] = [VERSION, data.name, dict(data.options), splits.checksum, sizes, splits.left_out]
+    checksum = splits.digest() if splits.checksum is None else splits.checksum
+    facts: list[Any] = [VERSION, data.name, dict(data.options), checksum, sizes, splits.left_out]
     facts += [] if data.split is None else [data.split, data.keep_test]  # the checksum may be that of all its splits
     key = json.dumps(facts, sort_keys=True, default=str)
     path = store.cache / "remarks" / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
@@ -75,7 +79,10 @@ def remark_lines(store: Store, data: DataRef, splits: Splits, notes: bool = True
     remarks = remarks_on(store, data, splits)
     for remark in remarks:
         if remark.unbounded and not data.allow_unbounded:
-            raise DataError(f"{data.label}: {remark.text}; leave it out, or say allow_unbounded: true")
+            raise DataError(
+                f"{data.label}: {remark.text}; leave it out, give values of a lattice as whole numbers, or say "
+                "allow_unbounded: true"
+            )
     label = data.label if data.split is None else f"{data.label}, split {data.split}"
     return [
         f"{'warning' if remark.warning else 'note'}: {label}: {remark.text}"
@@ -93,29 +100,67 @@ def notes_of(remarks: Sequence[DataRemark]) -> dict[str, str]:
 
 def examine(splits: Splits, names: Sequence[str] = ()) -> list[DataRemark]:
     """Return the remarks on splits, whose channels may have names."""
-    return [*map(DataRemark, splits.left_out), *_seen(splits), *_degenerate(splits, names)]
+    labels = list(names) or [f"channel {number}" for number in range(splits.shape[0])]
+    of_values = (*_repeating(splits, labels), *_degenerate(splits, labels))
+    return [*map(DataRemark, splits.left_out), *_seen(splits), *of_values]
 
 
-def _seen(splits: Splits) -> list[DataRemark]:
-    """Return how many held-out events were seen, in training or when a model was chosen."""
-    parts, remarks = splits.parts(), []
-    for held_out, others in (("test", "train"), ("validation", "train"), ("test", "validation")):
-        overlap = find_overlap(parts[held_out], parts[others])
-        seen = "training" if others == "train" else others
-        for count, clause in ((overlap.equal, f"equal {seen} events"), (overlap.sharing, f"overlap {seen} windows")):
-            if count:
-                text = f"{count:,} of {overlap.total:,} {held_out} events ({count / overlap.total:.1%}) {clause}"
-                remarks.append(DataRemark(text, overlap.share >= LEAST_SHARE))
-    return remarks
+def _repeated(splits: Splits, sums: Mapping[str, Sequence[bytes]]) -> Iterator[DataRemark]:
+    """Yield how many events repeat in each split, by the digests of its events, and how many of test nearly do."""
+    for name, of_split in sums.items():
+        distinct = len(set(of_split))
+        share = 1 - distinct / len(of_split)
+        if share:
+            text = f"{len(of_split):,} {name} events are {distinct:,} distinct ones ({share:.1%} repeat another)"
+            yield DataRemark(text, name != "train" and share >= LEAST_SHARE)
+    first = np.sort(np.unique(sums["test"], return_index=True)[1])
+    if (share := Neighbours(splits.test[first], splits.train).usual) >= LARGE_SHARE:
+        yield DataRemark(f"{share:.1%} of the distinct test events nearly equal another test event", warning=True)
 
 
-def _degenerate(splits: Splits, names: Sequence[str]) -> list[DataRemark]:
+def _seen(splits: Splits) -> Iterator[DataRemark]:
+    """Yield how many events repeat in their split, and how many held-out ones were seen before they are evaluated."""
+    parts = splits.parts()
+    sums = {name: digests(values) for name, values in parts.items()}
+    yield from _repeated(splits, sums)
+    windows = "windows" if splits.train.ndim == 3 else "images"
+    for others, held_out in (("train", ("test", "validation")), ("validation", ("test",))):
+        seen, there = "training" if others == "train" else others, set(sums[others])
+        neighbours = Neighbours(parts[others], splits.train)
+        equal = {name: np.array([digest in there for digest in sums[name]]) for name in held_out}
+        chosen = {name: np.arange(0, len(each), math.ceil(len(each) / EXAMINED)) for name, each in equal.items()}
+        sample = np.concatenate([parts[name][numbers] for name, numbers in chosen.items()])
+        flags = np.stack([neighbours.near(sample), overlapping(sample, parts[others])])
+        for name, numbers in chosen.items():
+            near, sharing = flags[:, : len(numbers)] & ~equal[name][numbers]
+            flags = flags[:, len(numbers) :]
+            many = near.sum() >= FEW and near.mean() >= max(LEAST_SHARE, min(2 * neighbours.usual, LARGE_SHARE))
+            examined = f"{'examined ' * (len(numbers) < len(equal[name]))}{name}"
+            for each, what, clause, said in (
+                (equal[name], name, f"equal {seen} events", equal[name].any()),
+                (near, examined, f"nearly equal {seen} events, perhaps mirrored or turned", many),
+                (sharing & ~near, examined, f"overlap {seen} {windows}", (sharing & ~near).mean() >= LEAST_SHARE),
+            ):
+                if said:
+                    text = f"{each.sum():,} of {len(each):,} {what} events ({each.mean():.1%}) {clause}"
+                    yield DataRemark(text, bool(each.mean() >= LEAST_SHARE))
+
+
+def _repeating(splits: Splits, labels: Sequence[str]) -> Iterator[DataRemark]:
+    """Yield which channels repeat values in training although they are said to be continuous."""
+    clauses = [] if splits.lattice else repeated_values(splits.train, labels)
+    if clauses:
+        more = f", and {len(clauses) - NAMED:,} other channels repeat values" * (len(clauses) > NAMED)
+        text = f"{', '.join(clauses[:NAMED])}{more}, although said to be continuous: a density can grow without bound"
+        yield DataRemark(text, warning=True, unbounded=True)
+
+
+def _degenerate(splits: Splits, labels: list[str]) -> list[DataRemark]:
     """Return which channels are constant, or linear functions of those before them, in a sample of training events."""
     train, channels = splits.train, splits.shape[0]
     sample = _sample(train)
     if channels > MOST_CHANNELS or len(sample) <= 2 * channels:  # so few values are always dependent
         return []
-    labels = list(names) or [f"channel {number}" for number in range(channels)]
     deviation = sample.std(axis=0)
     rounding = float(np.finfo(train.dtype).eps) if train.dtype.kind == "f" else 0.0
     error = DEPENDENT * deviation + 4 * rounding * np.abs(sample).max(axis=0)
@@ -124,7 +169,7 @@ def _degenerate(splits: Splits, names: Sequence[str]) -> list[DataRemark]:
     clauses = {
         int(channel): f"{labels[channel]} has one value in training"
         for channel in np.flatnonzero(constant)
-        if np.ptp(train[:, channel]) <= 16 * error[channel]
+        if splits.lattice and np.ptp(train[:, channel]) <= 16 * error[channel]  # others: see `_repeating`
     }
     standard = (sample[:, varying] - sample[:, varying].mean(axis=0)) / deviation[varying]
     if len(varying):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import astuple, dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -23,6 +24,7 @@ from flows.preprocess import (
 from harness.core.errors import UserError
 from harness.core.settings import NO_LOGIT, Augmentation, DataRef, Unit, augmentation_fault, augmentation_margin
 from harness.datasets.base import Lattice, Splits
+from harness.pipeline.overlap import digests
 
 Split = Literal["train", "validation", "test"]
 
@@ -232,6 +234,11 @@ class SplitValues:
 
     def __len__(self) -> int:
         return len(self._values)
+
+    @cached_property
+    def groups(self) -> Tensor:
+        """The number of each event's group of equal events, (N,) on the CPU."""
+        return torch.from_numpy(np.unique(np.array(digests(self._values)), return_inverse=True)[1])
 
     def __getitem__(self, chosen: slice | Tensor) -> Tensor:
         """Return the events of a range, or of a tensor of indices on the CPU, in their order; a copy, on the device."""

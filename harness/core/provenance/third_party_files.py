@@ -1,5 +1,8 @@
 """Follow the imports of third-party code: to every file outside of libraries, and to the versions of these.
 
+A file that the source names by a text, such as the weights in `np.load("weights.npy")`, belongs to it if it is beside
+the source or in the working directory.
+
 Imports inside of functions are followed as well, and those by `importlib.import_module` with a literal name. Nothing is
 imported for it. Files are named relative to the folder in which they were looked for, as records contain no folders.
 """
@@ -7,6 +10,7 @@ imported for it. Files are named relative to the folder in which they were looke
 from __future__ import annotations
 
 import ast
+import contextlib
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -52,9 +56,27 @@ def follow(place: str, path: Path | None) -> Followed:
         if file.path in code.files:
             continue
         code.files[file.path] = file.name
-        for name, relative in _absolute(file):
+        try:
+            tree = ast.parse(read_file(file.path, SOURCE))
+        except (OSError, SyntaxError, ValueError):  # compiled, or importing it will raise the error
+            continue
+        for name, relative in _absolute(file, tree):
             waiting += _modules(name, file, code, relative)
+        for path in _named_files(file.path.parent, tree):
+            code.files.setdefault(path, path.name)
     return code
+
+
+def _named_files(folder: Path, tree: ast.AST) -> Iterator[Path]:
+    """Yield the files of at most SOURCE bytes that texts in a source name, in its folder or the working directory."""
+    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    for text in sorted(texts):
+        if "." in text and "\n" not in text and not text.endswith(".py"):
+            for path in (folder / text, Path.cwd() / text):
+                with contextlib.suppress(OSError, ValueError):  # no name of a file
+                    if path.is_file() and path.stat().st_size <= SOURCE:
+                        yield path.resolve()
+                        break
 
 
 def imports(tree: ast.AST) -> Iterator[tuple[int, str, tuple[str, ...]]]:
@@ -79,12 +101,8 @@ def imports(tree: ast.AST) -> Iterator[tuple[int, str, tuple[str, ...]]]:
                 yield len(name) - len(module), module, ()
 
 
-def _absolute(file: SourceFile) -> Iterator[tuple[str, bool]]:
+def _absolute(file: SourceFile, tree: ast.AST) -> Iterator[tuple[str, bool]]:
     """Yield the names that a file imports, relative ones completed, and whether they were relative."""
-    try:
-        tree = ast.parse(read_file(file.path, SOURCE))
-    except (OSError, SyntaxError, ValueError):  # compiled, or importing it will raise the error
-        return
     for level, module, names in imports(tree):
         base = file.package.split(".") if level and file.package else []
         if level > len(base) + (file.beside is not None):

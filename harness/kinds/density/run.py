@@ -302,8 +302,8 @@ def data_notes(splits: Splits) -> dict[str, str]:
         notes["steps"] = ", ".join(f"{size:g} {unit}" for size, unit in splits.steps)
     if splits.checksum is not None:
         notes["checksum"] = splits.checksum
-    if splits.no_floor is not None:
-        notes["floor"] = splits.no_floor
+    if splits.no_floor is not None or not splits.lattice:
+        notes["floor"] = splits.no_floor or "the values are said to lie on no lattice; no noise is added to them"
     return notes
 
 

@@ -144,6 +144,19 @@ def test_importance_weights_approach_the_likelihood_of_the_values():
     assert result.bits_per_dim > truth + 1e-2
 
 
+def test_equal_events_count_as_one_in_the_standard_error():
+    def error(test):
+        splits = Splits(test, test, test, 256, "made up")
+        return evaluate(StandardNormal(), Pipeline(splits, DataRef(label="d", name="d")), "test", 1, 4, 0)
+
+    events = np.random.default_rng(0).integers(0, 256, (12, 1, 4, 4), dtype=np.uint8)
+    once, often = error(events), error(np.repeat(events, 25, axis=0))
+    assert often.standard_error == pytest.approx(once.standard_error, rel=0.05)
+    means = torch.tensor([values.mean() for values in often.values[0].split(25)])
+    assert often.standard_error == pytest.approx(means.std().item() / math.sqrt(12))
+    assert math.isnan(error(np.repeat(events[:1], 9, axis=0)).standard_error)
+
+
 def test_a_single_point_has_no_standard_error():
     assert math.isnan(evaluate(StandardNormal(), images(count=1), "test", 1, 4, 0).standard_error)
 

@@ -1,4 +1,4 @@
-"""Remarks on data before training: events seen in training, constant and dependent channels; where they are said."""
+"""Remarks on data before training: events seen in training, repeated values, dependent channels; where they stand."""
 
 import json
 
@@ -53,6 +53,56 @@ def test_shares_of_seen_events_and_the_least_that_is_a_warning():
     assert notes_of([few, *half]).keys() == {"data warning", "data remark"}
 
 
+def pictures(count: int) -> np.ndarray:
+    return RNG.integers(0, 256, (count, 1, 8, 8), dtype=np.uint8)
+
+
+def of_test(train: np.ndarray, test: np.ndarray) -> list[tuple[str, bool]]:
+    remarks = examine(Splits(train, pictures(40), test, 256, "made up"))
+    return [(remark.text, remark.warning) for remark in remarks]
+
+
+def test_repeated_events_are_counted_in_each_split_and_a_warning_where_they_are_evaluated():
+    images = pictures(100)
+    assert of_test(np.concatenate([images, images[:50]]), pictures(60)) == [
+        ("150 train events are 100 distinct ones (33.3% repeat another)", False)
+    ]
+    few = ("60 test events are 5 distinct ones (91.7% repeat another)", True)
+    assert of_test(images, np.repeat(pictures(5), 12, axis=0)) == [few]
+    jittered = np.repeat(pictures(8), 8, axis=0) ^ RNG.integers(0, 2, (64, 1, 8, 8), dtype=np.uint8)
+    [(text, warning)] = of_test(images, jittered)
+    assert text.endswith("% of the distinct test events nearly equal another test event") and warning
+
+
+def test_near_and_overlapping_events_are_a_warning():
+    images = pictures(100)
+    near = images[:60].copy()
+    near[:, 0, 0, 0] ^= 1
+    text = "60 of 60 test events (100.0%) nearly equal training events, perhaps mirrored or turned"
+    assert of_test(images, near) == of_test(images, near[..., ::-1]) == [(text, True)]
+    large = pictures(600).reshape(-1, 1, 8, 8)
+    large[:100] = images
+    [(text, warning)] = of_test(large, np.concatenate([near, pictures(540)]))
+    assert text.endswith("of 200 examined test events (10.0%) nearly equal training events, perhaps mirrored or turned")
+    assert warning
+    shifted = np.concatenate([images[:30, :, 2:], pictures(30)[:, :, :2]], axis=2)
+    assert of_test(images, np.concatenate([shifted, pictures(30)])) == [
+        ("30 of 60 test events (50.0%) overlap training images", True)
+    ]
+
+
+def test_values_that_are_said_to_be_continuous_and_repeat_are_refused_and_named():
+    values = VALUES.round(2)
+    [remark] = [each for each in examine(splits(values), ["a", "b", "c"]) if each.unbounded]
+    assert remark.warning and remark.text == (
+        "a lies on a lattice of step 0.01, b lies on a lattice of step 0.01, c lies on a lattice of step 0.01, "
+        "although said to be continuous: a density can grow without bound"
+    )
+    [many] = examine(splits(np.c_[values, VALUES.round(1), VALUES.round(3)]))
+    assert "channel 4 lies on a lattice of step 0.1, and 4 other channels repeat values, although" in many.text
+    assert not any(each.unbounded for each in examine(splits(np.rint(values * 100).astype(int), lattice=True)))
+
+
 DEPENDENT = {
     "a copy": (VALUES[:, [0, 1, 0]], "c2 equals c0"),
     "a copy of nine decimals": (np.c_[VALUES, VALUES[:, 1].round(9)], "c3 equals c1"),
@@ -67,6 +117,7 @@ DEPENDENT = {
 @pytest.mark.parametrize("name", DEPENDENT)
 def test_dependent_channels_are_named_and_unbounded_off_a_lattice(name):
     values, text = DEPENDENT[name]
+    text += ", although said to be continuous" * (name == "one value")
     assert texts(values) == [f"{text}: a density can grow without bound"]
     [remark] = examine(splits(values))
     assert remark.warning and remark.unbounded
