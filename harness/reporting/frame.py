@@ -250,7 +250,7 @@ def groups_of(frame: pd.DataFrame, by: str | list[str]) -> Iterator[tuple[Any, p
 
 def _lines(trial: Trial, status: str, reason: str | None, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return rows with the trial's status and identity; of a trial without rows one for each of its cases."""
-    common = {"status": status, "reason": reason, "notes": {}}
+    common: dict[str, Any] = {"status": status, "reason": reason, "notes": {}}
     # A row that states its status has the reason that it states, or none.
     return [
         {**common, **({"reason": None} if "status" in row else {}), **row, **trial.identity}
