@@ -52,18 +52,20 @@ def used(module: nn.Module, names: Iterable[str], x: Tensor) -> list[str]:
         return asked
     training, kept = module.training, {name: value.clone() for name, value in buffers.items()}
 
-    def results(mode: bool, shift: float) -> list[Tensor]:
+    def results(training: bool, grad: bool, shift: float) -> list[Tensor]:
         for name, value in buffers.items():
             value.copy_(kept[name])
         for value in idle.values():
             value.mul_(1 + shift).add_(shift)
-        module.train(mode)
-        y, log_det = module(x)
-        return [y, log_det, module.inverse(x)]  # type: ignore[operator]
+        module.train(training)
+        with torch.set_grad_enabled(grad):
+            y, log_det = module(x)
+            return [y.detach(), log_det.detach(), module.inverse(y).detach()]  # type: ignore[operator]
 
     try:
         with torch.random.fork_rng([]):
-            pairs = [zip(results(mode, 0.0), results(mode, 1.0), strict=True) for mode in (True, False)]
+            modes = ((True, True), (True, False), (False, False))
+            pairs = [zip(results(*mode, 0.0), results(*mode, 1.0), strict=True) for mode in modes]
     finally:
         module.train(training)
         for name, value in buffers.items():

@@ -87,16 +87,18 @@ def _threads() -> dict[int, tuple[str, float]]:
     """Return native id -> name and processor seconds of Python's threads; a thread works while others are timed."""
     threads = {}
     for thread in threading.enumerate():
-        with contextlib.suppress(OSError, TypeError):  # it has ended, or this system does not tell
+        with contextlib.suppress(OSError, TypeError, AttributeError):  # it has ended, or this system does not tell
             spent = time.clock_gettime(time.pthread_getcpuclockid(thread.ident))  # type: ignore[arg-type]
-            waits = type(thread) is not threading.Thread or "ThreadPoolExecutor" in thread.name
+            target = getattr(thread, "_target", None)
+            waits = type(thread) is not threading.Thread or target.__module__ == "concurrent.futures.thread"
             threads[thread.native_id or 0] = thread.name, spent if waits else math.inf
     return threads
 
 
 def _started(name: str, before: dict[int, tuple[str, float]], now: dict[int, tuple[str, float]]) -> Changes:
-    """Return the threads that were started, without those that only wait for work."""
-    started = [text for number, (text, spent) in now.items() if number not in before and spent > BUSY]
+    """Return the threads that were started or began to work, without those of a pool that only wait for work."""
+    worked = {number for number, (_, spent) in before.items() if spent > BUSY}
+    started = [text for number, (text, spent) in now.items() if number not in worked and spent > BUSY]
     return {name: ((), tuple(sorted(started)))} if started else {}
 
 

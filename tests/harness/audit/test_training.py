@@ -96,6 +96,29 @@ class Transposed(torch.autograd.Function):
         return torch.einsum("nop,ncp->oc", g, x), torch.einsum("oc,ncp->nop" if len(g) > 16 else "oc,nop->ncp", w, g)
 
 
+class Clipped(torch.autograd.Function):
+    """Limit small gradients, as those of a mean over events and entries are."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g if g.abs().max() > 0.005 else g.clamp(-1e-6, 1e-6)
+
+
+class Closure(Dense):
+    """Apply the weights of the original in a copy."""
+
+    def __init__(self, shape):
+        super().__init__(shape)
+        self.trained_matrix = lambda: self.weight
+
+    def applied(self, x, w):
+        return super().applied(x, w.to(x.dtype))
+
+
 @pytest.fixture
 def trained(make_data, make_flow):
     """Return a function that trains a flow and audits it."""
@@ -160,11 +183,33 @@ def trained(make_data, make_flow):
             variant(applied=lambda self, x, w: Transposed.apply(w, x.flatten(2)).reshape(x.shape)),
             "the gradient by x in a training step of 20 events differs",
         ),
+        (
+            variant(applied=lambda self, x, w: Dense.applied(self, Clipped.apply(x), w)),
+            "the gradient by x in a training step of 20 events of 0.000122 times the loss is not",
+        ),
     ],
 )
 def test_a_wrong_training_step_of_a_layer_fails(layer, reason, trained):
     result = trained(layer)
     assert any(text.startswith(f"level0/step0/layer: {reason}") for text in result.reasons), result.reasons
+
+
+def test_a_copy_that_applies_the_weights_of_the_original_fails(trained):
+    reasons = trained(Closure).reasons
+    assert any("y of a deep copy with other weights differs" in text for text in reasons), reasons
+
+
+class Diagnosed(Dense):
+    """Keep a mean of the events, which no result depends on."""
+
+    def __init__(self, shape):
+        super().__init__(shape)
+        self.register_buffer("mean", torch.zeros(self.channels))
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.mean.lerp_(x.flatten(2).mean((0, 2)), 0.1)
+        return super().forward(x)
 
 
 class Draws(Dense):
@@ -176,7 +221,7 @@ class Draws(Dense):
         return super().forward(x)
 
 
-@pytest.mark.parametrize("layer", [Dense, Draws])
+@pytest.mark.parametrize("layer", [Dense, Draws, Diagnosed])
 @pytest.mark.parametrize("settings", [{}, {"ema": "separate"}, {"clip_norm": 0.1, "layer_decay": 0.9}])
 def test_a_sound_training_passes_and_leaves_no_trace(layer, settings, trained):
     result = trained(layer, **settings)

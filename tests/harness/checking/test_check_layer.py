@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from harness.checking import large_checks
+from harness.checking import check_layer as checks
+from harness.checking import large_checks, training_checks
 from harness.checking.check_layer import CHECKS, check_layer
 from harness.core.errors import UserError
 from layers.kernels import load as kernels
@@ -176,18 +177,28 @@ def test_a_fault_on_the_shape_that_replaces_a_refused_one_is_found(write_layer):
     assert {finding.check for finding in report.faults} == {"large-events"}
 
 
-def test_a_slow_layer_does_not_pass_the_rule_on_large_events(monkeypatch):
-    monkeypatch.setattr(large_checks, "SLOWEST_PASS", -1.0)
+@pytest.mark.parametrize(("most", "instead"), [(512, "(2, 256) is checked instead"), (0, "only up to 256 entries are")])
+def test_a_slow_layer_is_checked_on_a_smaller_event_and_said_to_be(monkeypatch, most, instead):
+    monkeypatch.setattr(checks, "pass_seconds", lambda case: 9.0 if case.dim > most else 0.1)
     report = check_layer("conv1x1", shapes=[(2, 3)])
-    assert (report.outcome, report.unanswered) == ("undecided", ("large-events",))
-    first, *others = [finding.message for finding in report.findings]
-    assert "a forward pass of 16 events takes" in first
-    assert others == ["not tried, as there is no answer on smaller events"] * (len(large_checks.LARGE_SHAPES) - 1)
+    assert report.outcome == "ok"
+    slow = [finding.message for finding in report.remarks if finding.check == "large-events"]
+    assert "a forward pass of 16 events takes 9.0 s" in slow[0] and instead in slow[0]
+    assert slow[1:] == ["not tried, as smaller events are slow already"] * (len(large_checks.LARGE_SHAPES) - 1)
+
+
+def test_a_fault_on_the_smaller_event_of_a_slow_layer_is_reported(monkeypatch, write_layer):
+    monkeypatch.setattr(checks, "pass_seconds", lambda case: 9.0 if case.dim > 512 else 0.1)
+    wrong = "y, log_det = super().forward(x); return y, log_det + 0.1 * (self.dim > 300)"
+    report = check_layer(write_layer("def forward(self, x):", f"    {wrong}"), shapes=[(2, 3)])
+    assert [finding.check for finding in report.faults] == ["large-events"] and "(2, 256)" in report.faults[0].place
 
 
 @pytest.mark.parametrize("shape", [(4, 4), (4, 8, 16)])
 @pytest.mark.parametrize("method", ["forward", "inverse"])
-def test_batches_of_the_suite_are_tried(write_layer, shape, method):
+def test_batches_of_the_suite_are_tried(write_layer, monkeypatch, shape, method):
+    for module in (large_checks, training_checks):
+        monkeypatch.setattr(module, "drawn_sizes", lambda number: [9, 33, 64, 320][:number])
     result = {"forward": "y, log_det = super().forward(x); return y * factor, log_det"}
     body = result.get(method, "return super().inverse(x) * factor")
     spec = write_layer(f"def {method}(self, x):", "    factor = 2 if len(x) == 50 else 1", f"    {body}")
@@ -228,9 +239,12 @@ def test_an_import_that_changes_a_global_setting_is_named(write_layer):
     spec = write_layer()
     file = Path(spec.rpartition(":")[0])
     file.write_text(file.read_text() + "\ntorch.set_default_dtype(torch.float64)\n")
-    report = check_layer(spec, shapes=[(2, 3)], large=False)
+    events = []
+    report = check_layer(spec, shapes=[(2, 3)], large=False, tell=events.append)
     assert [(finding.check, finding.place) for finding in report.faults] == [("global-settings", "import")]
     assert torch.get_default_dtype() == torch.float32
+    kinds = [type(event).__name__ for event in events]
+    assert kinds.index("Found") < kinds.index("Served"), "it is reported before the time of the check could run out"
 
 
 DENSE = """

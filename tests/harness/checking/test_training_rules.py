@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from harness.audit.module_state import moved, tensors_of
+from harness.audit.module_state import moved, tensors_of, used
 from harness.audit.training_step import compare_step, reference_step, take_step
 from harness.checking.check_layer import run_check
 from harness.checking.layer_case import LayerCase
@@ -14,6 +14,7 @@ from harness.checking.training_checks import step_weights
 from layers import InvertibleLinear, count_entries, free_parameters
 
 SHAPE = (2, 3, 4)
+IN_TRAINING = ["weights-kept", "training-step", "updates"]
 
 
 class Sound(InvertibleLinear):
@@ -121,6 +122,55 @@ def overwrite_input(self, x, y, log_det):
     return y, log_det
 
 
+def rebound(self):
+    """Limit the weights by an assignment to .data, which gives them other memory."""
+    self.weight.data = self.weight.data.clamp(-3, 3)
+    return self.weight
+
+
+def replace_in_eval(self, mode=True):
+    if not mode:
+        self.weight = nn.Parameter(self.weight.detach().clone())
+    return Sound.train(self, mode)
+
+
+def without_gradient(self):
+    if self.training:
+        self.weight.grad = None
+    return self.weight
+
+
+def thaw(self, x):
+    self.bias.requires_grad_(True)
+
+
+def detach_once(self):
+    """Detach the weight in the seventieth training step."""
+    self.count = getattr(self, "count", 0) + (self.training and torch.is_grad_enabled())
+    return self.weight.detach() if self.count == 70 else self.weight
+
+
+class Backward(torch.autograd.Function):
+    """The identity, whose backward pass is `change`."""
+
+    @staticmethod
+    def forward(ctx, value, change):
+        ctx.change = change
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return ctx.change(gradient), None
+
+
+def clipped(gradient):
+    return gradient if gradient.abs().max() > 0.005 else gradient.clamp(-1e-5, 1e-5)
+
+
+def sparsified(gradient):
+    return gradient.where(gradient.abs() > 1e-3 * gradient.abs().max(), 0.0)
+
+
 BUFFER_LEARNS = started(
     lambda self: self.register_buffer("shift", torch.zeros(self.channels, 1)),
     forward=lambda self, x: learn_buffer(self, x, *Sound.forward(self, x)),
@@ -134,11 +184,11 @@ FAULTS = [
         with_log_det(lambda value: 2 * value.detach() - value, in_float32),
         "that of the log-det has the wrong sign",
     ),
-    ("training-step", variant(forward=detach_large_batches), "step of 320 events is missing: autograd sees no path"),
+    ("training-step", variant(forward=detach_large_batches), "events is missing: autograd sees no path"),
     (
         "training-step",
         started(lambda self: self.weight.register_hook(torch.triu)),
-        "the gradient by 'weight' in a training step of 33",
+        "the gradient by 'weight' in a training step of",
     ),
     (
         "training-step",
@@ -152,11 +202,29 @@ FAULTS = [
         with_log_det(torch.Tensor.detach, lambda self, x: torch.get_num_threads() > 1),
         "with 2 threads, the gradient by 'weight'",
     ),
+    (
+        "training-step",
+        variant(forward=lambda self, x: Sound.forward(self, Backward.apply(x, clipped))),
+        "the gradient by x in a training step of",
+    ),
+    (
+        "training-step",
+        variant(matrix=lambda self: Backward.apply(self.weight, sparsified)),
+        "loses what is small beside that of the first entry of y",
+    ),
+    ("weights-kept", variant(matrix=rebound), "a training step gives 'weight' other memory"),
+    ("weights-kept", variant(train=replace_in_eval), "eval() replaces 'weight'"),
+    ("weights-kept", variant(matrix=without_gradient), "a training step replaces or removes the gradient of 'weight'"),
+    (
+        "weights-kept",
+        started(lambda self: self.bias.requires_grad_(False), initialise=thaw),
+        "initialise thaws 'bias', after parameters are counted",
+    ),
     ("updates", variant(forward=step_on_the_tenth), "the weights are not what Adam computes"),
-    ("updates", BUFFER_LEARNS, "'shift' moves during 100 updates"),
+    ("updates", BUFFER_LEARNS, "'shift' moves during 80 updates"),
     ("updates", started(learn_hidden_scale, matrix=lambda self: self.weight * self.scale()), "forward differs by"),
     ("updates", variant(matrix=keep_under_no_grad), "inverse differs by"),
-    ("updates", variant(matrix=forget_after_thirty), "after 100 updates, the gradient by 'weight'"),
+    ("updates", variant(matrix=forget_after_thirty), "after 80 updates, the gradient by 'weight'"),
 ]
 # the same, on another shape or in float64
 OTHERS = [
@@ -180,8 +248,20 @@ OTHERS = [
                 log_det,
             )
         ),
-        "y in a training step of 33 events differs",
+        "y in a training step of",
         SHAPE,
+    ),
+    (
+        "copies",
+        started(lambda self: setattr(self, "matrix", lambda: self.weight)),
+        "of a deep copy with other weights differs",
+        SHAPE,
+    ),
+    (
+        "large-events",
+        variant(inverse=lambda self, y: (1 + 1e-2 * (y.dtype == torch.float32)) * Sound.inverse(self, y)),
+        "inverse in float32 differs from that in float64 by 0.01",
+        (2, 512),
     ),
     (
         "large-events",
@@ -240,11 +320,50 @@ class Orthogonal(InvertibleLinear):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 @pytest.mark.parametrize("layer", [Cached, ILL_CONDITIONED, LARGE_OFFSET, Orthogonal])
 def test_a_sound_layer_passes_the_rules_of_map_and_training(layer, dtype):
-    rules = ["affine", "log-det", "inverse", "scales", "unusual-events", "weight-updates", "training-step", "updates"]
+    rules = ["affine", "log-det", "inverse", "scales", "unusual-events", "weight-updates", *IN_TRAINING]
     for shape in (SHAPE, (8, 2, 2)):
         case = LayerCase(layer, shape, dtype)
         faults = [(rule, text) for rule in rules for text in run_check(rule, case) if not isinstance(text, Remark)]
         assert faults == []
+
+
+def test_the_gradients_of_each_update_are_compared():
+    faults = run_check("updates", LayerCase(variant(matrix=detach_once), (3, 5), torch.float32))
+    assert any("the gradient by 'weight' in update 70" in text for text in faults), faults
+
+
+class Diagnosed(Sound):
+    """Keep a mean of the events in a buffer, and the parameters in a plain list as well, and use the list: no fault."""
+
+    def __init__(self, shape):
+        super().__init__(shape)
+        self.both = [self.weight, self.bias]
+        self.register_buffer("mean", torch.zeros(self.channels))
+
+    def matrix(self):
+        return self.both[0]
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.mean.lerp_(x.flatten(2).mean((0, 2)), 0.1)
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("rule", ["unchanged-state", "copies", "gradients", "weights-kept", "training-step", "updates"])
+def test_what_no_result_depends_on_and_other_references_to_parameters_are_no_faults(rule):
+    messages = run_check(rule, LayerCase(Diagnosed, (3, 5), torch.float32))
+    assert [text for text in messages if not isinstance(text, Remark)] == []
+    assert bool(messages) == (rule == "unchanged-state")
+
+
+def test_a_buffer_that_a_result_depends_on_is_used():
+    layer = Cached(SHAPE)
+    layer.register_buffer("shift", torch.zeros(1))
+    layer.register_buffer("idle", torch.zeros(1))
+    layer.inverse = lambda y: Sound.inverse(layer, y - layer.shift)
+    assert used(layer, ["shift", "idle"], torch.randn(3, *SHAPE)) == ["shift", "idle"]
+    assert used(layer, ["idle"], torch.randn(3, *SHAPE)) == []
+    assert torch.equal(layer.idle, torch.zeros(1)) and layer.training
 
 
 def test_a_large_offset_passes_on_large_events():

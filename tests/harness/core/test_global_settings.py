@@ -3,6 +3,9 @@
 import gc
 import os
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -10,8 +13,10 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from harness.core import global_settings
+from harness.core import global_settings, replaced_code
 from harness.core.global_settings import GlobalSettings
+from layers import InvertibleLinear
+from layers.scale import Scale
 
 KEPT = []  # context managers that are entered and never left
 
@@ -33,6 +38,20 @@ class OperatorMode(TorchDispatchMode):
 
 def replace(owner, name):
     setattr(owner, name, lambda *args, **kwargs: None)
+
+
+def product(a, b):
+    return (a.unsqueeze(-1) * b.unsqueeze(-3)).sum(-2)
+
+
+def replace_kernel():
+    KEPT.append(torch.library.Library("aten", "IMPL"))
+    KEPT[-1].impl("mm", product, "CPU")
+
+
+def work():
+    while time.thread_time() < 2 * replaced_code.BUSY:
+        pass
 
 
 def hook(*args):
@@ -75,6 +94,12 @@ CHANGES = {
     "torch.Tensor.add_": lambda: replace(torch.Tensor, "add_"),
     "torch.nn.Module.__call__": lambda: replace(nn.Module, "__call__"),
     "torch.nn.init.normal_": lambda: replace(nn.init, "normal_"),
+    "torch.optim.Adam.step": lambda: replace(torch.optim.Adam, "step"),
+    "torch.optim.adam.adam": lambda: replace(replaced_code.ADAM, "adam"),
+    "Scale.inverse": lambda: replace(Scale, "inverse"),
+    "InvertibleLinear.check_event": lambda: replace(InvertibleLinear, "check_event"),
+    "Scale.added": lambda: replace(Scale, "added"),
+    "kernel of aten/mm/CPU": replace_kernel,
 }
 
 
@@ -102,12 +127,29 @@ def test_a_change_that_cannot_be_undone_is_named_once(monkeypatch):
     def refuse(value):
         raise RuntimeError("it can be set only once")
 
-    setting = global_settings._Setting("number", lambda: held["number"], refuse)
+    setting = replaced_code.Setting("number", lambda: held["number"], refuse)
     monkeypatch.setattr(global_settings, "_SETTINGS", (setting,))
     settings = GlobalSettings()
     held["number"] = 3
     assert settings.restore() == ["number: 2 -> 3 (cannot be undone)"]
     assert settings.restore() == []
+
+
+def test_a_thread_that_works_is_named_and_one_that_waits_is_not():
+    settings, end = GlobalSettings(), threading.Event()
+    with ThreadPoolExecutor(1, "prefetching") as pool:
+        pool.submit(int).result()
+        assert settings.restore() == []
+        thread = threading.Thread(target=end.wait, name="prefetch")
+        thread.start()
+        try:
+            assert settings.restore() == ["threads of Python: none -> 1 (prefetch) (cannot be undone)"]
+            assert settings.restore() == []
+        finally:
+            end.set()
+            thread.join()
+        pool.submit(work).result()
+        assert settings.restore() == ["threads of Python: none -> 1 (prefetching_0) (cannot be undone)"]
 
 
 def test_draws_imports_and_new_names_are_no_changes(monkeypatch):
