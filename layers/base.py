@@ -268,12 +268,13 @@ def push_identity(layer: InvertibleLinear, dtype: torch.dtype | None = None) -> 
 
 
 def check_plain(layer: InvertibleLinear, result: Any, given: type = Tensor) -> None:
-    """Raise TypeError if a result, or a part of a pair, is neither None nor a plain tensor or one of type `given`.
+    """Raise TypeError if a result, or a part of a pair, is a tensor of a class that is neither torch's nor `given`.
 
-    A subclass of torch.Tensor may compute its values when they are first used: after the clock has stopped, or never.
+    Another subclass of torch.Tensor may compute its values when they are first used: after the clock has stopped.
     """
     for part in result if isinstance(result, tuple) else (result,):
-        if part is not None and type(part) not in (Tensor, given, nn.Parameter):
+        kind = type(part)
+        if kind is not Tensor and part is not None and kind is not given and kind.__module__.split(".")[0] != "torch":
             raise TypeError(
                 f"{layer.label}: a result is of type {type(part).__name__}, not a plain torch.Tensor: compute it "
                 "before returning"

@@ -84,9 +84,9 @@ BUSY = 0.05  # processor seconds of a thread of a pool, such as that of torch.co
 
 
 def _threads() -> dict[int, tuple[str, float]]:
-    """Return native id -> name and processor seconds of Python's threads; a thread works while others are timed."""
+    """Return native id -> name and processor seconds of Python's threads besides the main one and this one."""
     threads = {}
-    for thread in threading.enumerate():
+    for thread in {*threading.enumerate()} - {threading.main_thread(), threading.current_thread()}:
         with contextlib.suppress(OSError, TypeError, AttributeError):  # it has ended, or this system does not tell
             spent = time.clock_gettime(time.pthread_getcpuclockid(thread.ident))  # type: ignore[arg-type]
             target = getattr(thread, "_target", None)

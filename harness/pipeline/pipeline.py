@@ -162,6 +162,10 @@ class Pipeline:
         """Return the unprocessed values of a split, integers if they are on a lattice, to take batches of."""
         return self._raw[split]
 
+    def groups(self, split: Split) -> Tensor:
+        """Return the number of each event's group of equal events, (N,) on the CPU."""
+        return self._raw[split].groups
+
     def augment(self, values: Tensor, generator: torch.Generator) -> Tensor:
         """Return training values (N, *shape), each moved at random by `augment` if the data set asks for it."""
         return augment(values, self._augmentation, generator)

@@ -16,6 +16,7 @@ from torch import Tensor
 from harness.core.errors import Diverged
 from harness.core.records import finite
 from harness.core.settings import Progress, TrainingSettings
+from harness.core.texts import bounded
 from harness.evaluation.evaluation import evaluate, generator, has_estimates
 from harness.training.updates import Measures, Updates, smallest_log_det
 
@@ -64,6 +65,19 @@ class Fit:
     stopped_early: bool = False
     parameters: int = 0
     replaced: list[str] = field(default_factory=list)
+
+    def faults(self, counted: int) -> list[str]:
+        """Return why the trained parameters are not those that were counted when the flow was built."""
+        faults = []
+        if self.parameters != counted:
+            faults.append(
+                f"{counted:,} parameters of the flow required a gradient when it was built, and Adam received "
+                f"{self.parameters:,}: initialise() or train() changes requires_grad"
+            )
+        if self.replaced:
+            names = bounded(", ".join(self.replaced))
+            faults.append(f"parameters replaced, frozen or thawed in training, which Adam does not follow: {names}")
+        return faults
 
     def state_dict(self) -> dict[str, Any]:
         """Return all attributes."""

@@ -21,7 +21,7 @@ from harness.core.global_settings import GlobalSettings
 from harness.core.layer_classes import kept_default_dtype
 from harness.core.records import Record, blank_record, write_arrays
 from harness.core.settings import LayerRef, Progress, TrainingSettings
-from harness.core.texts import bounded, error_text
+from harness.core.texts import error_text
 from harness.datasets import Splits, Store, find_dataset
 from harness.evaluation.evaluation import Evaluation, evaluate, generator
 from harness.evaluation.fidelity import measure_fidelity
@@ -210,7 +210,7 @@ def train(
         findings = audit_candidate(flow, pipeline, evaluation, make, training.best_likelihood)
     else:
         findings = audit(flow, pipeline, evaluation, make, reload, training.best_likelihood, trial.training)
-    findings.reasons += training_faults(training, size.parameters)
+    findings.reasons += training.faults(size.parameters)
     changed = surroundings.restore()
     if changed:
         findings.reasons.append(f"the flow changes settings of its process: {'; '.join(changed)}")
@@ -239,22 +239,6 @@ def train(
         audit_seconds=audit_seconds,
     )
     return Trained(trial.training, flow, pipeline, evaluation, findings, result)
-
-
-def training_faults(training: Fit, counted: int) -> list[str]:
-    """Return why the parameters that Adam trained are not those that the flow had when it was built."""
-    faults = []
-    if training.parameters != counted:
-        faults.append(
-            f"{counted:,} parameters of the flow required a gradient when it was built, and Adam received "
-            f"{training.parameters:,}: initialise() or train() changes requires_grad"
-        )
-    if training.replaced:
-        faults.append(
-            f"parameters replaced, frozen or thawed in training, which Adam does not follow: "
-            f"{bounded(', '.join(training.replaced))}"
-        )
-    return faults
 
 
 def training_callbacks(settings: TrainingSettings, pipeline: Pipeline) -> list[Callback]:

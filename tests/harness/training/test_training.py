@@ -75,6 +75,9 @@ class Data:
     def raw(self, split):
         return self.splits[split]
 
+    def groups(self, split):
+        return torch.arange(len(self.splits[split]))
+
     def augment(self, raw, generator):
         return raw
 
