@@ -177,19 +177,19 @@ def test_a_fault_on_the_shape_that_replaces_a_refused_one_is_found(write_layer):
     assert {finding.check for finding in report.faults} == {"large-events"}
 
 
-@pytest.mark.parametrize(("most", "instead"), [(512, "(2, 256) is checked instead"), (0, "only up to 256 entries are")])
+@pytest.mark.parametrize(("most", "instead"), [(768, "(2, 256) is checked instead"), (0, "only up to 256 entries are")])
 def test_a_slow_layer_is_checked_on_a_smaller_event_and_said_to_be(monkeypatch, most, instead):
     monkeypatch.setattr(checks, "pass_seconds", lambda case: 9.0 if case.dim > most else 0.1)
     report = check_layer("conv1x1", shapes=[(2, 3)])
     assert report.outcome == "ok"
     slow = [finding.message for finding in report.remarks if finding.check == "large-events"]
     assert "a forward pass of 16 events takes 9.0 s" in slow[0] and instead in slow[0]
-    assert slow[1:] == ["not tried, as smaller events are slow already"] * (len(large_checks.LARGE_SHAPES) - 1)
+    assert {*slow[1:]} == {"not tried, as smaller events are slow already"}
 
 
 def test_a_fault_on_the_smaller_event_of_a_slow_layer_is_reported(monkeypatch, write_layer):
-    monkeypatch.setattr(checks, "pass_seconds", lambda case: 9.0 if case.dim > 512 else 0.1)
-    wrong = "y, log_det = super().forward(x); return y, log_det + 0.1 * (self.dim > 300)"
+    monkeypatch.setattr(checks, "pass_seconds", lambda case: 9.0 if case.dim > 768 else 0.1)
+    wrong = "y, log_det = super().forward(x); return y, log_det + 0.1 * (self.shape == (2, 256))"
     report = check_layer(write_layer("def forward(self, x):", f"    {wrong}"), shapes=[(2, 3)])
     assert [finding.check for finding in report.faults] == ["large-events"] and "(2, 256)" in report.faults[0].place
 
