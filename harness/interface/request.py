@@ -72,7 +72,7 @@ def make_request(
         if fault is not None:
             raise UserError(f"{option}: {fault}")
     specs = [spec for name in options.layers for spec in third_party_specs("layer", name)]
-    try_imports([*suite.third_party, *((spec, suite.folder) for spec in specs)])
+    try_imports([*suite.third_party, *((spec, suite.origin.folder) for spec in specs)])
     changes = {name: getattr(options, name) for name in ("only", "settings", "layers", "seeds")}
     device, elsewhere = executor.device(options.device), executor.elsewhere
     check_suite(suite, but=options.profile)

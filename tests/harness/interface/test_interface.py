@@ -14,7 +14,6 @@ from harness.interface.options import only_texts, setting_texts
 from harness.planning.overrides import scope_of
 from harness.planning.settle import settle
 from harness.planning.suite import read_suite
-from harness.planning.suite_model import SUITES
 
 PROJECT = Path(__file__).resolve().parents[3]
 
@@ -97,7 +96,7 @@ def test_a_mapping_is_planned_like_the_file_of_the_same_content(tmp_path):
 
 
 def test_settings_change_a_suite_that_was_read_from_no_file():
-    made = SUITES["density"].model_validate(suite())
+    made = read_suite(suite())
     assert scope_of(made, "quick", ["training.steps=5"]).profile.training.steps == 5
     trials = settle(made, "quick", "cpu", settings=["training.steps=5"]).plan().plan.trials
     assert {trial.steps for trial in trials} == {5}
