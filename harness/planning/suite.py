@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import ValidationError, create_model
 
 from harness.core.errors import SuiteError, nearest
-from harness.core.explain import Explained, dotted, explain
+from harness.core.explain import Explained, dotted, explain, shown
 from harness.core.texts import control_fault
 from harness.planning.problems import Problem, Where, raise_faults, raise_problems
 from harness.planning.strict_yaml import Document, Fault, document_of, read
@@ -96,6 +96,8 @@ def find_document(source: Source) -> tuple[Document, Path | None]:
     if isinstance(source, Mapping):
         name = source.get("suite")
         return document_of(source, name if isinstance(name, str) and name else "the suite"), Path()
+    if not isinstance(source, (str, Path)):
+        raise SuiteError(f"suite: expected the path of a file, the name of a suite or a mapping, got {shown(source)}")
     path, name = Path(source).expanduser(), str(source)
     if (fault := control_fault(name)) is not None:  # the plan names the file
         raise SuiteError(f"the suite: {fault}, and rename the file")
