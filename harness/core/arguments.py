@@ -24,7 +24,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
-from pydantic import BeforeValidator, ConfigDict, ValidationError, create_model
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
 from harness.core.errors import UserError, nearest
 from harness.core.explain import explain, shown
@@ -42,18 +42,6 @@ class Option(NamedTuple):
     flags: tuple[str, ...] = ()
     choices: Collection[str] = ()
     read: Callable[[str], Any] = str  # a text as a value, which is then checked
-
-
-def choice(*names: str) -> BeforeValidator:
-    """Return the rule that a value is one of these."""
-
-    def check(value: Any) -> Any:
-        if value not in names:
-            text = repr(value) if isinstance(value, str) else shown(value)
-            raise ValueError(f"{text} is not one of {', '.join(names)}; {nearest(str(text).strip(chr(39)), names)}")
-        return value
-
-    return BeforeValidator(check)
 
 
 class _Strict(Settings):
@@ -95,15 +83,6 @@ def paths(value: Any) -> tuple[Path, ...]:
     return tuple(map(path, value))
 
 
-def whole(value: Any) -> int:
-    """Return a whole number from 1 to a million; raise ValueError for any other value."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1_000_000:
-        text = repr(value) if isinstance(value, str) else shown(value).removeprefix("the number ")
-        bound = "at most 1,000,000" if isinstance(value, int) and value > 1 else "at least 1"
-        raise ValueError(f"expected a whole number of {bound}, got {text}")
-    return value
-
-
 def read_whole(text: str) -> int | str:
     """Return the whole number of a text, or else the text."""
     try:
@@ -114,7 +93,7 @@ def read_whole(text: str) -> int | str:
 
 Place = Annotated[Path, rule(path, str | Path)]
 Places = Annotated[tuple[Path, ...], rule(paths, Sequence[str | Path])]
-NUMBER = Option("N", read=read_whole)
+Whole = Annotated[int | None, Field(ge=1, le=1_000_000, strict=True), Option("N", read=read_whole)]
 
 
 def check(model: type[Model], values: dict[str, Any]) -> Model:

@@ -96,8 +96,6 @@ def replicate(suite: Source | Sequence[str | Path], **arguments: Any) -> Replica
 
 def _run_draws(source: Any, options: ReplicateArguments) -> tuple[Path, dict[str, Results]]:
     """Run each draw; return the folder of all and the results of each by name."""
-    if options.draws < 2:
-        raise UserError(f"--draws {options.draws}: verdicts are compared between draws, so there are two or more")
     suite = read_suite(source)
     folder = options.out / f"{suite.suite}-draws"
     if any(text.replace(" ", "").startswith("draw=") for text in options.settings):

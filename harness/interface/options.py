@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
-from harness.core.arguments import NUMBER, Option, Place, choice, optional, path, rule, whole
+from harness.core.arguments import Option, Place, Whole, optional, path, read_whole, rule
 from harness.core.errors import SuiteError, UserError
 from harness.core.explain import shown
 from harness.core.run_options import CHECKPOINT_SECONDS, Stale, parse_bytes, parse_seconds, parse_timeout
@@ -25,6 +25,8 @@ from harness.planning.suite_model import ProfileName
 
 Texts = str | Sequence[str] | Mapping[str, Any]
 """`key=value` texts as on the command line, or a mapping."""
+
+ExecutorName: Any = Literal[tuple(executor_names())]
 
 Terms = Literal["steps", "seconds", "parameters", "width"]
 """The measures at which likelihoods can be compared."""
@@ -106,14 +108,14 @@ class Arguments(Settings):
 
     profile: Annotated[str, Option(choices=get_args(ProfileName))] = "quick"
     out: Annotated[Place, Option("DIR")] = Path("reports")
-    device: Annotated[GivenDevice, choice(*get_args(GivenDevice))] = "auto"
+    device: GivenDevice = "auto"
     data: Annotated[Path | None, optional(path, str | Path), Option("ROOT")] = None
-    jobs: Annotated[int | None, optional(whole, int), NUMBER] = None
-    executor: Annotated[str, choice(*executor_names()), Option(choices=executor_names())] = "local"
+    jobs: Whole = None
+    executor: ExecutorName = "local"
     cluster: Annotated[tuple[str, ...], rule(setting_texts, Texts), Option("KEY=VALUE")] = ()
     retry_failed: Flag = False
-    stale: Annotated[Stale, choice(*get_args(Stale))] = "keep"
-    seeds: Annotated[int | None, optional(whole, int), NUMBER] = None
+    stale: Stale = "keep"
+    seeds: Whole = None
     only: Annotated[tuple[str, ...], rule(only_texts, Texts), Option("KEY=VALUE")] = ()
     settings: Annotated[tuple[str, ...], rule(setting_texts, Texts), Option("PATH=VALUE", ("--set",))] = ()
     layers: Annotated[tuple[str, ...], rule(texts, str | Sequence[str]), Option("FILE.py:CLASS", ("--layer",))] = ()
@@ -173,4 +175,4 @@ class ReplicateArguments(RunArguments):
         draws: number of draws.
     """
 
-    draws: Annotated[int, rule(whole, int), NUMBER] = 5
+    draws: Annotated[int, Field(ge=2, le=1000, strict=True), Option("N", read=read_whole)] = 5

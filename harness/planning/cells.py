@@ -225,6 +225,18 @@ class Cell:
             suite.verdicts[key] = suite.cell_model.model_validate(merged)
         return suite.verdicts[key]
 
+    @cached_property
+    def subject(self) -> type[Any] | None:
+        """The class under test; None if there is none, which is reported elsewhere."""
+        with contextlib.suppress(UserError):
+            return self.spec.resolve(self.row, self.scope.suite.origin.folder)
+        return None
+
+    @cached_property
+    def option_sets(self) -> list[dict[str, Any]]:
+        """The options of the layer, and those that its trials may settle on instead."""
+        return self.scope.suite.option_sets(self)
+
     def place(self, *setting: str) -> Where | None:
         """Return the place that sets a key, or a name below it; None if no part of the suite states it."""
         return self.origins.get(setting, [None])[-1]

@@ -12,7 +12,7 @@ from pydantic import ValidationError, create_model
 from harness.core.errors import SuiteError, nearest
 from harness.core.explain import Explained, dotted, explain, shown
 from harness.core.texts import control_fault
-from harness.planning.problems import Problem, Where, raise_faults, raise_problems
+from harness.planning.problems import Problem, Where, raise_faults
 from harness.planning.strict_yaml import Document, Fault, document_of, read
 from harness.planning.suite_base import Origin, Suite, SuiteFile
 from harness.planning.suite_model import SUITES
@@ -72,7 +72,7 @@ def _joined(suite: SuiteFile, document: Document, folder: Path | None, examined:
         first = names.setdefault(part.suite, label)
         if first != label:
             problems.append(where.says(f"{file} is called {part.suite}, as is that of {first!r}"))
-    raise_problems(document, problems)
+    raise_faults(document, problems)
     return parts
 
 

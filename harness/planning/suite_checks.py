@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
 from itertools import product
-from typing import Any
 
 import torch
 
 from flows import UnsupportedEvent
+from flows.baselines import baseline_options
 from harness.core.errors import UserError, nearest
 from harness.core.layer_classes import option_errors, resolve_layer
 from harness.core.settings import FlowSettings
@@ -79,7 +79,7 @@ def _settings_problems(scope: Scope) -> Iterator[Problem]:
         if column.shape is None:
             yield from _data_problems(column)
     for cell in scope.every_cell:
-        for option, message in _option_faults(scope, cell).items():
+        for option, message in _option_faults(cell).items():
             where = cell.place("tune", option) or cell.place("options", option) or cell.where
             yield where.says(f"{cell.row}: option {message}")
     yield from scope.suite.problems(scope)
@@ -122,26 +122,19 @@ def _data_problems(column: Column) -> Iterator[Problem]:
         yield where.says(message)
 
 
-def _option_faults(scope: Scope, cell: Cell) -> dict[str, str]:
+def _option_faults(cell: Cell) -> dict[str, str]:
     """Return option -> message of each faulty option of a cell; none if there is no such layer or baseline."""
-    cls = _class(scope, cell)
+    cls, verdicts = cell.subject, cell.scope.suite.verdicts
     if cls is None:
         return {}
     faults: dict[str, str] = {}
-    for options in scope.suite.option_sets(cell):
+    for options in cell.option_sets:
         checked = (cls, type(cell.spec), repr(options))
-        if checked not in scope.suite.verdicts:
-            scope.suite.verdicts[checked] = dict(reversed(option_errors(cls, options, cell.spec.parameters(cls))))
-        faults = scope.suite.verdicts[checked] | faults
+        if checked not in verdicts:
+            parameters = None if cell.spec.levels else baseline_options(cls)
+            verdicts[checked] = dict(reversed(option_errors(cls, options, parameters)))
+        faults = verdicts[checked] | faults
     return faults
-
-
-def _class(scope: Scope, cell: Cell) -> type[Any] | None:
-    """Return the class under test; None if there is none, which is reported elsewhere."""
-    try:
-        return cell.spec.resolve(cell.row, scope.suite.origin.folder)
-    except UserError:
-        return None
 
 
 def _shape_problems(scopes: Sequence[Scope], only: Container[tuple[str, str]] | None = None) -> list[Problem]:
@@ -170,8 +163,8 @@ def _shape_problems(scopes: Sequence[Scope], only: Container[tuple[str, str]] | 
 
 def _cause(scope: Scope, cell: Cell) -> tuple[Where, bool, str, str] | None:
     """Return the reason why a cell cannot be built: where, whether at the key, of what, why; None if it can."""
-    cls = _class(scope, cell)
-    if cls is None or _option_faults(scope, cell):
+    cls = cell.subject
+    if cls is None or _option_faults(cell):
         return None
     permute = scope.data[cell.column].entry.permute if cell.layer.oracle else None
     refusal = None if scope.suite.unsupported else cell.layer.oracle_fault(permute)
@@ -184,7 +177,7 @@ def _cause(scope: Scope, cell: Cell) -> tuple[Where, bool, str, str] | None:
     except UserError:
         return None
     verdicts = scope.suite.verdicts
-    for shape, options in product(shapes, scope.suite.option_sets(cell)):
+    for shape, options in product(shapes, cell.option_sets):
         flow = getattr(cell.settings, "flow", FlowSettings())
         built = (cls, None if cell.spec.levels else flow.levels, repr(options), shape)
         if built not in verdicts:

@@ -7,7 +7,6 @@ profile, the data set, the suite's row, the profile's row, the data set's row, a
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from inspect import Parameter
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -145,10 +144,6 @@ class AnyRow(Settings):
     def resolve(self, label: str, folder: Path | None) -> type[Any]:
         """Return the class of the object under test, from a file of the suite's `folder` first; UserError: none."""
         raise NotImplementedError
-
-    def parameters(self, cls: type[Any]) -> Mapping[str, Parameter] | None:
-        """Return the options of a class by name; None: those of a layer."""
-        return None
 
     def build(self, cls: type[Any], label: str, shape: Shape, options: dict[str, Any], flow: FlowSettings) -> None:
         """Build the object for events of this shape; raise UnsupportedShape or UnsupportedEvent if it cannot be."""

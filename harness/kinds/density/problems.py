@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 
-from harness.core.errors import UserError, nearest
+from harness.core.errors import nearest
 from harness.core.settings import augmentation_fault
 from harness.planning.cells import Column, Scope
 from harness.planning.problems import Problem, Where
@@ -14,19 +13,18 @@ from harness.planning.problems import Problem, Where
 def mixer_problems(scope: Scope) -> Iterator[Problem]:
     """Yield rows in which `keep_mixer` has no effect."""
     for cell in scope.every_cell:
-        if not cell.layer.keep_mixer:
+        if not cell.layer.keep_mixer or cell.subject is None:
             continue
-        with contextlib.suppress(UserError):  # an unknown layer is reported elsewhere
-            place = scope.rows[cell.row][1].at(("keep_mixer",))
-            if not cell.spec.resolve(cell.row, scope.suite.origin.folder).replaces_mixer:
-                yield place.says(
-                    f"{cell.row}: keep_mixer has no effect, as {cell.layer.layer} does not replace the mixer; remove it"
-                )
-            elif cell.settings.flow.mixer == "none":
-                yield place.says(
-                    f"{cell.row}: keep_mixer has no effect on {cell.column}, where flow.mixer is none; give plu, qr or "
-                    "dense, or remove it"
-                )
+        place = scope.rows[cell.row][1].at(("keep_mixer",))
+        if not cell.subject.replaces_mixer:
+            yield place.says(
+                f"{cell.row}: keep_mixer has no effect, as {cell.layer.layer} does not replace the mixer; remove it"
+            )
+        elif cell.settings.flow.mixer == "none":
+            yield place.says(
+                f"{cell.row}: keep_mixer has no effect on {cell.column}, where flow.mixer is none; give plu, qr or "
+                "dense, or remove it"
+            )
 
 
 def backbone_problems(scope: Scope) -> Iterator[Problem]:

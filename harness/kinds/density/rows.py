@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Mapping
-from inspect import Parameter
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -111,12 +110,6 @@ class BaselineRow(AnyRow):
         if name in names:
             return resolve_class("flow", name, Flow, baselines, folder)
         raise UserError(f"no baseline is called {name!r}; {nearest(name, names)} (`python -m harness list flows`)")
-
-    def parameters(self, cls: type[Any]) -> Mapping[str, Parameter] | None:
-        """Return the options of a baseline."""
-        from flows.baselines import baseline_options
-
-        return baseline_options(cls)
 
     def build(self, cls: type[Any], label: str, shape: Shape, options: dict[str, Any], flow: FlowSettings) -> None:
         """Build the flow with one step of width 1 per level, unless its library is missing.

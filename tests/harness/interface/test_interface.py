@@ -209,9 +209,9 @@ def test_options_stand_once():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"device": "gpu"}, "device: 'gpu' is not one of auto, cpu, cuda"),
-        ({"executor": "locl"}, "executor: 'locl' is not one of .*; did you mean local"),
-        ({"jobs": 0}, "jobs: expected a whole number of at least 1, got 0"),
+        ({"device": "gpu"}, "device: the string 'gpu' is not one of 'auto', 'cpu' or 'cuda'"),
+        ({"executor": "locl"}, "executor: the string 'locl' is not one of .*; did you mean local"),
+        ({"jobs": 0}, "jobs: the number 0 must be at least 1"),
         ({"timeout": "soon"}, "timeout: 'soon' is not a number with a unit"),
         ({"profile": "huge"}, "suite tiny has no profile 'huge'; it has"),
         ({"profile": "quik"}, r"suite tiny has no profile 'quik' \(did you mean quick\?\); it has"),
