@@ -172,7 +172,7 @@ def add_arguments(parser: argparse.ArgumentParser, model: type[Settings], *names
             about |= {"choices": named} if named else {"type": partial(_read, model, name, option)}
             about["metavar"] = option.metavar
         if isinstance(default, tuple):
-            about |= {"action": "append", "default": [], "type": str}
+            about |= {"action": "append", "default": []}
             text += "; repeatable"
         elif default is not None and default is not False:
             text += f" (default: {shown_seconds(default) if isinstance(default, float) else default})"
@@ -180,7 +180,11 @@ def add_arguments(parser: argparse.ArgumentParser, model: type[Settings], *names
 
 
 def _read(model: type[Settings], name: str, option: Option, text: str) -> Any:
+    """Return the value of one option of the command line, or one of several."""
+    several = isinstance(model.model_fields[name].default, tuple)
+    value = option.read(text)
     try:
-        return getattr(check(model, {name: option.read(text)}), name)
+        checked_value = getattr(check(model, {name: [value] if several else value}), name)
     except UserError as error:
         raise argparse.ArgumentTypeError(str(error).removeprefix(f"{name}: ")) from error
+    return checked_value[0] if several else checked_value
