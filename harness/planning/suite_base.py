@@ -167,7 +167,7 @@ class Suite(SuiteFile):
         def part(noun: str, base: type[Settings], section: str, keys: dict[str, Any]) -> Any:
             for key in cls.cell_model.keys(section):
                 setting = copy(cls.cell_model.model_fields[key])
-                setting.description = texts[key]
+                setting.description = texts.get(key)
                 keys[key] = (setting.annotation, setting)
             name = f"{cls.__name__.removesuffix('Suite')}{noun}"
             return create_model(name, __base__=base, __module__=cls.__module__, **keys)
