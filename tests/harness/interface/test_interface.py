@@ -167,6 +167,7 @@ def test_an_odd_argument_is_one_message_that_names_it(name):
     [
         (lambda: harness.run(suite(), timeout=10**400), "timeout"),
         (lambda: harness.run(suite(), timeout=1e300), "timeout"),
+        (lambda: harness.run(suite(), timeout="1000000 d"), "timeout"),
         (lambda: harness.run(suite(), memory=1e30), "memory"),
         (lambda: harness.run(suite(), checkpoint=None), "checkpoint"),
         (lambda: harness.run(suite(), offline="no"), "offline"),
