@@ -19,10 +19,10 @@ from harness.core.provenance.machine import usable_cores
 from harness.core.settings import DataRef
 from harness.core.texts import one_line
 from harness.core.trial import AnyTrial
+from harness.planning.cells import Scope
 from harness.planning.overrides import parse_only, pick, scope_of
 from harness.planning.plan import Device, GivenDevice, Plan, Section
-from harness.planning.problems import raise_problems
-from harness.planning.resolve import Scope
+from harness.planning.problems import raise_faults
 from harness.planning.suite import Source, read_suite
 from harness.planning.suite_base import Suite, SuiteFile
 
@@ -150,7 +150,7 @@ def check_suite(suite: SuiteFile, *, shapes: bool = False, but: str | None = Non
 
     for part in suite.parts.values():
         scopes = [scope_of(part, name) for name in part.profiles if name != but]
-        raise_problems(part.document, suite_problems(part, scopes, shapes))
+        raise_faults(part.origin.document, suite_problems(part, scopes, shapes))
     return suite
 
 
@@ -218,7 +218,7 @@ def _part(
         key: list(map(int, pick(selection, key, {str(value): "" for value in values})))
         for key, values in ({"seed": (), "repetition": ()} | suite.repeats(scope)).items()
     }
-    raise_problems(suite.document, scope_problems(scope, {(column, row) for column in columns for row in rows}))
+    raise_faults(suite.origin.document, scope_problems(scope, {(column, row) for column in columns for row in rows}))
     threads = scope.profile.threads
     if threads == "auto":
         threads = common["elsewhere"] or max(1, usable_cores() // (common["jobs"] or 1))
