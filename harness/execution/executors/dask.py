@@ -18,6 +18,7 @@ from harness.core.run_options import PROJECT, RunOptions
 from harness.core.settings import Settings
 from harness.core.trial import Trial
 from harness.execution.executor import Executor, Following
+from harness.execution.local.running_reporter import RunningReporter
 from harness.execution.local.slots import Slots, at_once, make_slots
 from harness.planning.assignments import assigned, blamed, parse_pairs
 from harness.planning.cluster import Cluster
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from distributed import Client
 
 INSTALL = "pip install 'invertbench[dask]'"
-CONNECT_SECONDS = 15
 
 
 def _address(value: str) -> str:
@@ -94,7 +94,11 @@ class Dask(Executor):
         if not trials:
             return
         local = self.scheduler.address is None
-        with self._client() as client, following.reporter(len(trials)) as reporter:
+        with (
+            self._client() as client,
+            following.reporter(len(trials)) as shown,
+            RunningReporter(shown, run_options.out) as reporter,
+        ):
             from harness.execution.dask.dispatch import Dispatch
 
             data = run_options.root if local else self.scheduler.data
@@ -106,28 +110,24 @@ class Dask(Executor):
         """Connect to the scheduler, or to one of this process; raise a UserError if that fails."""
         try:
             from distributed import Client, LocalCluster
+
+            from harness.execution.dask.connection import connected
         except ImportError as error:
             raise UserError(f"--executor dask needs distributed: {INSTALL}") from error
         for name in [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "distributed"]:
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)  # this program has messages of its own
-        address = self.scheduler.address
-        with contextlib.ExitStack() as stack:
-            if address is None:
-                cluster = LocalCluster(
-                    n_workers=1,
-                    threads_per_worker=usable_cores(),
-                    processes=False,
-                    dashboard_address="127.0.0.1:0",  # any free port
-                    memory_limit=None,
-                )
-                target = stack.enter_context(cluster)
-            else:
-                target = address
-            try:
-                client = Client(target, timeout=CONNECT_SECONDS, set_as_default=False)
-            except (OSError, ValueError, TimeoutError) as error:
-                raise UserError(
-                    f"--cluster address={address}: no Dask scheduler answers there ({' '.join(str(error).split())}); "
-                    "start one, or give the address that it prints"
-                ) from error
-            yield stack.enter_context(client)
+        if self.scheduler.address is not None:
+            with connected(self.scheduler.address) as client:
+                yield client
+            return
+        with (
+            LocalCluster(
+                n_workers=1,
+                threads_per_worker=usable_cores(),
+                processes=False,
+                dashboard_address="127.0.0.1:0",  # any free port
+                memory_limit=None,
+            ) as cluster,
+            Client(cluster, set_as_default=False) as client,
+        ):
+            yield client
