@@ -6,6 +6,7 @@ from pathlib import Path
 
 from harness.core.errors import DataMissing
 from harness.execution.data import examine_data, raise_faults
+from harness.execution.executor import check_section
 from harness.interface.request import data_root
 from harness.planning.plan import Plan
 from harness.planning.settle import check_suite, settle
@@ -30,6 +31,7 @@ def validate(suite: Source, *, profile: str | None = None, data: str | Path | No
     from harness.checking.imports import try_imports
 
     read, root = read_suite(suite), None if data is None else Path(data)
+    check_section(read)
     try_imports(read.third_party)
     check_suite(read, shapes=profile is None)
     names = read.profile_names if profile is None else [profile]
