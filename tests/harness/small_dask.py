@@ -34,7 +34,7 @@ class SmallDask:
     def start_worker(
         self, threads: int = 1, blocked: bool = False, answer: str | None = None, **environment: str
     ) -> subprocess.Popen[bytes]:
-        """Start a worker and wait until it is registered.
+        """Start a worker and wait until it is registered, unless it has an answer.
 
         Args:
             threads: of the worker.
@@ -53,7 +53,8 @@ class SmallDask:
             environment=path | environment,
         )
         self.workers.append(worker)
-        self._said(name, "Registered to:")
+        if answer is None:
+            self._said(name, "Registered to:")
         return worker
 
     def output(self, name: str) -> str:

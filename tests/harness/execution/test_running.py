@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from harness.planning.cluster import Cluster
 
 from harness.cli.parser import main
 from harness.core.records import blank_record
@@ -24,7 +25,6 @@ from harness.execution.local.slots import Slots
 from harness.execution.local.supervisor import run_trials
 from harness.execution.progress import Reporter
 from harness.kinds.parameters.trial import ParametersTrial
-from harness.planning.cluster import Cluster
 
 HERE = Path(__file__).parents[1]
 PROJECT = HERE.parents[1]
@@ -61,7 +61,7 @@ def test_a_line_says_how_long_a_trial_runs_its_step_its_process_and_its_silence(
         assert re.fullmatch(rf"a run uses this folder \(process {os.getpid()}, since 20\S+\): no trials in .*", line)
         write_running(folder, [running(), running("new\x1b", text="", fraction=0.0)])
         heading, first, second = running_lines(folder)
-    assert heading.endswith(": 2 trials in its processes now")
+    assert heading.endswith(": 2 trials running now")
     assert first == "  digits-s0  running for 10 min: step 340/1000, 34% done (process 4713, heard 3 min ago)"
     assert second.startswith(r"  new\x1b  running for 10 min: begins, 0% done"), "no escape sequence reaches a terminal"
     assert running_lines(folder) == [], "the run has ended"
