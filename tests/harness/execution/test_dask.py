@@ -350,12 +350,8 @@ def test_another_version_or_source_is_refused(dask, folder, harness):
     (other / "invertbench-9.9.dist-info" / "METADATA").write_text("Name: invertbench\nVersion: 9.9\n")
     worker = dask.start_worker(PYTHONPATH=f"{other}:{PROJECT}")
     code, output = harness("counted.yaml", "--out", "out", *on(dask))
-    assert (
-        code == 2
-        and "no worker can run the trials" in output
-        and "invertbench is 9.9 there" in output
-        and "install the same version" in output
-    ), output
+    assert code == 2 and "no worker can run the trials" in output, output
+    assert "invertbench is 9.9 there" in output and "install the same version" in output, output
     worker.kill()
 
     copy = dask.folder / "copy"
