@@ -10,9 +10,9 @@ import secrets
 import time
 from collections import Counter, deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import cloudpickle
 from distributed import CancelledError, Client
@@ -51,8 +51,7 @@ class SchedulerGone(UserError):
         )
 
 
-@dataclass(frozen=True)
-class Machine:
+class Machine(NamedTuple):
     """A worker, as the scheduler describes it."""
 
     host: str
@@ -82,38 +81,25 @@ class _Task:
     future: Any
 
 
+@dataclass
 class Dispatch:
-    """The trials of one run, on the workers of one scheduler.
+    """The trials of one run, on the workers of one scheduler."""
 
-    Args:
-        client: connected to the scheduler.
-        run_options: of the run.
-        following: for records that are written here, and when to stop.
-        reporter: of all trials.
-        jobs: trials at once; None: as many as have room.
-        data: folder of the data on workers, over their $INVERTBENCH_DATA.
-        path: folder to add to the PYTHONPATH of workers.
-    """
-
-    def __init__(
-        self,
-        client: Client,
-        run_options: RunOptions,
-        following: Following,
-        reporter: Reporter,
-        jobs: int | None,
-        data: Path | None,
-        path: str | None,
-    ) -> None:
-        self.client, self.run_options, self.following, self.reporter = client, run_options, following, reporter
-        self.jobs, self.data, self.path = jobs, data, path
-        self._machines: dict[str, Machine] = {}
-        self._left_out: dict[str, tuple[str, int]] = {}  # address of a worker -> its fault, and the exit code
-        self._waiting: deque[Trial] = deque()
-        self._running: list[_Task] = []
-        self._deaths: Counter[str] = Counter()
-        self._stopped = self._told = False
-        self._looked = 0.0
+    client: Client
+    run_options: RunOptions
+    following: Following
+    reporter: Reporter
+    jobs: int | None  # trials at once; None: as many as have room
+    data: Path | None  # folder of the data on workers, over their $INVERTBENCH_DATA
+    path: str | None  # folder to add to the PYTHONPATH of workers
+    _machines: dict[str, Machine] = field(default_factory=dict)
+    _left_out: dict[str, tuple[str, int]] = field(default_factory=dict)  # address -> fault and exit code
+    _waiting: deque[Trial] = field(default_factory=deque)
+    _running: list[_Task] = field(default_factory=list)
+    _deaths: Counter[str] = field(default_factory=Counter)
+    _stopped: bool = False
+    _told: bool = False
+    _looked: float = 0.0
 
     def run(self, trials: Sequence[Trial]) -> None:
         """Run the trials, those that run alone last; on an exception, and if one ends the run, cancel the others.
@@ -236,12 +222,11 @@ class Dispatch:
             self.reporter.line(f"{trial.slug}: {reason} ({task.address}); it runs again")
             self._waiting.appendleft(trial)
             return
-        record = blank_record(
-            trial,
-            "killed",
-            f"{reason}, in each of {TRIES} tries; if no user ended the workers, their machines were out of memory or "
-            "their time was over: run with fewer threads per worker, a --memory, or a longer time",
+        reason += (
+            f", in each of {TRIES} tries; if no user ended the workers, their machines were out of memory or their "
         )
+        reason += "time was over: run with fewer threads per worker, a --memory, or a longer time"
+        record = blank_record(trial, "killed", reason)
         record.environment = dict(self.following.provenance(trial))
         with writing(self.run_options.out):
             write_record(self.run_options.out / "records", record)

@@ -71,11 +71,8 @@ def environment(worker: Any, path: str | None) -> dict[str, str]:
     """
     import dask
 
-    variables = dict(os.environ)
-    if worker.nanny is not None:
-        for name, value in dask.config.get("distributed.nanny.pre-spawn-environ").items():
-            if variables.get(name) == str(value):
-                del variables[name]
+    nanny = {} if worker.nanny is None else dask.config.get("distributed.nanny.pre-spawn-environ")
+    variables = {name: value for name, value in os.environ.items() if str(nanny.get(name)) != value}
     if path is not None:
         variables["PYTHONPATH"] = os.pathsep.join(filter(None, [variables.get("PYTHONPATH"), path]))
     return variables
