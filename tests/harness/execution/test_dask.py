@@ -227,7 +227,7 @@ def test_a_trial_of_a_dead_worker_runs_on_another_and_ends_with_the_second(dask,
     status = subprocess.run(
         [sys.executable, "-m", "harness", "status", "out"], cwd=folder, capture_output=True, text=True, check=False
     ).stdout
-    assert re.search(r"1 trial running now\n  \S+  running for \d+ s \(worker tcp://127.0.0.1:\d+\)", status), status
+    assert re.search(r"1 trial running now\n  \S+  running for \S+ \w+ \(worker tcp://127.0.0.1:\d+\)", status), status
     [second] = wait_for(lambda: [pid for pid in training(folder) if pid != first], run)
     assert "its worker ended" in run.output() and "it runs again" in run.output()
     wait_for(lambda: first not in training(folder), run)  # it ends with its worker
