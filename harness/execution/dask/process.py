@@ -33,7 +33,10 @@ def main(folder: Path) -> None:
     try:
         content = _run(folder)
     except (UserError, OSError) as error:  # an OSError of this process, such as of a full disk
-        content = failed(message_of(error, LONGEST), code=3 if isinstance(error, (DataMissing, DataError)) else 2)
+        text = message_of(error, LONGEST).partition("; make room there")[
+            0
+        ]  # a worker keeps neither folder nor checkpoints
+        content = failed(text, code=3 if isinstance(error, (DataMissing, DataError)) else 2)
     stream.write(content)
     stream.flush()
 

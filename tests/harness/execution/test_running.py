@@ -57,7 +57,9 @@ def test_a_line_says_how_long_a_trial_runs_its_step_its_process_and_its_silence(
     assert running_lines(folder) == []
     with claimed(folder):
         [line] = running_lines(folder)
-        assert re.fullmatch(rf"a run uses this folder \(process {os.getpid()}, since 20\S+\): no trials running now", line)
+        assert re.fullmatch(
+            rf"a run uses this folder \(process {os.getpid()}, since 20\S+\): no trials running now", line
+        )
         write_running(folder, [running(), running("new\x1b", place="worker tcp://a:1", heard=None)])
         heading, first, second = running_lines(folder)
     assert heading.endswith(": 2 trials running now")
