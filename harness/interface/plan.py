@@ -127,7 +127,7 @@ def _probed(request: Request, entries: Sequence[Entry], choice: Choice, options:
     from harness.execution.local.slots import make_slots
     from harness.execution.probes import probe
 
-    if request.executor.elsewhere is not None:
+    if not request.executor.here:
         raise UserError(f"--probe: probes run on this machine; leave out --executor {options.executor}")
     unknown = [entry for entry in entries if entry.runs(choice) and entry.seconds is None]
     slots = make_slots([entry.trial for entry in unknown], options.jobs)

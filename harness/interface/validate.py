@@ -10,6 +10,7 @@ from pydantic import SkipValidation
 from harness.core.arguments import checked, optional, path
 from harness.core.errors import DataMissing
 from harness.execution.data import examine_data, raise_faults
+from harness.execution.executor import check_section
 from harness.interface.request import data_root
 from harness.planning.plan import Plan
 from harness.planning.settle import check_suite, settle
@@ -40,6 +41,7 @@ def validate(
     from harness.checking.imports import try_imports
 
     read = read_suite(suite)
+    check_section(read)
     try_imports(read.third_party)
     check_suite(read, shapes=profile is None)
     names = read.profile_names if profile is None else [profile]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from pydantic import BaseModel
 from pydantic.json_schema import DEFAULT_REF_TEMPLATE, GenerateJsonSchema, models_json_schema
 from pydantic_core import core_schema
 
@@ -44,8 +45,12 @@ class SuiteSchema(GenerateJsonSchema):
         return model
 
 
-def suite_schema(kind: str | None = None) -> dict[str, Any]:
+def suite_schema(kind: str | None, cluster: type[BaseModel]) -> dict[str, Any]:
     """Return the schema of suites of one kind, or of all kinds, conditional on the key `kind`.
+
+    Args:
+        kind: None: all.
+        cluster: the model of the section `cluster:`.
 
     Raises:
         UserError: suites have no such kind.
@@ -55,11 +60,13 @@ def suite_schema(kind: str | None = None) -> dict[str, Any]:
         raise UserError(f"--kind {kind}: suites have no such kind; {nearest(kind, models)}")
     chosen = models if kind is None else {kind: models[kind]}
     references, document = models_json_schema(
-        [(model, "validation") for model in chosen.values()],
+        [(model, "validation") for model in (*chosen.values(), cluster)],
         schema_generator=SuiteSchema,
         ref_template=DEFAULT_REF_TEMPLATE,
     )
     parts = {name: references[model, "validation"] for name, model in chosen.items()}
+    for name in {part["$ref"].rpartition("/")[2] for part in parts.values()}:
+        document["$defs"][name]["properties"]["cluster"]["anyOf"][0] = references[cluster, "validation"]
     return {
         "$schema": DIALECT,
         "title": "A suite of invertbench",

@@ -14,7 +14,6 @@ from harness.core.settings import DataRef, Flag, Settings, key_texts
 from harness.core.third_party import third_party_specs
 from harness.core.trial import Trial
 from harness.planning.cells import Cell, Scope, class_name
-from harness.planning.cluster import Cluster
 from harness.planning.problems import Problem, Where
 from harness.planning.strict_yaml import Document
 from harness.planning.suite_model import (
@@ -56,14 +55,14 @@ class SuiteFile(Settings):
         kind: the kind of its trials.
         title: one line, the heading of the report.
         question: the question that the suite answers, below the title.
-        cluster: resources that jobs request with --executor slurm.
+        cluster: resources of --executor slurm or dask, with the keys of both.
     """
 
     suite: Slug
     kind: str
     title: Annotated[str, Field(min_length=1)] | None = None  # None: the name
     question: str = ""
-    cluster: Annotated[Cluster, OrEmpty] = Cluster()
+    cluster: Annotated[Mapping[str, Any], OrEmpty] = Field(default_factory=dict)  # checked by the executors
 
     part_key: ClassVar[str | None] = None  # the key by which `--only` selects parts, of a suite that joins others
 
