@@ -7,7 +7,6 @@ arguments are the options. Errors that the user can correct are `UserError` and 
 from __future__ import annotations
 
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.core.file_modules import find_own_packages
@@ -15,7 +14,9 @@ from harness.core.file_modules import find_own_packages
 find_own_packages()
 
 import harness.kinds  # noqa: E402, F401  registers the kinds of trials
+from harness.core.arguments import Place, checked  # noqa: E402
 from harness.core.errors import DataError, DataMissing, SuiteError, UserError  # noqa: E402
+from harness.core.settings import Flag  # noqa: E402
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,7 +50,8 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *FUNCTIONS})
 
 
-def load_results(folder: str | Path) -> pd.DataFrame:
+@checked
+def load_results(folder: Place) -> pd.DataFrame:
     """Return the results of a run as a pandas frame: a line for each measured case of each trial, in plan order.
 
     Columns and types are those of each kind (`harness.core.trial.TRIALS[kind].columns`), as in results.csv: text is
@@ -66,10 +68,11 @@ def load_results(folder: str | Path) -> pd.DataFrame:
     """
     from harness.reporting.frame import load
 
-    return load(Path(folder))
+    return load(folder)
 
 
-def comparisons(folder: str | Path, margin: float | None = None) -> pd.DataFrame:
+@checked
+def comparisons(folder: Place, margin: float | None = None) -> pd.DataFrame:
     """Return the differences of every two ranked layers, on each data set and average of a density suite.
 
     Columns and types are those of comparisons.csv: `dataset`, or the name of an average; `first` and `second`, the
@@ -97,10 +100,11 @@ def comparisons(folder: str | Path, margin: float | None = None) -> pd.DataFrame
     """
     from harness.reporting.frame import Results
 
-    return Results.read(Path(folder)).comparisons(margin)
+    return Results.read(folder).comparisons(margin)
 
 
-def load_flow(folder: str | Path, trial: str, device: str = "cpu", *, third_party: bool = False) -> TrainedFlow:
+@checked
+def load_flow(folder: Place, trial: str, device: str = "cpu", *, third_party: Flag = False) -> TrainedFlow:
     """Return the trained flow of a trial with its pre-processing, to sample and score events in the units of the data.
 
     The weights are those that were evaluated, from `weights/` of the folder, where `run` keeps them for every trial of
@@ -122,7 +126,7 @@ def load_flow(folder: str | Path, trial: str, device: str = "cpu", *, third_part
     """
     from harness.execution.trained import load_trained_model
 
-    flow: TrainedFlow = load_trained_model(Path(folder), trial, device, third_party)
+    flow: TrainedFlow = load_trained_model(folder, trial, device, third_party)
     return flow
 
 

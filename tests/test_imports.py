@@ -44,7 +44,6 @@ ALLOWED = {
         "torchvision",
         "torch_fidelity",
         "shtab",
-        "submitit",
         "dask",
         "distributed",
         "cloudpickle",

@@ -33,7 +33,7 @@ def examine(python: str, resolution: str, paths: list[str]) -> str:
         pip = [str(venv / "bin" / "uv"), "pip"]
         inside = ["--quiet", "--native-tls", "--python", str(venv / "bin" / "python")]
         subprocess.run(
-            [*pip, "install", *inside, "--resolution", resolution, "-e", ".[test,slurm,dask]"], cwd=clone, check=True
+            [*pip, "install", *inside, "--resolution", resolution, "-e", ".[test,dask]"], cwd=clone, check=True
         )
         listed = subprocess.run(
             [*pip, "list", *inside, "--format=json"], check=True, capture_output=True, text=True

@@ -15,6 +15,7 @@ import harness  # noqa: F401  registers the kinds
 from harness.cli import list as listing
 from harness.cli.parser import COMMANDS, make_parser
 from harness.core.trial import TRIALS
+from harness.execution.executor import section_model
 from harness.planning.schema import suite_schema
 from harness.planning.suite_model import SUITES
 
@@ -39,7 +40,7 @@ def _subparsers(parser: Any) -> dict[str, Any]:
 
 def suite_keys() -> Iterator[str]:
     """Yield the page of the keys of suites, from their JSON schema."""
-    schema = suite_schema()
+    schema = suite_schema(None, section_model())
     yield "# Keys of suites"
     yield (
         "A suite is a YAML file. Its key `kind` says what its trials are, and with it which keys it has. "

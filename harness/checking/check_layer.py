@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 
@@ -34,6 +34,7 @@ from harness.checking.large_checks import (
 from harness.checking.layer_case import LayerCase
 from harness.checking.layer_checks import Check
 from harness.checking.report import CONSTRUCTION, CheckReport, Remark
+from harness.core.arguments import checked, optional, path
 from harness.core.flags import full_float32
 from harness.core.layer_classes import check_options, import_layer
 from harness.core.provenance.environment import package_version
@@ -78,10 +79,11 @@ CHECKS: dict[str, Check] = {
 """Name -> check of every rule, in the order in which they are checked and reported."""
 
 
+@checked
 def check_layer(
     spec: str,
     options: Mapping[str, Any] | None = None,
-    folder: Path | None = None,
+    folder: Annotated[Path | None, optional(path, str | Path)] = None,
     *,
     shapes: Sequence[tuple[int, ...]] = SHAPES,
     large: bool = True,

@@ -8,27 +8,33 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TextIO
+from typing import Annotated, TextIO
 
-from harness.cli.shared.options import add_repeatable, quantity
+from harness.core.arguments import Option, add_arguments, rule
 from harness.core.errors import Undecided
-from harness.core.run_options import CHECK_SECONDS, parse_timeout, shown_seconds
+from harness.core.run_options import CHECK_SECONDS, parse_timeout
+from harness.core.settings import Settings
 
 HELP = "check a layer by every rule of the interface"
 EXAMPLES = ("check-layer butterfly --set levels=3", "check-layer examples/householder.py:Householder")
 
 
+class CheckArguments(Settings):
+    """The options of the command.
+
+    Attributes:
+        settings: set an option of the layer.
+        timeout: end the check after this time, such as 90 (seconds) or 30min.
+    """
+
+    settings: Annotated[tuple[str, ...], Option("OPTION=VALUE", ("--set",))] = ()
+    timeout: Annotated[float, rule(parse_timeout, float | str), Option("TIME")] = CHECK_SECONDS
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
     parser.add_argument("layer", metavar="LAYER", help="a name of `list layers`, FILE.py:CLASS or package.module:CLASS")
-    add_repeatable(parser, "--set", "OPTION=VALUE", "set an option of the layer; repeatable", dest="settings")
-    parser.add_argument(
-        "--timeout",
-        type=quantity(parse_timeout),
-        default=CHECK_SECONDS,
-        metavar="TIME",
-        help=f"end the check after this time, such as 90 (seconds) or 30min (default: {shown_seconds(CHECK_SECONDS)})",
-    )
+    add_arguments(parser, CheckArguments)
     parser.add_argument("--json", action="store_true", help="print the report as one JSON document")
 
 

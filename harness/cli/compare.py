@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from harness.cli.shared.options import add_repeatable
 from harness.cli.shared.runs import print_strays
 from harness.core.errors import UserError
 from harness.core.files import write_atomically
@@ -25,7 +24,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     text = (
         "ignore smaller changes: 0.02 for likelihoods, 10%% for times and parameters; repeatable (default: 0.01, 5%%)"
     )
-    add_repeatable(parser, "--threshold", "CHANGE", text)
+    parser.add_argument("--threshold", action="append", default=[], metavar="CHANGE", help=text)
     parser.add_argument(
         "--other-code", action="store_true", help="also compare trials whose source differs, and report the differences"
     )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from harness.cli.shared.options import add_plan_options, add_suite, keywords
+from harness.cli.shared.options import add_suite, keywords
+from harness.core.arguments import add_arguments
+from harness.interface.options import PlanArguments
 
 HELP = "print the trials of a suite and their states"
 EXAMPLES = ("plan quickstart", "plan density --profile paper --data data --probe")
@@ -13,9 +15,7 @@ EXAMPLES = ("plan quickstart", "plan density --profile paper --data data --probe
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
     add_suite(parser)
-    add_plan_options(parser)
-    text = "estimate time and memory of the trials: run a few steps of each layer on each data set"
-    parser.add_argument("--probe", action="store_true", help=text)
+    add_arguments(parser, PlanArguments)
 
 
 def execute(args: argparse.Namespace) -> int:

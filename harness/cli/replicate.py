@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import gc
 
-from harness.cli import run
-from harness.cli.shared.options import keywords, positive
+from harness.cli.shared.options import keywords
+from harness.core.arguments import add_arguments
+from harness.interface.options import ReplicateArguments
 
 HELP = "run a suite several times with new random draws, and count the verdicts that stay"
 EXAMPLES = (
@@ -23,8 +24,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="SUITE|DIR",
         help="a suite to run, each draw in OUT/<suite>-draws; or folders or archives of two or more runs of a suite",
     )
-    parser.add_argument("--draws", type=positive, default=5, metavar="N", help="number of draws (default: 5)")
-    run.add_run_options(parser)
+    add_arguments(parser, ReplicateArguments)
 
 
 def execute(args: argparse.Namespace) -> int:

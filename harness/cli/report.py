@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import get_args
 
 from harness.cli.shared.runs import print_report, run_folders
 from harness.core.archive import FILE, archive_of
-from harness.interface.options import MERGED, TERMS
+from harness.interface.options import MERGED, Terms
 
 HELP = "write the report of a run again, or one report of several runs"
 EXAMPLES = (
@@ -41,7 +42,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--at",
         action="append",
         default=[],
-        choices=TERMS,
+        choices=get_args(Terms),
         help="add a table of the likelihoods at equal values of this measure; repeatable",
     )
 

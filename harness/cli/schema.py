@@ -16,7 +16,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Return 0."""
+    from harness.execution.executor import section_model
     from harness.planning.schema import suite_schema
 
-    print(json.dumps(suite_schema(args.kind), indent=1))
+    print(json.dumps(suite_schema(args.kind, section_model()), indent=1))
     return 0

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from typing import get_args
 
-from harness.cli.shared.options import add_data, add_profile, add_suite, keywords
+from harness.cli.shared.options import add_suite, keywords
+from harness.core.arguments import add_arguments
 from harness.execution.agenda import trials_text
+from harness.interface.options import Arguments
 from harness.planning.plan import Plan
+from harness.planning.suite_model import ProfileName
 
 HELP = "check a suite in all its profiles, and the data that are present; run nothing"
 EXAMPLES = ("validate quickstart", "validate mine.yaml --profile smoke")
@@ -15,8 +19,9 @@ EXAMPLES = ("validate quickstart", "validate mine.yaml --profile smoke")
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
     add_suite(parser)
-    add_profile(parser, default=None, text="only this profile (default: all)")
-    add_data(parser)
+    add_arguments(parser, Arguments, "data")
+    text = "only this profile (default: all)"
+    parser.add_argument("--profile", choices=get_args(ProfileName), help=text)
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -109,13 +109,15 @@ def shown(value: Any) -> str:
             return str(value).lower()
         case str():
             return f"the string {value!r}" if len(value) <= 60 else f"the string {value[:57]!r}..."
+        case int() if abs(value) >= 1 << 128:  # Python prints no integer of more than 4,300 digits
+            return "a number of more than 38 digits"
         case int() | float():
             return f"the number {value}"
         case list() | tuple():
             return "a list"
         case dict():
             return "a mapping"
-    return repr(value)
+    return f"an object of type {type(value).__name__}"
 
 
 def model_at(model: type[BaseModel], place: Place) -> type[BaseModel] | None:

@@ -24,7 +24,7 @@ from pydantic import AfterValidator
 
 # The largest files that are read, in bytes, by their kind.
 SUITE = 500_000
-TEXT = 1 << 20  # a header, a heartbeat, the reason of a fault, the owner of a folder
+TEXT = 1 << 20  # a header, the owner of a folder
 SOURCE = 1 << 24  # a Python file
 RECORD = 1 << 28  # a plan, a record, its arrays, an archive, a table, a submission: a hundred times those of 240 trials
 STATE = 1 << 34  # weights and checkpoints

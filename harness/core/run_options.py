@@ -4,12 +4,13 @@ changes the result of a trial that ends.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
+
+from harness.core.explain import shown
 
 Stale = Literal["keep", "rerun"]
 """Treatment of records and checkpoints of changed source: keep them, or run their trials again."""
@@ -21,6 +22,9 @@ CHECKPOINT_SECONDS = 60.0
 CHECK_SECONDS = 300.0  # limit for all rules of check-layer on one layer
 
 PASSED, UNCHECKED, NOT_FULLY_CHECKED = "passed", "unchecked", "not fully checked:"
+
+MOST = 1e18  # bytes, or whatever is given as a number
+MOST_SECONDS = 1e9  # a process cannot wait for longer than some 9e9
 
 _SECONDS = {"": 1, "s": 1, "sec": 1, "min": 60, "m": 60, "h": 3600, "hours": 3600, "d": 86400, "days": 86400}
 _BYTES = {
@@ -56,6 +60,8 @@ def parse_seconds(value: object) -> float:
     number, unit = _quantity(value)
     if unit not in _SECONDS:
         raise ValueError(f"{value!r} is not a time; write seconds, or a number with s, min, h or d, such as '30 min'")
+    if number * _SECONDS[unit] > MOST_SECONDS:
+        raise ValueError(f"{shown(value)} is more than 30 years; give less, or no limit")
     return number * _SECONDS[unit]
 
 
@@ -83,10 +89,10 @@ def parse_bytes(value: object) -> int:
 def _quantity(value: object) -> tuple[float, str]:
     """Return number and unit of "30 min"; the unit is empty for a bare number."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        raise ValueError(f"{value!r} is neither a number nor a text such as '30 min' or '4GiB'")
+        raise ValueError(f"{shown(value)} is neither a number nor a text such as '30 min' or '4GiB'")
     if not isinstance(value, str):
-        if not math.isfinite(value) or value < 0:
-            raise ValueError(f"{value!r} is not a finite number of at least 0")
+        if not 0 <= value <= MOST:
+            raise ValueError(f"{shown(value)} is not a number of at least 0 and at most {MOST:.0e}")
         return float(value), ""
     match = _QUANTITY.fullmatch(value)
     if match is None or len(value) > 40:

@@ -6,8 +6,10 @@ This module does not import torch, so that a plan can be printed without it.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -99,6 +101,19 @@ class Settings(BaseModel):
     """Base of all parts of a trial: immutable, no unknown keys, no silent conversions."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+_ENTRY = re.compile(r"^    (\w+(?:, \w+)*): ((?:.|\n(?= {8}))*)", re.MULTILINE)
+
+
+def key_texts(model: type) -> dict[str, str]:
+    """Return key -> text of the section "Attributes" in the docstrings of a class and its bases."""
+    texts: dict[str, str] = {}
+    for cls in reversed(model.__mro__):
+        section = inspect.cleandoc(cls.__doc__ or "").partition("Attributes:\n")[2]
+        for names, text in _ENTRY.findall(section):
+            texts |= dict.fromkeys(names.split(", "), " ".join(text.split()))
+    return texts
 
 
 def settings_digest(settings: Mapping[str, Any]) -> str:

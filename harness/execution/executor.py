@@ -7,14 +7,21 @@ on the command line. Commands ask the object, and none asks which executor it is
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import ValidationError, create_model
 
 from harness.core.discovery import class_in, names_in
-from harness.core.errors import UserError
+from harness.core.errors import SuiteError, UserError
+from harness.core.explain import explain
+from harness.core.provenance.machine import usable_cores
+from harness.core.settings import Settings
 from harness.execution import executors
+from harness.planning.assignments import assigned, blamed, merged, parse_pairs
+from harness.planning.problems import Where, raise_faults
 
 if TYPE_CHECKING:
     from harness.core.records import Record
@@ -22,8 +29,8 @@ if TYPE_CHECKING:
     from harness.core.trial import Trial
     from harness.execution.progress import Reporter
     from harness.execution.provenance import Provenance
-    from harness.planning.cluster import Cluster
     from harness.planning.plan import GivenDevice
+    from harness.planning.suite_base import SuiteFile
 
 
 @dataclass(frozen=True)
@@ -48,28 +55,49 @@ class Executor(ABC):
 
     Args:
         jobs: trials at once (--jobs); None: as many as have room.
-        resources: the section `cluster:` of the suite.
+        section: `cluster:` of the suite, of which other executors may have other keys.
         texts: `--cluster KEY=VALUE` options, over the section.
+
+    Attributes:
+        Section: the model of its keys in `cluster:` and of `--cluster`.
+        section: the values of its keys, a `Section`.
     """
 
     name: ClassVar[str]
+    Section: ClassVar[type[Settings]] = Settings
+    section: Any
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         cls.name = cls.__module__.rpartition(".")[2]
 
-    def __init__(self, jobs: int | None, resources: Cluster, texts: Sequence[str]) -> None:
+    def __init__(self, jobs: int | None = None, section: Mapping[str, Any] | None = None, texts: Sequence[str] = ()):
         self.jobs = jobs
-        if texts:
+        if texts and not self.Section.model_fields:
             raise UserError(
                 f"--cluster {texts[0]}: the option has no effect on --executor {self.name}; leave it out, or give the "
                 "executor of a cluster"
             )
+        pairs, faults = parse_pairs("--cluster", texts, "KEY=VALUE")
+        given = ((f"--cluster {text}", tuple(key.split(".", 1)), value) for text, key, value in pairs)
+        content, changes = assigned(given)
+        base = {key: value for key, value in (section or {}).items() if key in self.Section.model_fields}
+        try:
+            self.section = self.Section.model_validate(merged(base, content, 2))
+        except ValidationError as error:
+            faults += blamed(changes, explain(error, self.Section), "--cluster")
+        if faults:
+            raise SuiteError("\n".join(faults))
 
     @property
-    def elsewhere(self) -> int | None:
-        """Cores of each trial, if trials run on other machines, whose devices are unknown here; None: they run here."""
-        return None
+    def here(self) -> bool:
+        """Whether trials run on this machine, and not on others, whose devices are unknown here."""
+        return True
+
+    @property
+    def cores(self) -> int:
+        """The cores that each trial may use (`threads: auto`)."""
+        return max(1, usable_cores() // (self.jobs or 1))
 
     def device(self, option: GivenDevice) -> GivenDevice:
         """Return the device that `--device` means where the trials run."""
@@ -95,13 +123,11 @@ class Executor(ABC):
 
     @classmethod
     def active(cls, folder: Path) -> set[str]:
-        """Return the ids of the trials of a folder that may still run, submitted by an earlier command."""
-        return set()
+        """Return the ids of the trials of a folder that may still run, submitted by an earlier command.
 
-    @classmethod
-    def attachable(cls, folder: Path) -> set[str]:
-        """Return those of `active` whose records a run waits for."""
-        return cls.active(folder)
+        A run with this executor waits for their records.
+        """
+        return set()
 
     @classmethod
     def status(cls, folder: Path) -> list[str]:
@@ -129,6 +155,22 @@ def every_executor() -> list[type[Executor]]:
     return list(map(executor_class, executor_names()))
 
 
+def section_model() -> type[Settings]:
+    """Return the model of `cluster:` in a suite, which has the keys of all executors."""
+    models = tuple(cls.Section for cls in every_executor() if cls.Section is not Settings)
+    return create_model("Cluster", __base__=models, __doc__="Resources of a cluster; an executor takes its keys.")
+
+
+def check_section(suite: SuiteFile) -> None:
+    """Raise a SuiteError for the faults in the section `cluster:` of a suite, each with its place."""
+    model = create_model("WithCluster", cluster=(section_model(), ...))
+    try:
+        model.model_validate({"cluster": suite.cluster})
+    except ValidationError as error:
+        faults = [Where(place).says(text, at_key) for place, text, at_key in explain(error, model)]
+        raise_faults(suite.origin.document, faults)
+
+
 def attached_trials(folder: Path, executor: Executor) -> set[str]:
     """Return the ids of the trials of a folder that the executor waits for, submitted by an earlier command.
 
@@ -142,4 +184,4 @@ def attached_trials(folder: Path, executor: Executor) -> set[str]:
                 f"{folder}: trials of an earlier command use this folder ({lines[0] if lines else cls.name}); wait "
                 f"with --executor {cls.name}, or end them with `python -m harness cancel {folder}`"
             )
-    return executor.attachable(folder)
+    return executor.active(folder)

@@ -103,6 +103,6 @@ def writing(folder: Path) -> Iterator[None]:
 
 def remove_leftovers(folder: Path) -> None:
     """Remove incomplete files of a killed process; call it only while no other process writes to the folder."""
-    for place in (".", "records", "weights", "figures", "checkpoints/*", "heartbeats"):
+    for place in (".", "records", "weights", "figures", "checkpoints/*"):
         for inner in folder.glob(place) if place != "." else [folder]:
             remove_unfinished(inner)

@@ -47,8 +47,8 @@ class Reporter(contextlib.AbstractContextManager["Reporter"]):
     def started(self, trial: Trial) -> None:
         """Note that a trial has started."""
 
-    def process(self, trial: Trial, pid: int) -> None:
-        """Note the process of a trial that has started on this machine."""
+    def place(self, trial: Trial, name: str) -> None:
+        """Note the process or the worker in which a trial has started."""
 
     def update(self, trial: Trial, fraction: float, text: str) -> None:
         """Note the progress of a running trial."""
@@ -84,7 +84,8 @@ class LiveReporter(Reporter):
 
     def started(self, trial: Trial) -> None:
         """Add a bar for the trial."""
-        self._tasks[trial.id] = self._progress.add_task(trial.slug, total=1.0, text="")
+        if trial.id not in self._tasks:  # else it starts again
+            self._tasks[trial.id] = self._progress.add_task(trial.slug, total=1.0, text="")
         self._advance()
 
     def update(self, trial: Trial, fraction: float, text: str) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from harness.core.arguments import Place, Places, arguments_of, check, checked, rule, taking
 from harness.core.errors import UserError
 from harness.core.files import write_atomically
+from harness.core.settings import Flag, Settings
 from harness.execution.folder import writing
-from harness.interface.options import only_texts, setting_texts
+from harness.interface.options import Arguments, ReplicateArguments, RunArguments, texts
 from harness.interface.plan import plan
 from harness.interface.run import run
 from harness.planning.suite import Source, read_suite
@@ -24,8 +25,19 @@ if TYPE_CHECKING:
 STEM = "replication"
 
 
+class Compared(Settings):
+    """Runs of one suite, by folder or archive."""
+
+    suite: Places
+
+
+@checked
 def compare(
-    first: str | Path, second: str | Path, *, threshold: str | Sequence[str] = (), other_code: bool = False
+    first: Place,
+    second: Place,
+    *,
+    threshold: Annotated[tuple[str, ...], rule(texts, str | Sequence[str])] = (),
+    other_code: Flag = False,
 ) -> Comparison:
     """Compare a run with an earlier one, trial by trial; in a notebook, the comparison is shown as its tables.
 
@@ -41,18 +53,18 @@ def compare(
     from harness.reporting.compare.comparison import Thresholds
     from harness.reporting.compare.comparison import compare as compared
 
-    return compared(Path(first), Path(second), Thresholds.parse(only_texts(threshold)), other_code)
+    return compared(first, second, Thresholds.parse(threshold), other_code)
 
 
-def replicate(suite: Source | Sequence[str | Path], *, draws: int = 5, **options: Any) -> Replication:
+@taking(ReplicateArguments)
+def replicate(suite: Source | Sequence[str | Path], **arguments: Any) -> Replication:
     """Run a suite under several draws of all that it draws, and count the verdicts that stay.
 
     Each draw is run in `out/<suite>-draws/draw-<number>`, in which the same call resumes; tables are written beside it.
 
     Args:
         suite: as of `harness.run`; or folders or archives of two and more runs of one suite, of which none runs.
-        draws: the number of draws.
-        options: arguments of `harness.run`.
+        **arguments: see below.
 
     Raises:
         UserError: as of `harness.run`, the suite draws nothing, or no pair of layers is compared in all draws.
@@ -61,11 +73,12 @@ def replicate(suite: Source | Sequence[str | Path], *, draws: int = 5, **options
     from harness.reporting.frame import csv_bytes
     from harness.reporting.tables.rendering import latex_tables, markdown
 
-    folder, runs = Path(options.get("out", "reports")), dict[str, Results]()
-    if isinstance(suite, Sequence) and not isinstance(suite, str):
-        compared = {str(place): Results.read(Path(place)) for place in suite}
+    options = check(ReplicateArguments, arguments)
+    folder, runs = options.out, dict[str, Results]()
+    if isinstance(suite, (list, tuple)):
+        compared = {str(place): Results.read(place) for place in check(Compared, {"suite": suite}).suite}
     else:
-        folder, compared = _run_draws(suite, draws, folder, options)
+        folder, compared = _run_draws(suite, options)
         runs = compared
     result = replication({name: results.comparisons() for name, results in compared.items()})
     result = replace(result, runs=runs, folder=folder)
@@ -81,22 +94,20 @@ def replicate(suite: Source | Sequence[str | Path], *, draws: int = 5, **options
     return result
 
 
-def _run_draws(source: Source, draws: int, out: Path, options: dict[str, Any]) -> tuple[Path, dict[str, Results]]:
+def _run_draws(source: Any, options: ReplicateArguments) -> tuple[Path, dict[str, Results]]:
     """Run each draw; return the folder of all and the results of each by name."""
-    if draws < 2:
-        raise UserError(f"--draws {draws}: verdicts are compared between draws, so there are two or more")
     suite = read_suite(source)
-    folder, settings = out / f"{suite.suite}-draws", setting_texts("settings", options.get("settings", ()))
-    if any(text.replace(" ", "").startswith("draw=") for text in settings):
+    folder = options.out / f"{suite.suite}-draws"
+    if any(text.replace(" ", "").startswith("draw=") for text in options.settings):
         raise UserError("--set draw: each draw of a replication has its own; leave it out")
-    of_plan = {name: value for name, value in options.items() if name in signature(plan).parameters}
-    if (fault := report_class(suite.kind).verdict_fault(plan(source, **of_plan).plan)) is not None:
+    planned = plan(source, **arguments_of(Arguments, options)).plan
+    if (fault := report_class(suite.kind).verdict_fault(planned)) is not None:
         raise UserError(f"{suite.suite}: has no verdict that could replicate: {fault}")
     runs = {}
-    for number in range(draws):
+    for number in range(options.draws):
         name = f"draw-{number}"
-        if not options.get("quiet"):
+        if not options.quiet:
             print(f"{suite.suite}, {name}, in {folder / name / suite.suite}", flush=True)
-        changes = {"settings": [*settings, f"draw={number}"], "out": folder / name}
-        runs[name] = run(source, **options | changes)
+        changes = {"settings": (*options.settings, f"draw={number}"), "out": folder / name}
+        runs[name] = run(source, **arguments_of(RunArguments, options) | changes)
     return folder, runs

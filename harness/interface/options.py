@@ -1,4 +1,4 @@
-"""Keyword arguments of the Python interface: those of `plan` and `run`, and the texts that stand for mappings.
+"""The arguments of `harness.plan`, `harness.run` and `harness.replicate`, which are the options of their commands.
 
 Settings, selections and resources reach the planning as the texts of the command line, such as "training.steps=100", so
 that the plan can state the command that makes it again.
@@ -7,119 +7,68 @@ that the plan can state the command that makes it again.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, cast, get_args
+from typing import Annotated, Any, Literal, get_args
 
-from harness.core.errors import SuiteError, UserError, nearest
-from harness.core.run_options import Stale
+from pydantic import Field, model_validator
+
+from harness.core.arguments import Option, Place, Whole, optional, path, read_whole, rule
+from harness.core.errors import SuiteError, UserError
+from harness.core.explain import shown
+from harness.core.run_options import CHECKPOINT_SECONDS, Stale, parse_bytes, parse_seconds, parse_timeout
+from harness.core.settings import Flag, Settings
 from harness.execution.executor import executor_names
 from harness.planning.plan import GivenDevice
 from harness.planning.strict_yaml import load
+from harness.planning.suite_model import ProfileName
 
 Texts = str | Sequence[str] | Mapping[str, Any]
 """`key=value` texts as on the command line, or a mapping."""
 
-TERMS = ("steps", "seconds", "parameters", "width")
+ExecutorName: Any = Literal[tuple(executor_names())]
+
+Terms = Literal["steps", "seconds", "parameters", "width"]
 """The measures at which likelihoods can be compared."""
 
 MERGED = Path("reports/merged")
 """Folder below which the results of merged runs and of archives are written, in a folder named after the suite."""
 
-Parsed = TypeVar("Parsed")
 
-
-@dataclass(frozen=True)
-class PlanOptions:
-    """The options from which a plan is made (see `harness.interface.plan.plan`)."""
-
-    profile: str
-    out: Path
-    device: GivenDevice
-    data: Path | None
-    jobs: int | None
-    executor: str
-    cluster: tuple[str, ...]
-    retry_failed: bool
-    stale: Stale
-    seeds: int | None
-    only: tuple[str, ...]
-    settings: tuple[str, ...]
-    layers: tuple[str, ...]
-    unchecked: bool
-
-    @classmethod
-    def checked(
-        cls,
-        *,
-        profile: str,
-        out: str | Path,
-        device: str,
-        data: str | Path | None,
-        jobs: int | None,
-        executor: str,
-        cluster: Texts,
-        retry_failed: bool,
-        stale: str,
-        seeds: int | None,
-        only: Texts,
-        settings: Texts,
-        layers: str | Sequence[str],
-        unchecked: bool = False,
-    ) -> PlanOptions:
-        """Return the options of these arguments; raise a UserError that names the first one with a wrong value."""
-        check_choice("device", device, get_args(GivenDevice))
-        check_choice("executor", executor, executor_names())
-        check_choice("stale", stale, get_args(Stale))
-        return cls(
-            profile=profile,
-            out=Path(out),
-            device=cast(GivenDevice, device),
-            data=None if data is None else Path(data),
-            jobs=_count("jobs", jobs),
-            executor=executor,
-            cluster=setting_texts("cluster", cluster),
-            retry_failed=retry_failed,
-            stale=cast(Stale, stale),
-            seeds=_count("seeds", seeds),
-            only=only_texts(only),
-            settings=setting_texts("settings", settings),
-            layers=(layers,) if isinstance(layers, str) else tuple(layers),
-            unchecked=unchecked,
-        )
-
-
-def setting_texts(name: str, value: Texts) -> tuple[str, ...]:
+def setting_texts(value: Texts) -> tuple[str, ...]:
     """Return an argument as texts `path=value`, the values in YAML."""
-    if isinstance(value, str):
-        return (value,)
     if isinstance(value, Mapping):
-        return tuple(f"{path}={_yaml(name, path, inner)}" for path, inner in value.items())
-    return tuple(value)
+        pairs = zip(texts(list(value)), value.values(), strict=True)
+        return tuple(f"{path}={_yaml(path, inner)}" for path, inner in pairs)
+    return texts(value)
 
 
 def only_texts(value: Texts) -> tuple[str, ...]:
     """Return the argument `only` as texts `key=value`, one for each value of a key."""
-    if isinstance(value, str):
-        return (value,)
     if isinstance(value, Mapping):
-        several = {key: inner if isinstance(inner, (list, tuple)) else [inner] for key, inner in value.items()}
-        if (key := next((key for key, texts in several.items() if not texts), None)) is not None:
-            raise UserError(f"only: {key}: [] selects nothing; give values, or leave {key!r} out to select all")
-        return tuple(f"{key}={text}" for key, texts in several.items() for text in texts)
-    return tuple(value)
+        pairs = zip(texts(list(value)), value.values(), strict=True)
+        several = {key: inner if isinstance(inner, (list, tuple)) else [inner] for key, inner in pairs}
+        for key, selected in several.items():
+            if not selected:
+                raise ValueError(f"{key}: [] selects nothing; give values, or leave {key!r} out to select all")
+            if (odd := next((part for part in selected if not isinstance(part, (str, int))), selected)) is not selected:
+                raise ValueError(f"{key}: expected a name or a number, or a list of them, got {shown(odd)}")
+        return tuple(f"{key}={text}" for key, selected in several.items() for text in selected)
+    return texts(value)
 
 
-def quantity(name: str, value: object, parse: Callable[[object], Parsed]) -> Parsed | None:
-    """Return a time or an amount, such as "30 min"; None stays None. Raise a UserError for another value."""
-    try:
-        return None if value is None else parse(value)
-    except ValueError as error:
-        raise UserError(f"{name}: {error}") from error
+def texts(value: Any) -> tuple[str, ...]:
+    """Return one text or several as a tuple."""
+    several = (value,) if isinstance(value, str) else value
+    if not isinstance(several, (list, tuple)):
+        raise ValueError(f"expected a text, a list of texts or a mapping, got {shown(value)}")
+    for text in several:
+        if not isinstance(text, str) or not text.strip() or text.encode(errors="replace").decode() != text:
+            raise ValueError(f"expected a text, got {shown(text)}")
+    return tuple(several)
 
 
-def _yaml(name: str, path: str, value: Any) -> str:
+def _yaml(path: str, value: Any) -> str:
     """Return a value as a text that strict YAML reads as this value."""
     if isinstance(value, str):
         try:
@@ -130,19 +79,100 @@ def _yaml(name: str, path: str, value: Any) -> str:
             return value
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise UserError(
-            f"{name}: {path}: {value!r:.80} is not a value of a suite; give numbers, texts, lists or mappings"
-        ) from error
+    except (TypeError, ValueError, RecursionError) as error:
+        hint = "give numbers, texts, lists or mappings"
+        raise ValueError(f"{path}: {shown(value)} is not a value of a suite; {hint}") from error
 
 
-def check_choice(name: str, value: str, choices: Collection[str]) -> None:
-    """Raise a UserError if an argument is not one of the choices."""
-    if value not in choices:
-        raise UserError(f"{name}: {value!r} is not one of {', '.join(choices)}; {nearest(str(value), choices)}")
+class Arguments(Settings):
+    """The arguments that say which trials there are, and where.
+
+    Attributes:
+        profile: size of the suite.
+        out: folder of the reports; that of this suite is below it.
+        device: where trials compute.
+        data: folder of the data sets; without it, $INVERTBENCH_DATA.
+        jobs: trials at once; by default as many as there is room for.
+        executor: executor of the trials.
+        cluster: a setting of the executor slurm or dask, such as partition=gpu or address=tcp://HOST:PORT; in Python
+            also a mapping, {"time": "2h"}.
+        retry_failed: also run failed trials again; by default only interrupted ones.
+        stale: use records of changed source code, or run their trials again.
+        seeds: number of seeds, in place of the profile's.
+        only: run and report only a layer, dataset, seed, repetition or claim, such as layer=butterfly; in Python also
+            a mapping, {"layer": ["butterfly", "conv1x1"]}.
+        settings: change a setting, such as training.steps=100 or layers.butterfly.options.levels=3; in Python also a
+            mapping, {"training.steps": 100}.
+        layers: add a third-party layer as a row, FILE.py:CLASS.
+    """
+
+    profile: Annotated[str, Option(choices=get_args(ProfileName))] = "quick"
+    out: Annotated[Place, Option("DIR")] = Path("reports")
+    device: GivenDevice = "auto"
+    data: Annotated[Path | None, optional(path, str | Path), Option("ROOT")] = None
+    jobs: Whole = None
+    executor: ExecutorName = "local"
+    cluster: Annotated[tuple[str, ...], rule(setting_texts, Texts), Option("KEY=VALUE")] = ()
+    retry_failed: Flag = False
+    stale: Stale = "keep"
+    seeds: Whole = None
+    only: Annotated[tuple[str, ...], rule(only_texts, Texts), Option("KEY=VALUE")] = ()
+    settings: Annotated[tuple[str, ...], rule(setting_texts, Texts), Option("PATH=VALUE", ("--set",))] = ()
+    layers: Annotated[tuple[str, ...], rule(texts, str | Sequence[str]), Option("FILE.py:CLASS", ("--layer",))] = ()
 
 
-def _count(name: str, value: int | None) -> int | None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise UserError(f"{name}: expected a whole number of at least 1, got {value!r}")
-    return value
+class PlanArguments(Arguments):
+    """The arguments of `harness.plan`.
+
+    Attributes:
+        probe: estimate time and memory of the trials by a few steps of each layer and data set without an estimate.
+    """
+
+    probe: Flag = False
+
+
+class RunArguments(Arguments):
+    """The arguments of `harness.run`.
+
+    Attributes:
+        offline: download nothing; use the data that are present.
+        timeout: end a trial after this time, such as 90 (seconds) or 2h.
+        memory: end a trial that uses more memory, such as 4GiB.
+        checkpoint: interval between checkpoints of training, in seconds or such as 5min.
+        fail_fast: stop the run at the first trial that fails.
+        unchecked: run third-party layers without check-layer.
+        host: name this machine in records.
+        quiet: print only failures, and with the command a last line.
+        verbose: print the progress and the log of each trial.
+    """
+
+    offline: Flag = False
+    timeout: Annotated[float | None, optional(parse_timeout, float | str), Option("TIME")] = None
+    memory: Annotated[int | None, optional(parse_bytes, int | str), Option("SIZE")] = None
+    checkpoint: Annotated[float, rule(parse_seconds, float | str), Option("TIME")] = CHECKPOINT_SECONDS
+    fail_fast: Flag = False
+    unchecked: Flag = False
+    host: Flag = False
+    quiet: Annotated[Flag, Option(flags=("-q", "--quiet"))] = False
+    verbose: Annotated[Flag, Option(flags=("-v", "--verbose"))] = False
+
+    def tell(self, line: str) -> None:
+        """Print a line, unless the run is quiet."""
+        if not self.quiet:
+            print(line, flush=True)
+
+    @model_validator(mode="after")
+    def _one_amount(self) -> RunArguments:
+        if self.quiet and self.verbose:
+            raise UserError("quiet and verbose: exclude each other; leave one out")
+        return self
+
+
+class ReplicateArguments(RunArguments):
+    """The arguments of `harness.replicate`.
+
+    Attributes:
+        draws: number of draws.
+    """
+
+    draws: Annotated[int, Field(ge=2, le=1000, strict=True), Option("N", read=read_whole)] = 5

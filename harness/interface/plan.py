@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from harness.core.arguments import check, taking
 from harness.core.errors import DataError, DataMissing, UserError
 from harness.core.run_options import shown_bytes, shown_seconds
 from harness.core.settings import DataRef
 from harness.execution.agenda import Choice, Entry, counted, forget_settled, outlook, total_seconds, trials_text
 from harness.execution.data import check_data
-from harness.interface.options import PlanOptions, Texts
+from harness.interface.options import Arguments, PlanArguments
 from harness.interface.request import Request, data_root, make_executor, make_request
 from harness.planning.plan import Plan
 from harness.planning.settle import Checksums
@@ -87,54 +88,23 @@ class Outlook:
         return "\n".join([table, "", *about, *self.remarks])
 
 
-def plan(
-    suite: Source,
-    *,
-    profile: str = "quick",
-    out: str | Path = "reports",
-    device: str = "auto",
-    data: str | Path | None = None,
-    jobs: int | None = None,
-    executor: str = "local",
-    cluster: Texts = (),
-    retry_failed: bool = False,
-    stale: str = "keep",
-    seeds: int | None = None,
-    only: Texts = (),
-    settings: Texts = (),
-    layers: str | Sequence[str] = (),
-    probe: bool = False,
-) -> Outlook:
+@taking(PlanArguments)
+def plan(suite: Source, **arguments: Any) -> Outlook:
     """Return the trials that `harness.run` would have with these arguments, and the state of each; nothing is trained.
 
     Args:
-        suite, profile, out, device, data, jobs, executor, cluster, retry_failed, stale, seeds, only, settings, layers:
-            as of `harness.run`.
-        probe: estimate time and memory of the trials by a few steps of each layer and data set without an estimate.
+        suite: as of `harness.run`.
+        **arguments: see below.
 
     Raises:
         UserError: an argument or the suite (SuiteError) is wrong. Missing data are remarks.
     """
     from harness.core.provenance.sources import Sources
 
-    options = PlanOptions.checked(
-        profile=profile,
-        out=out,
-        device=device,
-        data=data,
-        jobs=jobs,
-        executor=executor,
-        cluster=cluster,
-        retry_failed=retry_failed,
-        stale=stale,
-        seeds=seeds,
-        only=only,
-        settings=settings,
-        layers=layers,
-    )
+    options = check(PlanArguments, arguments)
     missing, remarks = list[str](), list[str]()
 
-    def check(data: Sequence[DataRef], optional: Collection[DataRef], checksums: object) -> Checksums:
+    def check_now(data: Sequence[DataRef], optional: Collection[DataRef], checksums: object) -> Checksums:
         try:
             return check_data(data, data_root(options.data), offline=True, tell=remarks.append, optional=optional)
         except (DataMissing, DataError) as error:
@@ -142,22 +112,22 @@ def plan(
             return {}
 
     read = read_suite(suite)
-    request = make_request(suite, read, options, make_executor(read, options), check)
+    request = make_request(suite, read, options, make_executor(read, options), check_now)
     choice = Choice(options.retry_failed, options.stale)
     entries = request.entries(Sources().of)
-    if probe:
+    if options.probe:
         entries = _probed(request, entries, choice, options)
     forget_settled(entries, request.folder)
     at_once = request.executor.at_once([entry.trial for entry in entries if entry.runs(choice)])
-    return Outlook(request.plan, request.folder, tuple(entries), choice, at_once, probe, (*remarks, *missing))
+    return Outlook(request.plan, request.folder, tuple(entries), choice, at_once, options.probe, (*remarks, *missing))
 
 
-def _probed(request: Request, entries: Sequence[Entry], choice: Choice, options: PlanOptions) -> list[Entry]:
+def _probed(request: Request, entries: Sequence[Entry], choice: Choice, options: Arguments) -> list[Entry]:
     """Return the entries, those that a run does and that have no estimate with one of a probe."""
     from harness.execution.local.slots import make_slots
     from harness.execution.probes import probe
 
-    if request.executor.elsewhere is not None:
+    if not request.executor.here:
         raise UserError(f"--probe: probes run on this machine; leave out --executor {options.executor}")
     unknown = [entry for entry in entries if entry.runs(choice) and entry.seconds is None]
     slots = make_slots([entry.trial for entry in unknown], options.jobs)

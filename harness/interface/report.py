@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 from harness.core.archive import archive_of, read_records
+from harness.core.arguments import Place, Places, checked, rule
 from harness.core.errors import UserError
+from harness.core.settings import Flag
 from harness.execution.folder import writing
-from harness.interface.options import MERGED, TERMS, check_choice
+from harness.interface.options import MERGED, Terms, texts
 from harness.planning.plan import Plan, stray_records
 from harness.reporting.frame import Results
 from harness.reporting.report import write_report
 
 
-def report(folder: str | Path, *, at: Sequence[str] = (), archive: bool = False) -> Results:
+@checked
+def report(
+    folder: Place, *, at: Annotated[tuple[Terms, ...], rule(texts, str | Sequence[str])] = (), archive: Flag = False
+) -> Results:
     """Write the report of a run again from its records, and return the results.
 
     Args:
@@ -25,19 +31,18 @@ def report(folder: str | Path, *, at: Sequence[str] = (), archive: bool = False)
     Raises:
         UserError: there is no run, its plan or a record cannot be read, or it is an archive (see `merge`).
     """
-    folder = Path(folder)
-    _check(at)
     if archive_of(folder) is not None:
         raise UserError(f"{folder}: an archive, beside which no report is written; use harness.merge([...], out)")
     return _reported(folder, at, archive, strays=True)
 
 
+@checked
 def merge(
-    folders: Sequence[str | Path],
-    out: str | Path = MERGED,
+    folders: Places,
+    out: Place = MERGED,
     *,
-    at: Sequence[str] = (),
-    archive: bool = False,
+    at: Annotated[tuple[Terms, ...], rule(texts, str | Sequence[str])] = (),
+    archive: Flag = False,
 ) -> tuple[Results, ...]:
     """Join the records of several runs, and return the results of each suite; its report is in `out/<suite>`.
 
@@ -57,14 +62,12 @@ def merge(
     from harness.reporting.compare.merge import merge as merge_records
     from harness.reporting.overview import FOLDER, write_overview
 
-    _check(at)
-    places, out = [Path(folder) for folder in folders], Path(out)
-    for place in places:
+    for place in folders:
         for line in stray_records(Plan.load(place), place):
             print(line)
     with ReportProgress("merge") as progress:
-        progress(0.0, f"records of {len(places)} run{'s' * (len(places) > 1)}")
-        merged = merge_records(places, out)
+        progress(0.0, f"records of {len(folders)} run{'s' * (len(folders) > 1)}")
+        merged = merge_records(folders, out)
     for run in merged:
         print("\n".join(run.lines()))
     runs = tuple(_reported(run.folder, at, archive, strays=False) for run in merged)
@@ -73,11 +76,6 @@ def merge(
             text = write_overview(out / FOLDER, runs)
         print("" if text is None else f"\n{text}\n\nin {out / FOLDER}")
     return runs
-
-
-def _check(at: Sequence[str]) -> None:
-    for terms in at:
-        check_choice("at", terms, TERMS)
 
 
 def _reported(folder: Path, at: Sequence[str], archive: bool, strays: bool) -> Results:

@@ -15,8 +15,8 @@ from harness.core.settings import DataRef
 from harness.core.texts import control_fault
 from harness.core.third_party import third_party_specs
 from harness.execution.agenda import Digests, Entry, agenda
-from harness.execution.executor import Executor, executor_class
-from harness.interface.options import PlanOptions
+from harness.execution.executor import Executor, check_section, executor_class
+from harness.interface.options import Arguments, RunArguments
 from harness.planning.plan import Plan
 from harness.planning.settle import Checksums, check_suite, settle
 from harness.planning.suite import Source
@@ -44,15 +44,16 @@ class Request:
         return agenda(self.plan, self.folder, digests, self.records.read(self.plan.trials))
 
 
-def make_executor(suite: SuiteFile, options: PlanOptions) -> Executor:
+def make_executor(suite: SuiteFile, options: Arguments) -> Executor:
     """Return the executor of the options; raise a UserError if `cluster` asks it for what it cannot give."""
+    check_section(suite)
     return executor_class(options.executor)(options.jobs, suite.cluster, options.cluster)
 
 
 def make_request(
     source: Source,
     suite: SuiteFile,
-    options: PlanOptions,
+    options: Arguments,
     executor: Executor,
     check: Check = lambda data, optional, checksums: {},
 ) -> Request:
@@ -72,11 +73,11 @@ def make_request(
         if fault is not None:
             raise UserError(f"{option}: {fault}")
     specs = [spec for name in options.layers for spec in third_party_specs("layer", name)]
-    try_imports([*suite.third_party, *((spec, suite.folder) for spec in specs)])
+    try_imports([*suite.third_party, *((spec, suite.origin.folder) for spec in specs)])
     changes = {name: getattr(options, name) for name in ("only", "settings", "layers", "seeds")}
-    device, elsewhere = executor.device(options.device), executor.elsewhere
+    device = executor.device(options.device)
     check_suite(suite, but=options.profile)
-    settled = settle(suite, options.profile, device, **changes, jobs=options.jobs, elsewhere=elsewhere)
+    settled = settle(suite, options.profile, device, **changes, here=executor.here, cores=executor.cores)
     folder = options.out / suite.suite
     checksums = known_checksums(folder)
     checked = check(settled.data, settled.optional, checksums)
@@ -96,7 +97,7 @@ def make_request(
             plan.device,
             **changes,
             data=options.data,
-            unchecked=options.unchecked,
+            unchecked=isinstance(options, RunArguments) and options.unchecked,
         )
         plan = plan.model_copy(update={"command": command})
     return Request(plan, folder, executor)

@@ -6,12 +6,14 @@ import contextlib
 import sys
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from harness.core.arguments import check, taking
 from harness.core.errors import UserError
 from harness.core.records import Record, verdict
-from harness.core.run_options import CHECKPOINT_SECONDS, RunOptions, parse_bytes, parse_seconds, parse_timeout
+from harness.core.run_options import RunOptions
 from harness.core.settings import DataRef, Progress, silent
 from harness.core.trial import trial_class
 from harness.execution.agenda import Choice, all_accepted, counted, forget_settled, outlook, ready, trials_text
@@ -19,7 +21,7 @@ from harness.execution.data import check_data
 from harness.execution.executor import Following, attached_trials
 from harness.execution.folder import claimed, make_folder, remove_leftovers, writing
 from harness.execution.outcome import record_path
-from harness.interface.options import PlanOptions, Texts, quantity
+from harness.interface.options import RunArguments
 from harness.interface.request import Request, data_root, make_executor, make_request
 from harness.planning.plan import Plan, stray_records
 from harness.planning.settle import Checksums
@@ -28,50 +30,8 @@ from harness.reporting.frame import Results
 from harness.reporting.report import write_report
 
 
-@dataclass(frozen=True)
-class _Manner:
-    """The arguments of `run` that say how trials run and what is printed."""
-
-    timeout: float | None
-    memory: int | None
-    checkpoint: float
-    fail_fast: bool
-    host: bool
-    quiet: bool
-    verbose: bool
-
-    def tell(self, line: str) -> None:
-        """Print a line, unless the run is quiet."""
-        if not self.quiet:
-            print(line, flush=True)
-
-
-def run(
-    suite: Source,
-    *,
-    profile: str = "quick",
-    out: str | Path = "reports",
-    device: str = "auto",
-    data: str | Path | None = None,
-    jobs: int | None = None,
-    executor: str = "local",
-    cluster: Texts = (),
-    retry_failed: bool = False,
-    stale: str = "keep",
-    seeds: int | None = None,
-    only: Texts = (),
-    settings: Texts = (),
-    layers: str | Sequence[str] = (),
-    offline: bool = False,
-    timeout: float | str | None = None,
-    memory: int | str | None = None,
-    checkpoint: float | str = CHECKPOINT_SECONDS,
-    fail_fast: bool = False,
-    unchecked: bool = False,
-    host: bool = False,
-    quiet: bool = False,
-    verbose: bool = False,
-) -> Results:
+@taking(RunArguments)
+def run(suite: Source, **arguments: Any) -> Results:
     """Run the trials of a suite that have no outcome yet, write the report, and return the results.
 
     The folder `out/<suite>` is that of `python -m harness run`. A trial that fails is a row of the results; see
@@ -80,59 +40,17 @@ def run(
 
     Args:
         suite: the name of a packaged suite, the path of a suite file, or a mapping with the content of one.
-        profile: the size of the suite.
-        out: the folder of all runs.
-        device: "auto", "cpu" or "cuda".
-        data: the folder of the data sets; by default $INVERTBENCH_DATA.
-        jobs: trials at once; by default as many as have room.
-        executor: where trials run: "local" or a cluster.
-        cluster: changes of the resources that jobs request from it: {"time": "2h"}, or texts such as "time=2h".
-        retry_failed: also run failed trials again.
-        stale: "keep" or "rerun" records whose source has changed since.
-        seeds: the number of seeds, in place of the profile's.
-        only: run and report only these: {"layer": ["butterfly", "conv1x1"]}, or texts such as "layer=butterfly".
-        settings: changes of settings: {"training.steps": 100}, or texts such as "training.steps=100" (`--set`).
-        layers: third-party layers that become rows, such as "FILE.py:CLASS" (`--layer`).
-        offline: download nothing.
-        timeout: of a trial, in seconds or such as "30min".
-        memory: of a trial, in bytes or such as "4GiB".
-        checkpoint: interval between checkpoints of training, in seconds or such as "5min".
-        fail_fast: stop at the first trial that fails.
-        unchecked: run third-party layers without check-layer.
-        host: name this machine in records.
-        quiet: print failures alone.
-        verbose: print the progress and the log of each trial.
+        **arguments: see below.
 
     Raises:
         UserError: an argument or the suite (SuiteError) is wrong, data are missing (DataMissing) or damaged
             (DataError), or the folder cannot be used; nothing has run.
         KeyboardInterrupt: finished trials keep their records, and the same call resumes.
     """
-    options = PlanOptions.checked(
-        profile=profile,
-        out=out,
-        device=device,
-        data=data,
-        jobs=jobs,
-        executor=executor,
-        cluster=cluster,
-        retry_failed=retry_failed,
-        stale=stale,
-        seeds=seeds,
-        only=only,
-        settings=settings,
-        layers=layers,
-        unchecked=unchecked,
-    )
-    if quiet and verbose:
-        raise UserError("quiet and verbose: exclude each other; leave one out")
-    limits = quantity("timeout", timeout, parse_timeout), quantity("memory", memory, parse_bytes)
-    period = quantity("checkpoint", checkpoint, parse_seconds)
-    manner = _Manner(*limits, CHECKPOINT_SECONDS if period is None else period, fail_fast, host, quiet, verbose)
-    return _run(suite, options, manner, offline)
+    return _run(suite, check(RunArguments, arguments))
 
 
-def _run(source: Source, options: PlanOptions, manner: _Manner, offline: bool) -> Results:
+def _run(source: Source, options: RunArguments) -> Results:
     from harness.execution.progress import ReportProgress
 
     suite = read_suite(source)
@@ -141,28 +59,28 @@ def _run(source: Source, options: PlanOptions, manner: _Manner, offline: bool) -
         executor.prepare({part.kind for part in suite.parts.values()}, suite.data_names(options.profile))
     root = data_root(options.data)
 
-    def check(data: Sequence[DataRef], optional: Collection[DataRef], last: Checksums) -> Checksums:
-        checksums = check_data(data, root, offline, manner.tell, optional)
+    def check_now(data: Sequence[DataRef], optional: Collection[DataRef], last: Checksums) -> Checksums:
+        checksums = check_data(data, root, options.offline, options.tell, optional)
         for key, checksum in checksums.items():
             if last.get(key, checksum) != checksum:
-                manner.tell(f"{key.name}: its data have changed since the last run here, so trials on them are others")
+                options.tell(f"{key.name}: its data have changed since the last run here, so trials on them are others")
         return checksums
 
-    request = make_request(source, suite, options, executor, check)
+    request = make_request(source, suite, options, executor, check_now)
     plan, folder = request.plan, request.folder
-    with claimed(make_folder(folder), manner.host):
-        _run_remaining(request, root, options, manner)
+    with claimed(make_folder(folder), options.host):
+        _run_remaining(request, root, options)
         stored = request.records.read(plan.trials)
-        shown: AbstractContextManager[Progress] = nullcontext(silent) if manner.quiet else ReportProgress(folder.name)
+        shown: AbstractContextManager[Progress] = nullcontext(silent) if options.quiet else ReportProgress(folder.name)
         with writing(folder), shown as progress:
             results = Results.of_stored(plan, stored, folder)
             write_report(folder, results=results, progress=progress)
         for line in stray_records(plan, folder, stored):
-            manner.tell(line)
+            options.tell(line)
     return results
 
 
-def _run_remaining(request: Request, root: Path | None, options: PlanOptions, manner: _Manner) -> None:
+def _run_remaining(request: Request, root: Path | None, options: RunArguments) -> None:
     from harness.execution.gate import Gate, leave_out_refused
     from harness.execution.progress import QuietReporter, Reporter, VerboseReporter, make_reporter
     from harness.execution.provenance import RunProvenance
@@ -171,7 +89,7 @@ def _run_remaining(request: Request, root: Path | None, options: PlanOptions, ma
     submitted = attached_trials(folder, request.executor)
     if not submitted:
         remove_leftovers(folder)
-    provenance = RunProvenance(manner.host)
+    provenance = RunProvenance(options.host)
     choice = Choice(options.retry_failed, options.stale)
     entries = request.entries(provenance.digests)
     forget_settled(entries, folder)
@@ -185,49 +103,49 @@ def _run_remaining(request: Request, root: Path | None, options: PlanOptions, ma
         provenance.save(folder)
     for line in (f"{plan.heading}: {counted(entries)}", left_out, *outlook(others, choice, at_once)):
         if line is not None:
-            manner.tell(line)
+            options.tell(line)
     if attached:
-        manner.tell(f"{trials_text(len(attached))} of them were submitted before: this run waits for their results")
+        options.tell(f"{trials_text(len(attached))} of them were submitted before: this run waits for their results")
     if options.jobs is not None and trials and at_once < min(options.jobs, len(trials)):
-        manner.tell(f"--jobs {options.jobs}: {at_once} at once, as the threads of more would compete for the cores")
+        options.tell(f"--jobs {options.jobs}: {at_once} at once, as the threads of more would compete for the cores")
     if not trials and not attached:
-        manner.tell("nothing to run")
+        options.tell("nothing to run")
         return
     run_options = RunOptions(
         out=folder,
         root=root,
-        timeout=plan.timeout if manner.timeout is None else manner.timeout,
-        memory=plan.memory if manner.memory is None else manner.memory,
-        checkpoint=manner.checkpoint,
+        timeout=plan.timeout if options.timeout is None else options.timeout,
+        memory=plan.memory if options.memory is None else options.memory,
+        checkpoint=options.checkpoint,
         stale=options.stale,
-        host=manner.host,
+        host=options.host,
     )
 
     def good(record: Record) -> bool:
         return trial_class(record.trial["kind"]).accepts(verdict(record), plan.unsupported)
 
     def reporter_for(total: int) -> Reporter:
-        if manner.quiet:
+        if options.quiet:
             return QuietReporter(total, sys.stderr, good)
-        return VerboseReporter(total, sys.stderr, folder) if manner.verbose else make_reporter(total)
+        return VerboseReporter(total, sys.stderr, folder) if options.verbose else make_reporter(total)
 
-    stop_at = (lambda record: not good(record)) if manner.fail_fast else None
-    following = Following(reporter_for, stop_at, provenance.of, manner.tell)
+    stop_at = (lambda record: not good(record)) if options.fail_fast else None
+    following = Following(reporter_for, stop_at, provenance.of, options.tell)
     attempted = {trial.id for trial in attached}
-    gate = Gate(options.unchecked, manner.tell)
+    gate = Gate(options.unchecked, options.tell)
     # What a trial waits for, such as the candidates of its tuning, runs in an earlier pass.
     while (wave := ready(entries, choice, attempted)) or attached:
         attempted |= {trial.id for trial in wave}
         run_options = replace(run_options, checks=gate.check(wave))
         with writing(folder):
             trials = leave_out_refused(wave, run_options, provenance.of)
-        if manner.fail_fast and len(trials) < len(wave):
+        if options.fail_fast and len(trials) < len(wave):
             break
         request.executor.run(trials, attached, run_options, following)
         finished, attached = {trial.id for trial in (*trials, *attached)}, []
         entries = request.entries(provenance.digests)
         outcomes = [entry for entry in entries if entry.trial.id in finished]
-        if manner.fail_fast and not all_accepted(outcomes, plan.unsupported):
+        if options.fail_fast and not all_accepted(outcomes, plan.unsupported):
             break
 
 

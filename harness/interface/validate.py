@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
+from pydantic import SkipValidation
+
+from harness.core.arguments import checked, optional, path
 from harness.core.errors import DataMissing
 from harness.execution.data import examine_data, raise_faults
+from harness.execution.executor import check_section
 from harness.interface.request import data_root
 from harness.planning.plan import Plan
 from harness.planning.settle import check_suite, settle
 from harness.planning.suite import Source, read_suite
 
 
-def validate(suite: Source, *, profile: str | None = None, data: str | Path | None = None) -> dict[str, Plan]:
+@checked
+def validate(
+    suite: SkipValidation[Source],
+    *,
+    profile: str | None = None,
+    data: Annotated[Path | None, optional(path, str | Path)] = None,
+) -> dict[str, Plan]:
     """Check a suite and the data that are there, and return the plan of each profile; nothing runs.
 
     Missing data are a fault if `data` names their folder and a run would not leave them out, else a printed remark: a
@@ -29,18 +40,19 @@ def validate(suite: Source, *, profile: str | None = None, data: str | Path | No
     """
     from harness.checking.imports import try_imports
 
-    read, root = read_suite(suite), None if data is None else Path(data)
+    read = read_suite(suite)
+    check_section(read)
     try_imports(read.third_party)
     check_suite(read, shapes=profile is None)
     names = read.profile_names if profile is None else [profile]
     settled = {name: settle(read, name, "cpu") for name in names}
     plans = {name: of_profile.plan().plan for name, of_profile in settled.items()}
     needed = [reference for of_profile in settled.values() for reference in of_profile.data]
-    _, faults = examine_data(needed, data_root(root), offline=True, tell=print)
+    _, faults = examine_data(needed, data_root(data), offline=True, tell=print)
     optional = {reference for of_profile in settled.values() for reference in of_profile.optional}
     remarks = dict[str, None]()
     for reference, fault in list(faults.items()):
-        if isinstance(fault, DataMissing) and (root is None or reference in optional):
+        if isinstance(fault, DataMissing) and (data is None or reference in optional):
             remarks[f"note: not here, so not checked: {faults.pop(reference)}"] = None
     for line in remarks:
         print(line)

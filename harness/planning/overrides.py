@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from harness.core.errors import SuiteError, UserError, nearest, suggestion
 from harness.core.explain import Explained, explain, model_at
 from harness.planning.assignments import assigned, blamed, merged, parse_pairs
-from harness.planning.resolve import Scope
+from harness.planning.cells import Scope
 from harness.planning.suite_base import Suite
 from harness.planning.suite_model import SUITES
 
@@ -36,7 +36,7 @@ def scope_of(
         UserError: there is no such profile.
         SuiteError: with one line for each option that is wrong.
     """
-    profile: Any = next((part for label, part in suite.profiles.items() if label == name), None)
+    profile: Any = suite.profiles.get(name)
     if profile is None:
         raise UserError(
             f"suite {suite.suite} has no profile {name!r}{suggestion(name, suite.profiles)}; it has "
@@ -56,18 +56,18 @@ def scope_of(
             noun = "data set" if key == "datasets" else key.removesuffix("s")
             message = f"profiles.{name} has no {noun} {label!r}; {nearest(label, labels[key])}"
             wrong.append(Explained((key, label), message))
+    whole = merged(suite.origin.document.value["profiles"][name], content, 2, labels)
     if content:
         try:
-            whole = merged(suite.document.value["profiles"][name], content, 2, labels)
             profile = type(profile).model_validate(whole)
         except ValidationError as error:
-            models = {kind: model for kind, cls in SUITES.items() if (model := model_at(cls, here))}
+            models = {kind: model for kind, cls in SUITES.items() if (model := model_at(cls.file_model(), here))}
             wrong += explain(error, type(profile), models)
     faults += blamed(changes, wrong, "--set")
     if faults:
         raise SuiteError("\n".join(dict.fromkeys(faults)))
     inside = {(*here, *place): option for place, option in changes.items()}
-    return Scope(suite, name, profile, inside, tuple(layers))
+    return Scope(suite, name, profile, whole, inside, tuple(layers))
 
 
 def parse_options(texts: Sequence[str]) -> dict[str, Any]:

@@ -45,14 +45,9 @@ class Problem:
         return Fault(line, column, self.message)
 
 
-def raise_problems(document: Document, problems: Iterable[Problem]) -> None:
-    """Raise one SuiteError with every problem on a line of its own, in the order of the file; without any, return."""
-    raise_faults(document, [problem.fault(document) for problem in problems])
-
-
-def raise_faults(document: Document, faults: Iterable[Fault]) -> None:
+def raise_faults(document: Document, faults: Iterable[Fault | Problem]) -> None:
     """Raise one SuiteError with every fault on a line of its own, in the order of the file; without any, return."""
-    ordered = sorted(set(faults))
+    ordered = sorted({fault.fault(document) if isinstance(fault, Problem) else fault for fault in faults})
     if not ordered:
         return
     lines = list(map(document.located, ordered))

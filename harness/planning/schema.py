@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
-from collections.abc import Iterator
 from typing import Any
 
 from pydantic import BaseModel
@@ -12,11 +10,10 @@ from pydantic.json_schema import DEFAULT_REF_TEMPLATE, GenerateJsonSchema, model
 from pydantic_core import core_schema
 
 from harness.core.errors import UserError, nearest
+from harness.core.settings import key_texts
 from harness.planning.suite_model import SUITES, empty_mapping
 
 DIALECT = "http://json-schema.org/draft-07/schema#"
-
-_ENTRY = re.compile(r"^    (\w+(?:, \w+)*): ((?:.|\n(?= {8}))*)", re.MULTILINE)
 
 
 class SuiteSchema(GenerateJsonSchema):
@@ -37,7 +34,7 @@ class SuiteSchema(GenerateJsonSchema):
     def model_schema(self, schema: core_schema.ModelSchema) -> dict[str, Any]:
         """Return the schema of a model, with a description of each key that its docstring describes."""
         model = super().model_schema(schema)
-        described = dict(_attributes(schema["cls"]))
+        described = key_texts(schema["cls"])
         for name, key in model.get("properties", {}).items():
             key.pop("title", None)
             key.pop("default", None)  # of the merged settings: what a part of a suite leaves out, another part may give
@@ -48,30 +45,28 @@ class SuiteSchema(GenerateJsonSchema):
         return model
 
 
-def _attributes(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
-    """Yield key and text of the section "Attributes" in the docstrings of a model and its bases."""
-    for cls in reversed(model.__mro__):
-        section = inspect.cleandoc(cls.__doc__ or "").partition("Attributes:\n")[2]
-        for names, text in _ENTRY.findall(section):
-            yield from ((name, " ".join(text.split())) for name in names.split(", "))
-
-
-def suite_schema(kind: str | None = None) -> dict[str, Any]:
+def suite_schema(kind: str | None, cluster: type[BaseModel]) -> dict[str, Any]:
     """Return the schema of suites of one kind, or of all kinds, conditional on the key `kind`.
+
+    Args:
+        kind: None: all.
+        cluster: the model of the section `cluster:`.
 
     Raises:
         UserError: suites have no such kind.
     """
-    models = dict(sorted(SUITES.items()))
+    models = {name: cls.file_model() for name, cls in sorted(SUITES.items())}
     if kind is not None and kind not in models:
         raise UserError(f"--kind {kind}: suites have no such kind; {nearest(kind, models)}")
     chosen = models if kind is None else {kind: models[kind]}
     references, document = models_json_schema(
-        [(model, "validation") for model in chosen.values()],
+        [(model, "validation") for model in (*chosen.values(), cluster)],
         schema_generator=SuiteSchema,
         ref_template=DEFAULT_REF_TEMPLATE,
     )
     parts = {name: references[model, "validation"] for name, model in chosen.items()}
+    for name in {part["$ref"].rpartition("/")[2] for part in parts.values()}:
+        document["$defs"][name]["properties"]["cluster"]["anyOf"][0] = references[cluster, "validation"]
     return {
         "$schema": DIALECT,
         "title": "A suite of invertbench",

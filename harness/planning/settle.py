@@ -19,10 +19,10 @@ from harness.core.provenance.machine import usable_cores
 from harness.core.settings import DataRef
 from harness.core.texts import one_line
 from harness.core.trial import AnyTrial
+from harness.planning.cells import Scope
 from harness.planning.overrides import parse_only, pick, scope_of
 from harness.planning.plan import Device, GivenDevice, Plan, Section
-from harness.planning.problems import raise_problems
-from harness.planning.resolve import Scope
+from harness.planning.problems import raise_faults
 from harness.planning.suite import Source, read_suite
 from harness.planning.suite_base import Suite, SuiteFile
 
@@ -150,7 +150,7 @@ def check_suite(suite: SuiteFile, *, shapes: bool = False, but: str | None = Non
 
     for part in suite.parts.values():
         scopes = [scope_of(part, name) for name in part.profiles if name != but]
-        raise_problems(part.document, suite_problems(part, scopes, shapes))
+        raise_faults(part.origin.document, suite_problems(part, scopes, shapes))
     return suite
 
 
@@ -160,8 +160,8 @@ def settle(
     device: GivenDevice = "auto",
     *,
     only: Sequence[str] = (),
-    jobs: int | None = None,
-    elsewhere: int | None = None,
+    here: bool = True,
+    cores: int | None = None,
     **changes: Any,
 ) -> Settled:
     """Check one profile under the changes of a command line, and select what is to run.
@@ -171,9 +171,8 @@ def settle(
         profile: one of the suite's.
         device: "auto" takes a CUDA device where there is one.
         only: `--only` texts, "layer=butterfly".
-        jobs: trials at once, among which `threads: auto` divides the cores.
-        elsewhere: cores of each trial, if they run on other machines, whose devices are unknown here; None: they run
-            here.
+        here: whether trials run on this machine, and not on others, whose devices are unknown here.
+        cores: of each trial, for `threads: auto`; None: all of this machine.
         **changes: any of
             settings: `--set` texts, "training.steps=100".
             layers: third-party layers that become rows of their own, "FILE.py:CLASS".
@@ -183,8 +182,8 @@ def settle(
         SuiteError: the selected part of the suite, with these changes, cannot run; every reason with its place.
         UserError: no such profile, no such device, changes for more than one part, or `only` selects nothing.
     """
-    used = resolve_device(device) if elsewhere is None or device == "auto" else device
-    common = {"device": used, "jobs": jobs, "elsewhere": elsewhere}
+    used = resolve_device(device) if here or device == "auto" else device
+    common = {"device": used, "cores": cores}
     if suite.part_key is None:
         (whole,) = suite.parts.values()
         return Settled(suite, profile, used, {"": _part(whole, profile, only, common, changes)}, frozenset({""}))
@@ -218,10 +217,10 @@ def _part(
         key: list(map(int, pick(selection, key, {str(value): "" for value in values})))
         for key, values in ({"seed": (), "repetition": ()} | suite.repeats(scope)).items()
     }
-    raise_problems(suite.document, scope_problems(scope, {(column, row) for column in columns for row in rows}))
+    raise_faults(suite.origin.document, scope_problems(scope, {(column, row) for column in columns for row in rows}))
     threads = scope.profile.threads
     if threads == "auto":
-        threads = common["elsewhere"] or max(1, usable_cores() // (common["jobs"] or 1))
+        threads = common["cores"] or usable_cores()
     settings = {"suite": suite.suite, "profile": profile, "device": common["device"], "threads": threads}
     return _Part(scope, rows, columns, repeats, settings, bool(selection["dataset"]))
 

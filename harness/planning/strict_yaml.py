@@ -141,7 +141,7 @@ def _plain(value: Any) -> Any:
         return dict(value)
     if isinstance(value, Path):
         return str(value)
-    raise TypeError(f"{value!r:.80} is a {type(value).__name__}")
+    raise TypeError(f"a value in it is a {type(value).__name__}")
 
 
 def load(content: bytes | str, name: str) -> Document:

@@ -10,11 +10,11 @@ from typing import Any, Literal
 from pydantic import ValidationError, create_model
 
 from harness.core.errors import SuiteError, nearest
-from harness.core.explain import Explained, dotted, explain
+from harness.core.explain import Explained, dotted, explain, shown
 from harness.core.texts import control_fault
-from harness.planning.problems import Where, raise_faults
+from harness.planning.problems import Problem, Where, raise_faults
 from harness.planning.strict_yaml import Document, Fault, document_of, read
-from harness.planning.suite_base import SuiteFile
+from harness.planning.suite_base import Origin, Suite, SuiteFile
 from harness.planning.suite_model import SUITES
 
 Source = str | Path | Mapping[str, Any]
@@ -45,7 +45,7 @@ def read_suite(source: Source, *, examined: bool = False) -> SuiteFile:
         raise_faults(document, document.faults)
         what = "the file is empty" if document.value is None else "the top level is not a mapping"
         raise SuiteError(f"{document.name}:1:1: {what}; a suite has the keys suite, kind, layers, profiles")
-    kinds = dict(sorted(SUITES.items()))
+    kinds = {kind: cls.file_model() for kind, cls in sorted(SUITES.items())}
     names: Any = Literal[tuple(kinds)]
     try:
         # First the kind alone, as the other keys depend on it.
@@ -56,7 +56,24 @@ def read_suite(source: Source, *, examined: bool = False) -> SuiteFile:
         raise_faults(document, [*document.faults, *_other_faults(document, explain(error, model, kinds))])
         raise
     raise_faults(document, document.faults)
-    return suite.attach(document, folder, examined)
+    return suite.attach(Origin(document, folder, examined, _joined(suite, document, folder, examined)))
+
+
+def _joined(suite: SuiteFile, document: Document, folder: Path | None, examined: bool) -> dict[str, Suite]:
+    """Return the suites that a suite joins, by label."""
+    parts: dict[str, Suite] = {}
+    names: dict[str, str] = {}
+    problems: list[Problem] = []
+    for label, (file, where) in suite.part_files.items():
+        part = None if examined else read_suite(file if folder is None else folder / file, examined=True)
+        if not isinstance(part, Suite):
+            raise SuiteError(f"{document.name}: a claim is tested by trials, and suites of claims have none")
+        parts[label] = part
+        first = names.setdefault(part.suite, label)
+        if first != label:
+            problems.append(where.says(f"{file} is called {part.suite}, as is that of {first!r}"))
+    raise_faults(document, problems)
+    return parts
 
 
 def _other_faults(document: Document, structure: list[Explained]) -> list[Fault]:
@@ -79,6 +96,8 @@ def find_document(source: Source) -> tuple[Document, Path | None]:
     if isinstance(source, Mapping):
         name = source.get("suite")
         return document_of(source, name if isinstance(name, str) and name else "the suite"), Path()
+    if not isinstance(source, (str, Path)):
+        raise SuiteError(f"suite: expected the path of a file, the name of a suite or a mapping, got {shown(source)}")
     path, name = Path(source).expanduser(), str(source)
     if (fault := control_fault(name)) is not None:  # the plan names the file
         raise SuiteError(f"the suite: {fault}, and rename the file")

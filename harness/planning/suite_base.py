@@ -3,33 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from copy import copy
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
-from pydantic import Field, PrivateAttr
+from pydantic import Field, PrivateAttr, create_model
 
-from harness.core.settings import DataRef, Flag, FlowSettings, Settings
+from harness.core.settings import DataRef, Flag, Settings, key_texts
 from harness.core.third_party import third_party_specs
 from harness.core.trial import Trial
-from harness.planning.cluster import Cluster
+from harness.planning.cells import Cell, Scope, class_name
 from harness.planning.problems import Problem, Where
-from harness.planning.resolve import Cell, Scope, class_name
-from harness.planning.strict_yaml import Document, document_of
+from harness.planning.strict_yaml import Document
 from harness.planning.suite_model import (
     EVERY_LAYER,
     SUITES,
     AnyRow,
+    CellSettings,
+    ColumnKeys,
     Duration,
-    Label,
+    LayerSettings,
     Memory,
     OrEmpty,
-    Profile,
+    ProfileKeys,
     ProfileName,
     Published,
     Row,
+    RowChanges,
     Slug,
+    labelled,
 )
+
+
+class Origin(NamedTuple):
+    """The file of a suite and what it joins."""
+
+    document: Document  # the content of the file, with the positions of its parts
+    folder: Path | None  # of the file, where a FILE.py:CLASS is looked for first; None for a packaged suite
+    examined: bool  # whether it belongs to a suite that joins others, and may train on a published mistake
+    parts: Mapping[str, Suite]  # label -> a suite that it joins
 
 
 class SuiteFile(Settings):
@@ -42,25 +55,18 @@ class SuiteFile(Settings):
         kind: the kind of its trials.
         title: one line, the heading of the report.
         question: the question that the suite answers, below the title.
-        cluster: resources that jobs request with --executor slurm.
+        cluster: resources of --executor slurm or dask, with the keys of both.
     """
 
     suite: Slug
     kind: str
     title: Annotated[str, Field(min_length=1)] | None = None  # None: the name
     question: str = ""
-    cluster: Annotated[Cluster, OrEmpty] = Cluster()
+    cluster: Annotated[Mapping[str, Any], OrEmpty] = Field(default_factory=dict)  # checked by the executors
 
     part_key: ClassVar[str | None] = None  # the key by which `--only` selects parts, of a suite that joins others
 
-    _document: Document | None = PrivateAttr(default=None)
-    _folder: Path | None = PrivateAttr(default=None)
-    _examined: bool = PrivateAttr(default=False)
-
-    def attach(self, document: Document, folder: Path | None, examined: bool) -> Self:
-        """Keep the origin of the suite; raise a SuiteError if other files that it names have faults."""
-        self._document, self._folder, self._examined = document, folder, examined
-        return self
+    _origin: Origin = PrivateAttr()
 
     def __init_subclass__(cls, *, kind: str | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -70,29 +76,34 @@ class SuiteFile(Settings):
             SUITES[kind] = cls
 
     @classmethod
+    def file_model(cls) -> type[Self]:
+        """Return the model that reads files of this kind."""
+        return cls
+
+    @property
+    def origin(self) -> Origin:
+        """The file and what it joins."""
+        return self._origin
+
+    def attach(self, origin: Origin) -> Self:
+        """Keep the origin of the suite; return it."""
+        self._origin = origin
+        return self
+
+    @classmethod
     def quoted(cls, trial: Trial, published: Published | None) -> dict[str, Any]:
         """Return the published numbers for the measures of a trial, by column."""
         return {}
 
     @property
-    def document(self) -> Document:
-        """The content of the file, with the positions of its parts; of a suite made otherwise, its settings."""
-        return self._document or document_of(self.model_dump(mode="json", exclude_unset=True), self.suite)
-
-    @property
-    def folder(self) -> Path | None:
-        """The folder of the file, where a FILE.py:CLASS is looked for first; None for a packaged suite."""
-        return self._folder
-
-    @property
-    def examined(self) -> bool:
-        """True if the suite belongs to one of kind claims, and may train on a published mistake."""
-        return self._examined
+    def part_files(self) -> Mapping[str, tuple[str, Where]]:
+        """Label -> the file of a suite that this one joins, from its folder, and the place that names the file."""
+        return {}
 
     @property
     def parts(self) -> Mapping[str, Suite]:
         """Label -> suite, of those whose trials this one runs."""
-        raise NotImplementedError
+        return self.origin.parts
 
     @property
     def profile_names(self) -> list[str]:
@@ -106,16 +117,13 @@ class SuiteFile(Settings):
         specs = []
         for part in self.parts.values():
             rows = [(row.noun, row.named(label)) for key in part.sections for label, row in getattr(part, key).items()]
-            profiles = part.profiles.values()
-            data = [entry.data or label for profile in profiles for label, entry in profile.datasets.items()]
-            named = [*rows, *(("data set", name) for name in data)]
-            specs += [(spec, part.folder) for noun, name in named for spec in third_party_specs(noun, name)]
+            named = [*rows, *(("data set", name) for profile in part.profiles for name in part.data_names(profile))]
+            specs += [(spec, part.origin.folder) for noun, name in named for spec in third_party_specs(noun, name)]
         return specs
 
     def data_names(self, profile: str) -> list[str]:
         """Return the names of the data sets of a profile."""
-        profiles = [part.profiles[name] for part in self.parts.values() for name in part.profiles if name == profile]
-        return [entry.data or label for chosen in profiles for label, entry in chosen.datasets.items()]
+        return [name for part in self.parts.values() for name in part.data_names(profile)]
 
     def about(self, label: str) -> dict[str, Any]:
         """Return the fields of a part's section in the plan, beside its name and head."""
@@ -129,22 +137,52 @@ class Suite(SuiteFile):
         unsupported: a layer that cannot serve a shape is a marked row, not a problem of the suite.
         timeout: of each trial, in seconds or such as "30 min"; null: no limit.
         memory: of each trial, in bytes or such as "4GiB"; null: no limit.
-        flow: the backbone.
-        layers: the rows, by label; "*" stands for every registered layer that no other row names.
         published: numbers of a publication, shown beside the measured ones.
-        profiles: the sizes of the suite.
     """
 
+    cell_model: ClassVar[type[LayerSettings]] = CellSettings  # of the settings that rows, columns and profiles state
+    sections: ClassVar[Mapping[str, type[AnyRow]]] = {"layers": Row}  # the keys of rows, each with the rows' own keys
     columns_key: ClassVar[str] = "datasets"  # the key of profiles that lists the columns
-    sections: ClassVar[tuple[str, ...]] = ("layers",)  # the keys below which rows stand, here and in profiles
+    column_model: ClassVar[type[Settings]] = ColumnKeys  # of the columns' own keys
+    profile_model: ClassVar[type[ProfileKeys]] = ProfileKeys
+    shapes: ClassVar[Literal["flow", "events", "unchecked"]] = "flow"
+    """The events on which layers are built before a run: those inside the flow, the columns', or none."""
 
     unsupported: Flag = False
     timeout: Duration = None
     memory: Memory = None
-    flow: FlowSettings = FlowSettings()
-    layers: Annotated[Mapping[Label, Annotated[Row, OrEmpty]], Field(min_length=1)]
     published: Published | None = None
-    profiles: Annotated[Mapping[ProfileName, Profile], Field(min_length=1)]
+
+    if TYPE_CHECKING:
+        layers: Mapping[str, Row]
+        profiles: Mapping[str, Any]
+
+    @classmethod
+    @cache
+    def file_model(cls) -> type[Self]:
+        """Return the model that reads files of this kind: each part has its own keys, and those of cells."""
+        texts = key_texts(cls.cell_model)
+
+        def part(noun: str, base: type[Settings], section: str, keys: dict[str, Any]) -> Any:
+            for key in cls.cell_model.keys(section):
+                setting = copy(cls.cell_model.model_fields[key])
+                setting.description = texts.get(key)
+                keys[key] = (setting.annotation, setting)
+            name = f"{cls.__name__.removesuffix('Suite')}{noun}"
+            return create_model(name, __base__=base, __module__=cls.__module__, **keys)
+
+        changes, rows = dict[str, Any](), dict[str, Any]()
+        for section, model in cls.sections.items():
+            changed = labelled(part(f"{section.title()}Changes", RowChanges, section, {}))
+            changes[section] = (changed, Field(default_factory=dict, description="changes of rows, by label"))
+            rows[section] = model.rows_of(labelled(part(f"{section.title()}Row", model, section, {})))
+        column = cls.column_model
+        if cls.columns_key == "datasets":
+            column = part("Column", column, "", dict(changes))
+        columns: Any = (labelled(column), Field(default_factory=dict, description="the columns, by label"))
+        profile: Any = part("Profile", cls.profile_model, "", {**changes, cls.columns_key: columns})
+        sizes = Field(min_length=1, description="the sizes of the suite")
+        return part("Suite", cls, "", {**rows, "profiles": (Mapping[ProfileName, profile], sizes)})
 
     def expand(self, scope: Scope, common: Mapping[str, Any], data: Mapping[str, Sequence[DataRef]]) -> Iterator[Trial]:
         """Yield the trials of a profile in their order.
@@ -172,16 +210,14 @@ class Suite(SuiteFile):
         return iter(())
 
     def rows(self, extra: Sequence[str] = ()) -> dict[str, tuple[AnyRow, Where]]:
-        """Return the rows in order, `*` replaced by the registered layers that no row names, then `extra` layers."""
+        """Return the rows in order, `*` replaced by the registered layers that no row names, and `extra` layers."""
         rows: dict[str, tuple[AnyRow, Where]] = {}
-        for label, row in self.layers.items():
-            where = Where(("layers", label))
-            if label == EVERY_LAYER:
-                rows |= dict.fromkeys(self._unnamed_layers(), (row, where))
-            else:
-                rows[label] = (row, where)
-        for spec in extra:
-            rows[class_name(spec)] = (Row(layer=spec), Where((), f"--layer {spec}"))
+        for section in self.sections:
+            for label, row in getattr(self, section).items():
+                every = section == "layers" and label == EVERY_LAYER
+                rows |= dict.fromkeys(self._unnamed_layers() if every else [label], (row, Where((section, label))))
+            if section == "layers":
+                rows |= {class_name(spec): (Row(layer=spec), Where((), f"--layer {spec}")) for spec in extra}
         return rows
 
     def _unnamed_layers(self) -> list[str]:
@@ -198,43 +234,28 @@ class Suite(SuiteFile):
 
     def event_shapes(self, scope: Scope, cell: Cell) -> list[tuple[int, ...]]:
         """Return the event shapes of a cell's column; raise a UserError if its data set is unknown or misconfigured."""
-        from harness.datasets import find_dataset
-
-        column = scope.data[cell.column]
-        if column.shape is not None:
-            return [column.shape]
-        dataset = find_dataset(column.name, self.folder)
-        dataset.parse(column.entry.options)
-        return [dataset.event_shape(column.entry.options)]
-
-    def layer_shapes(self, scope: Scope, cell: Cell) -> list[tuple[int, ...]]:
-        """Return the event shapes that the layer of a cell meets: those in its flow."""
-        from harness.pipeline.models import layer_shapes  # imports torch
-
-        return [inner for shape in self.event_shapes(scope, cell) for inner in layer_shapes(shape, cell.flow)]
+        return [scope.data[cell.column].event_shape]
 
     def option_sets(self, cell: Cell) -> list[dict[str, Any]]:
         """Return the options of a cell's layer, and those that its trials may settle on instead."""
         return [dict(cell.layer.options)]
 
-    def option_place(self, cell: Cell, option: str) -> Where:
-        """Return the place that set an option of a cell's layer, or else that of the row's options."""
-        return cell.place("options", option) or cell.where
-
-    def refusal(self, scope: Scope, cell: Cell) -> str | None:
-        """Return the reason why the kind has no trial for a cell, apart from its shapes; None if it has one."""
-        return None
+    def plan_settings(self, scope: Scope) -> dict[str, Any]:
+        """Return further fields of the plan, for the reports of this kind."""
+        return {}
 
     @cached_property
     def verdicts(self) -> dict[tuple[Any, ...], Any]:
         """Results of earlier checks of options and shapes, which profiles share (`harness.planning.suite_checks`)."""
         return {}
 
-    def plan_settings(self, scope: Scope) -> dict[str, Any]:
-        """Return further fields of the plan, for the reports of this kind."""
-        return {}
-
     @property
     def parts(self) -> Mapping[str, Suite]:
         """The suite alone."""
         return {"": self}
+
+    def data_names(self, profile: str) -> list[str]:
+        """Return the names of the data sets of a profile."""
+        chosen = self.profiles.get(profile)
+        entries = getattr(chosen, "datasets", {})
+        return [entry.data or label for label, entry in entries.items()]

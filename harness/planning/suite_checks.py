@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
 from itertools import product
-from typing import Any
 
 import torch
 
 from flows import UnsupportedEvent
+from flows.baselines import baseline_options
 from harness.core.errors import UserError, nearest
-from harness.core.layer_classes import resolve_layer
+from harness.core.layer_classes import option_errors, resolve_layer
+from harness.core.settings import FlowSettings
 from harness.core.third_party import same_folder
 from harness.datasets import find_dataset
+from harness.pipeline.models import layer_shapes
+from harness.planning.cells import Cell, Column, Scope, class_name
 from harness.planning.problems import Problem, Where
-from harness.planning.resolve import Cell, Column, Scope, class_name
 from harness.planning.suite_base import Suite
 from harness.planning.suite_model import MOST_CELLS, MOST_TRIALS
 from layers import UnsupportedShape
@@ -51,7 +53,7 @@ def _unknown_layers(suite: Suite) -> Iterator[Problem]:
     for label, (row, where) in suite.rows().items():
         named = getattr(row, row.key) is not None
         try:
-            row.resolve(label, suite.folder)
+            row.resolve(label, suite.origin.folder)
         except UserError as error:
             yield (where.at((row.key,)) if named else where).says(str(error), at_key=not named)
 
@@ -66,7 +68,7 @@ def _settings_problems(scope: Scope) -> Iterator[Problem]:
     for spec in scope.extra:
         label, where = class_name(spec), Where((), f"--layer {spec}")
         try:
-            resolve_layer(spec, scope.suite.folder)
+            resolve_layer(spec, scope.suite.origin.folder)
         except UserError as error:
             yield where.says(str(error))
         if label in labels:
@@ -77,8 +79,9 @@ def _settings_problems(scope: Scope) -> Iterator[Problem]:
         if column.shape is None:
             yield from _data_problems(column)
     for cell in scope.every_cell:
-        for option, message in _option_faults(scope, cell).items():
-            yield scope.suite.option_place(cell, option).says(f"{cell.row}: option {message}")
+        for option, message in _option_faults(cell).items():
+            where = cell.place("tune", option) or cell.place("options", option) or cell.where
+            yield where.says(f"{cell.row}: option {message}")
     yield from scope.suite.problems(scope)
 
 
@@ -106,7 +109,7 @@ def _unknown_labels(scope: Scope) -> Iterator[Problem]:
 
 def _data_problems(column: Column) -> Iterator[Problem]:
     try:
-        dataset = find_dataset(column.name, column.scope.suite.folder)
+        dataset = find_dataset(column.name, column.scope.suite.origin.folder)
         faults = dataset.option_errors(column.entry.options)
         if not faults:
             dataset.event_shape(column.entry.options)
@@ -119,26 +122,19 @@ def _data_problems(column: Column) -> Iterator[Problem]:
         yield where.says(message)
 
 
-def _option_faults(scope: Scope, cell: Cell) -> dict[str, str]:
+def _option_faults(cell: Cell) -> dict[str, str]:
     """Return option -> message of each faulty option of a cell; none if there is no such layer or baseline."""
-    cls = _class(scope, cell)
+    cls, verdicts = cell.subject, cell.scope.suite.verdicts
     if cls is None:
         return {}
     faults: dict[str, str] = {}
-    for options in scope.suite.option_sets(cell):
+    for options in cell.option_sets:
         checked = (cls, type(cell.spec), repr(options))
-        if checked not in scope.suite.verdicts:
-            scope.suite.verdicts[checked] = dict(reversed(cell.spec.option_faults(cls, options)))
-        faults = scope.suite.verdicts[checked] | faults
+        if checked not in verdicts:
+            parameters = None if cell.spec.levels else baseline_options(cls)
+            verdicts[checked] = dict(reversed(option_errors(cls, options, parameters)))
+        faults = verdicts[checked] | faults
     return faults
-
-
-def _class(scope: Scope, cell: Cell) -> type[Any] | None:
-    """Return the class under test; None if there is none, which is reported elsewhere."""
-    try:
-        return cell.spec.resolve(cell.row, scope.suite.folder)
-    except UserError:
-        return None
 
 
 def _shape_problems(scopes: Sequence[Scope], only: Container[tuple[str, str]] | None = None) -> list[Problem]:
@@ -167,26 +163,28 @@ def _shape_problems(scopes: Sequence[Scope], only: Container[tuple[str, str]] | 
 
 def _cause(scope: Scope, cell: Cell) -> tuple[Where, bool, str, str] | None:
     """Return the reason why a cell cannot be built: where, whether at the key, of what, why; None if it can."""
-    cls = _class(scope, cell)
-    if cls is None or _option_faults(scope, cell):
+    cls = cell.subject
+    if cls is None or _option_faults(cell):
         return None
-    refusal = scope.suite.refusal(scope, cell)
+    permute = scope.data[cell.column].entry.permute if cell.layer.oracle else None
+    refusal = None if scope.suite.unsupported else cell.layer.oracle_fault(permute)
     if refusal is not None:
-        return cell.where, False, cell.row, refusal
+        return cell.where, False, cell.row, f"{refusal}, or say `unsupported: true` in the suite for a row that says so"
     try:
-        shapes = (scope.suite.layer_shapes if cell.spec.levels else scope.suite.event_shapes)(scope, cell)
+        shapes = _built_shapes(scope, cell)
     except UnsupportedEvent as error:
         return scope.where.at((scope.suite.columns_key, cell.column)), True, cell.column, str(error)
     except UserError:
         return None
     verdicts = scope.suite.verdicts
-    for shape, options in product(shapes, scope.suite.option_sets(cell)):
-        built = (cls, None if cell.spec.levels else cell.flow.levels, repr(options), shape)
+    for shape, options in product(shapes, cell.option_sets):
+        flow = getattr(cell.settings, "flow", FlowSettings())
+        built = (cls, None if cell.spec.levels else flow.levels, repr(options), shape)
         if built not in verdicts:
             verdicts[built] = None
             try:
                 with same_folder():
-                    cell.spec.build(cls, cell.row, shape, options, cell.flow)
+                    cell.spec.build(cls, cell.row, shape, options, flow)
             except (UnsupportedShape, UnsupportedEvent) as error:
                 hint = "with `unsupported: true` in the suite such a cell is a row that says so"
                 verdicts[built] = None if scope.suite.unsupported else f"{error}; {hint}"
@@ -195,3 +193,13 @@ def _cause(scope: Scope, cell: Cell) -> tuple[Where, bool, str, str] | None:
         if verdicts[built] is not None:
             return cell.where, False, f"{cell.row} on events {shape}", verdicts[built]
     return None
+
+
+def _built_shapes(scope: Scope, cell: Cell) -> list[tuple[int, ...]]:
+    """Return the shapes of events on which the object of a cell is built; raise as `Suite.event_shapes`."""
+    if scope.suite.shapes == "unchecked":
+        return []
+    shapes = scope.suite.event_shapes(scope, cell)
+    if scope.suite.shapes == "events" or not cell.spec.levels:
+        return shapes
+    return [inner for shape in shapes for inner in layer_shapes(shape, cell.settings.flow)]

@@ -6,7 +6,7 @@ profile, the data set, the suite's row, the profile's row, the data set's row, a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -87,25 +87,55 @@ OptionValues = Annotated[dict[str, Any], OrEmpty]
 Number = Annotated[int | float, BeforeValidator(_number), Field(gt=-WHOLE, lt=WHOLE)]
 
 
-class Overlay(Settings):
-    """The changes of a profile or a data set to a row.
+class LayerSettings(Settings):
+    """The settings of one row in one column, merged from all parts of the suite, of a kind without a backbone.
 
     Attributes:
         options: of the layer or baseline, by name.
-        flow: settings of the backbone for this row.
     """
 
+    stated: ClassVar[Mapping[str, Collection[str]]] = {"options": ("layers", "flows")}
+    """Key -> the sections whose rows may state it, "" for the suite, profiles and columns; every part, if not here."""
+
     options: OptionValues = Field(default_factory=dict)
+
+    @classmethod
+    def keys(cls, section: str) -> list[str]:
+        """Return the keys that rows of a section may state, and changes of them; "": suite, profiles and columns."""
+        return [key for key in cls.model_fields if section in cls.stated.get(key, (section,))]
+
+
+class CellSettings(LayerSettings):
+    """The settings of one row in one column, merged from all parts of the suite.
+
+    Attributes:
+        flow: settings of the backbone.
+    """
+
     flow: FlowSettings = FlowSettings()
 
 
-class AnyRow(Overlay):
+class RowChanges(Settings):
+    """The changes of a profile or a data set to a row."""
+
+
+def labelled(model: Any) -> Any:
+    """Return the type of a mapping of labels to a model; a label without content stands for an empty one."""
+    return Mapping[Label, Annotated[model, OrEmpty]]
+
+
+class AnyRow(Settings):
     """One row of the table."""
 
     section: ClassVar[str]  # the key of the suite, and of parts that change the row, below which it stands
     key: ClassVar[str]  # the key that names the object under test; without it, the row's label is the name
     noun: ClassVar[str]  # of the object under test (see `harness.core.third_party`)
     levels: ClassVar[bool]  # whether the object meets events at the levels of the flow, rather than whole ones
+
+    @classmethod
+    def rows_of(cls, rows: Any) -> tuple[Any, Any]:
+        """Return type and field of the suite's key of such rows, from the type of the rows by label."""
+        return rows, Field(min_length=1, description='the rows, by label; "*": every layer that no other row names')
 
     def named(self, label: str) -> str:
         """Return the name of the object under test."""
@@ -115,17 +145,13 @@ class AnyRow(Overlay):
         """Return the class of the object under test, from a file of the suite's `folder` first; UserError: none."""
         raise NotImplementedError
 
-    def option_faults(self, cls: type[Any], options: Mapping[str, Any]) -> list[tuple[str, str]]:
-        """Return (option, message) for each option that the class does not take."""
-        raise NotImplementedError
-
     def build(self, cls: type[Any], label: str, shape: Shape, options: dict[str, Any], flow: FlowSettings) -> None:
         """Build the object for events of this shape; raise UnsupportedShape or UnsupportedEvent if it cannot be."""
         raise NotImplementedError
 
     def reference(self, label: str, options: Mapping[str, Any], folder: Path | None) -> LayerRef:
         """Return the row as a part of a trial's settings."""
-        return LayerRef.model_validate({"row": label, "layer": self.named(label), "options": options})
+        raise NotImplementedError
 
 
 class Row(AnyRow):
@@ -153,12 +179,6 @@ class Row(AnyRow):
 
         return resolve_layer(self.named(label), folder)
 
-    def option_faults(self, cls: type[Any], options: Mapping[str, Any]) -> list[tuple[str, str]]:
-        """See `AnyRow.option_faults`."""
-        from harness.core.layer_classes import option_errors
-
-        return option_errors(cls, options)
-
     def build(self, cls: type[Any], label: str, shape: Shape, options: dict[str, Any], flow: FlowSettings) -> None:
         """Build the layer with weights of the row's own seed."""
         from flows import seeded
@@ -174,25 +194,21 @@ class Row(AnyRow):
         return LayerRef.model_validate({"row": label, "layer": spec, "options": options, "source": source})
 
 
-class DataEntry(Settings):
+class ColumnKeys(Settings):
     """One column of the table: a data set and its settings.
 
     Attributes:
         data: the name of the data set; without it, the column's label is the name.
         rows: labels of the rows on this data set; null: those of the profile.
         options: of the data set (`python -m harness list datasets`).
-        flow: settings of the backbone on this data set.
-        layers: changes of rows on this data set, by label.
     """
 
     data: Annotated[str, Field(min_length=1)] | None = None
     rows: Annotated[tuple[Label, ...], Field(min_length=1)] | None = None
     options: OptionValues = Field(default_factory=dict)
-    flow: FlowSettings = FlowSettings()
-    layers: Mapping[Label, Annotated[Overlay, OrEmpty]] = Field(default_factory=dict)
 
 
-class ShapedEntry(DataEntry):
+class ShapedColumn(ColumnKeys):
     """A column of a kind whose trials need an event shape and no data.
 
     Attributes:
@@ -202,7 +218,7 @@ class ShapedEntry(DataEntry):
     shape: Shape | None = None
 
 
-class Profile(Settings):
+class ProfileKeys(Settings):
     """One size of the suite. The options `--set` of the command line are read as another profile, laid over it.
 
     Attributes:
@@ -210,24 +226,12 @@ class Profile(Settings):
         timeout: of each trial; null: the suite's.
         memory: of each trial; null: the suite's.
         rows: labels of the rows of this profile; null: all.
-        flow: settings of the backbone in this profile.
-        layers: changes of rows in this profile, by label.
-        datasets: the columns, by label.
     """
 
     threads: Threads = 1
     timeout: Duration = None
     memory: Memory = None
     rows: Annotated[tuple[Label, ...], Field(min_length=1)] | None = None
-    flow: FlowSettings = FlowSettings()
-    layers: Mapping[Label, Annotated[Overlay, OrEmpty]] = Field(default_factory=dict)
-    datasets: Mapping[Label, Annotated[DataEntry, OrEmpty]] = Field(default_factory=dict)
-
-
-class ShapedProfile(Profile):
-    """One size of a suite whose columns are event shapes."""
-
-    datasets: Mapping[Label, Annotated[ShapedEntry, OrEmpty]] = Field(default_factory=dict)
 
 
 class Published(Settings):

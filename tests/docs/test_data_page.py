@@ -37,7 +37,7 @@ def test_every_example_is_read(tmp_path, monkeypatch):
     store = Store(tmp_path / "no-root", tmp_path / "cache", offline=True)
     suite = load_suite("examples.yaml")
     for label, column in scope_of(suite, "smoke").data.items():
-        data = column.entry.reference(label, suite.folder)
+        data = column.entry.reference(label, suite.origin.folder)
         dataset, options = find_dataset(data.name), dict(data.options)
         if data.name in FETCHED:
             with pytest.raises(DataMissing, match=r"data root|no-root"):

@@ -31,17 +31,30 @@ class SmallDask:
         self.scheduler = self._start("dask_scheduler", "scheduler", "--host=127.0.0.1", "--port=0", "--no-dashboard")
         self.address = self._said("scheduler", "Scheduler at:").split()[-1]
 
-    def start_worker(self, threads: int = 1, blocked: bool = False, **environment: str) -> subprocess.Popen[bytes]:
-        """Start a worker and wait until it is registered; `blocked`: its trials cannot import invertbench either."""
+    def start_worker(
+        self, threads: int = 1, blocked: bool = False, answer: str | None = None, **environment: str
+    ) -> subprocess.Popen[bytes]:
+        """Start a worker and wait until it is registered, unless it has an answer.
+
+        Args:
+            threads: of the worker.
+            blocked: its trials cannot import invertbench either.
+            answer: to each trial, in place of its result (see bad_dask_worker.py).
+            environment: more variables.
+        """
         name = f"worker{len(self.workers)}"
         path = {} if blocked else {"PYTHONPATH": str(PROJECT)}
+        if answer is not None:
+            path |= {"ANSWER": answer, "BOMB": str(self.folder / "bomb")}
         worker = self._start(
             *("dask_worker", name, self.address, "--host=127.0.0.1", "--no-nanny", "--no-dashboard"),
             *(f"--nthreads={threads}", f"--local-directory={self.folder / name / 'scratch'}"),
+            *(() if answer is None else (f"--preload={Path(__file__).with_name('bad_dask_worker.py')}",)),
             environment=path | environment,
         )
         self.workers.append(worker)
-        self._said(name, "Registered to:")
+        if answer is None:
+            self._said(name, "Registered to:")
         return worker
 
     def output(self, name: str) -> str:

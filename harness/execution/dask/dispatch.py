@@ -1,8 +1,7 @@
 """Give trials to the workers of a Dask cluster, and write what comes back into the folder of the run.
 
-Dask's own placement takes one thread of a worker per task. Trials have several threads, and those that measure times
-need a machine for themselves, so each trial is submitted to a worker that is chosen here. Dask would also submit it
-again after the death of its worker, as often as the scheduler's configuration says; so that is decided here too.
+Each trial is submitted to one worker that is chosen here: a trial has several threads, one that measures times needs a
+machine for itself, and a task that fails does not say where. So a worker that cannot run trials is known and left out.
 """
 
 from __future__ import annotations
@@ -10,30 +9,31 @@ from __future__ import annotations
 import secrets
 import time
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, NamedTuple
 
 import cloudpickle
-from distributed import CancelledError, Client, KilledWorker
+from distributed import CancelledError, Client
 
 from harness.core.errors import UserError
 from harness.core.provenance.environment import package_version
 from harness.core.records import Record, blank_record, write_record
 from harness.core.run_options import RunOptions
+from harness.core.texts import error_text, visible
 from harness.core.trial import Trial
 from harness.execution.dask import worker
-from harness.execution.dask.job import Job, files_of, store
+from harness.execution.dask.job import Job, files_of
+from harness.execution.dask.returned import store, unpacked
 from harness.execution.dask.worker import run_trial
 from harness.execution.executor import Following
 from harness.execution.folder import writing
-from harness.execution.local.slots import Lease, Slots
 from harness.execution.progress import Reporter
 
-PERIOD = 1.0  # seconds between two looks at the workers
+PERIOD = 0.2  # seconds between two looks at the tasks
+WORKERS_PERIOD = 1.0  # seconds between two questions to the scheduler
+FETCH_SECONDS = 300.0  # in which the files of a trial arrive
 TRIES = 2  # of a trial whose worker ends
 
 cloudpickle.register_pickle_by_value(worker)
@@ -44,12 +44,16 @@ class SchedulerGone(UserError):
 
     exit_code = 130
 
+    def __init__(self, client: Client) -> None:
+        super().__init__(
+            f"the Dask scheduler {client.scheduler.address if client.scheduler else ''} has ended, or has dropped this "
+            "run; finished trials keep their records, and the same command runs the others"
+        )
 
-@dataclass(frozen=True)
-class Machine:
+
+class Machine(NamedTuple):
     """A worker, as the scheduler describes it."""
 
-    address: str
     host: str
     threads: int
 
@@ -57,123 +61,105 @@ class Machine:
 def machines(client: Client) -> dict[str, Machine]:
     """Return address -> worker, for all that run; raise SchedulerGone if the scheduler does not answer."""
     try:
-        workers = client.scheduler_info(n_workers=-1)["workers"]
-    except (OSError, TimeoutError, CancelledError, RuntimeError) as error:  # RuntimeError: the client is closed
-        raise _gone(client) from error
-    return {
-        address: Machine(address, facts["host"], facts["nthreads"])
-        for address, facts in workers.items()
-        if facts["status"] == "running"
-    }
+        workers = client.scheduler_info(n_workers=-1)["workers"].items()
+        return {
+            str(address): Machine(str(facts["host"]), int(facts["nthreads"]))
+            for address, facts in workers
+            if facts["status"] == "running"
+        }
+    except Exception as error:  # distributed raises almost any
+        raise SchedulerGone(client) from error
 
 
-def _gone(client: Client) -> SchedulerGone:
-    return SchedulerGone(
-        f"the Dask scheduler {client.scheduler.address if client.scheduler else ''} has ended, or has dropped this "
-        "run; finished trials keep their records, and the same command runs the others"
-    )
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Task:
     """A trial on a worker."""
 
     trial: Trial
-    machine: Machine
-    lease: Lease
+    address: str
+    host: str
     future: Any
 
 
+@dataclass
 class Dispatch:
-    """The trials of one run, on the workers of one scheduler.
+    """The trials of one run, on the workers of one scheduler."""
 
-    Args:
-        client: connected to the scheduler.
-        run_options: of the run.
-        following: for records that are written here, and when to stop.
-        reporter: of all trials.
-        jobs: trials at once; None: as many as have room.
-        data: folder of the data on workers, over their $INVERTBENCH_DATA.
-        path: folder to add to the PYTHONPATH of workers.
-    """
-
-    def __init__(
-        self,
-        client: Client,
-        run_options: RunOptions,
-        following: Following,
-        reporter: Reporter,
-        jobs: int | None,
-        data: Path | None,
-        path: str | None,
-    ) -> None:
-        self.client, self.run_options, self.following, self.reporter = client, run_options, following, reporter
-        self.jobs, self.data, self.path = jobs, data, path
-        self.topic = f"invertbench-{secrets.token_hex(8)}"
-        self._events: SimpleQueue[Any] = SimpleQueue()  # functions to call; other threads fill it
-        self._machines: dict[str, Machine] = {}
-        self._slots: dict[str, Slots] = {}
-        self._waiting: deque[Trial] = deque()
-        self._running: dict[str, _Task] = {}  # by key
-        self._started: dict[str, Trial] = {}
-        self._deaths: Counter[str] = Counter()
-        self._stopped = self._told = False
-        self._looked = 0.0
+    client: Client
+    run_options: RunOptions
+    following: Following
+    reporter: Reporter
+    jobs: int | None  # trials at once; None: as many as have room
+    data: Path | None  # folder of the data on workers, over their $INVERTBENCH_DATA
+    path: str | None  # folder to add to the PYTHONPATH of workers
+    _machines: dict[str, Machine] = field(default_factory=dict)
+    _left_out: dict[str, tuple[str, int]] = field(default_factory=dict)  # address -> fault and exit code
+    _waiting: deque[Trial] = field(default_factory=deque)
+    _running: list[_Task] = field(default_factory=list)
+    _deaths: Counter[str] = field(default_factory=Counter)
+    _stopped: bool = False
+    _told: bool = False
+    _looked: float = 0.0
 
     def run(self, trials: Sequence[Trial]) -> None:
         """Run the trials, those that run alone last; on an exception, and if one ends the run, cancel the others.
 
         Raises:
             SchedulerGone: the scheduler has ended.
-            UserError: a trial cannot run on its worker, or the folder cannot be written.
+            UserError: no worker can run the trials, or the folder cannot be written.
         """
-        self.client.subscribe_topic(self.topic, lambda event: self._events.put(partial(self._progress, event[1])))
-        self.client.subscribe_topic("all", lambda event: self._events.put(partial(self._notice, event[1])))
         try:
             for alone in (False, True):
                 self._waiting = deque(trial for trial in trials if trial.alone == alone)
                 while (self._waiting or self._running) and not self._stopped:
-                    self._look()
+                    if time.monotonic() - self._looked >= WORKERS_PERIOD:
+                        self._look()
                     self._submit()
-                    try:
-                        self._events.get(timeout=PERIOD)()
-                    except Empty:
-                        continue
+                    time.sleep(PERIOD)
+                    for task in list(self._running):
+                        if task.future.done() and task in self._running:  # the end of another may have removed it
+                            self._finish(task)
         finally:
-            for task in self._running.values():
+            for task in self._running:
                 task.future.cancel()
-            self._running.clear()
-            for topic in (self.topic, "all"):
-                self.client.unsubscribe_topic(topic)
 
     def _look(self) -> None:
-        if time.monotonic() - self._looked < PERIOD:
-            return
-        self._looked = time.monotonic()
+        """Ask for the workers, and take back the trials of those that have ended."""
         if self.client.status != "running":
-            raise _gone(self.client)
-        self._machines = machines(self.client)
+            raise SchedulerGone(self.client)
+        self._machines, self._looked = machines(self.client), time.monotonic()
+        for task in [task for task in self._running if task.address not in self._machines]:
+            task.future.cancel()
+            self._lose(task, "its worker ended")
         if not self._machines and not self._told:
             self.reporter.line("the scheduler has no worker: the run waits for one")
         self._told = not self._machines
+        if self._machines and self._machines.keys() <= self._left_out.keys() and not self._running:
+            faults = [f"worker {address}: {fault}" for address, (fault, _) in self._left_out.items()]
+            refusal = UserError("\n".join(["no worker can run the trials", *faults]))
+            refusal.exit_code = min(code for _, code in self._left_out.values())
+            raise refusal
 
     def _submit(self) -> None:
         """Submit trials, in order, while a worker has room for the first one."""
         while self._waiting and (self.jobs is None or len(self._running) < self.jobs):
-            busy = Counter(task.machine.host for task in self._running.values())
-            load = Counter(task.machine.address for task in self._running.values())
-            for machine in sorted(self._machines.values(), key=lambda machine: load[machine.address]):
-                if self._waiting[0].alone and busy[machine.host]:
-                    continue
-                slots = self._slots.setdefault(machine.address, Slots(cores=machine.threads))
-                lease = slots.lease(self._waiting[0])
-                if lease is not None:
-                    self._start(self._waiting.popleft(), machine, lease)
-                    break
-            else:
+            trial = self._waiting[0]
+            load: Counter[str] = Counter()
+            for task in self._running:
+                load[task.address] += task.trial.threads
+            hosts = {task.host for task in self._running}
+            free = [
+                address
+                for address, machine in self._machines.items()
+                if address not in self._left_out
+                and (not load[address] or load[address] + trial.threads <= machine.threads)
+                and not (trial.alone and machine.host in hosts)
+            ]
+            if not free:
                 return
+            self._start(self._waiting.popleft(), min(free, key=load.__getitem__))
 
-    def _start(self, trial: Trial, machine: Machine, lease: Lease) -> None:
+    def _start(self, trial: Trial, address: str) -> None:
         job = Job(
             version=package_version("invertbench"),
             trial=trial,
@@ -181,91 +167,73 @@ class Dispatch:
             run_options=self.run_options,
             data=self.data,
         )
-        files = files_of(job, self.run_options.out)
-        key = f"{trial.id}-{secrets.token_hex(8)}"
         future = self.client.submit(
             lambda *arguments: run_trial(*arguments),  # not importable by name, so it is sent as code
-            files,
-            self.topic,
+            files_of(job, self.run_options.out),
             self.path,
-            key=key,
-            workers=[machine.address],
+            key=f"{trial.id}-{secrets.token_hex(8)}",
+            workers=[address],
             allow_other_workers=False,
             retries=0,
             pure=False,
         )
-        self._running[key] = _Task(trial, machine, lease, future)
-        if trial.id not in self._started:
-            self._started[trial.id] = trial
-            self.reporter.started(trial)
-        future.add_done_callback(partial(self._receive, key))
+        self._running.append(_Task(trial, address, self._machines[address].host, future))
+        self.reporter.started(trial)
+        self.reporter.place(trial, f"worker {address}")
 
-    def _receive(self, key: str, future: Any) -> None:
-        """Fetch the outcome of a task, in a thread of Dask."""
+    def _finish(self, task: _Task) -> None:
+        """Store the result of a task, or let its trial run elsewhere."""
         try:
-            outcome = future.result()
-        except BaseException as error:
-            outcome = error
-        self._events.put(partial(self._finish, key, outcome))
-
-    def _progress(self, message: Mapping[str, Any]) -> None:
-        trial = self._started.get(message["trial"])
-        if trial is not None and any(task.trial is trial for task in self._running.values()):
-            self.reporter.update(trial, message["fraction"], message["text"])
-
-    def _notice(self, message: Any) -> None:
-        """Take back the trials of a worker that has ended."""
-        if isinstance(message, dict) and message.get("action") == "remove-worker":
-            self._machines.pop(message["worker"], None)
-            self._slots.pop(message["worker"], None)
-            for key, task in list(self._running.items()):
-                if task.machine.address == message["worker"]:
-                    del self._running[key]
-                    task.future.cancel()
-                    self._lose(task, "its worker ended")
-
-    def _finish(self, key: str, outcome: worker.Outcome | BaseException) -> None:
-        task = self._running.pop(key, None)
-        if task is None:  # it was given up
+            content = task.future.result(timeout=FETCH_SECONDS)
+        except CancelledError as error:
+            raise SchedulerGone(self.client) from error
+        except Exception as error:  # of the worker, so of any kind
+            self._look()
+            if task in self._running:  # the worker is still there
+                self._leave_out(task, error_text(error), 2)
             return
-        if task.machine.address in self._slots:
-            self._slots[task.machine.address].give_back(task.lease)
-        if isinstance(outcome, CancelledError):
-            raise _gone(self.client) from outcome
-        if isinstance(outcome, KilledWorker):
-            self._lose(task, "its worker ended")
-        elif isinstance(outcome, BaseException):
-            fault = f"{type(outcome).__name__}: {outcome}"
-            raise UserError(f"worker {task.machine.address}: {fault}; its own output may say more") from outcome
-        elif outcome["lost"]:
-            self._lose(task, "the process that supervises it was killed")
-        elif outcome["fault"]:
-            refusal = UserError(f"worker {task.machine.address}: {outcome['fault']}")
-            refusal.exit_code = outcome["code"]
-            raise refusal
+        try:
+            head, files = unpacked(content)
+            record = None if head.fault else store(task.trial, files, self.run_options.out)
+        except ValueError as error:
+            self._leave_out(task, f"it has returned {error}", 2)
+            return
+        if head.lost:
+            self._lose(task, head.fault)
+        elif record is None:
+            self._leave_out(task, head.fault, head.code)
         else:
-            self._end(task.trial, store(task.trial, outcome["files"], self.run_options.out))
+            self._end(task, record)
+
+    def _leave_out(self, task: _Task, fault: str, code: int) -> None:
+        """Give no more trials to the worker of a task, and its trial to another."""
+        self._running.remove(task)
+        self._waiting.appendleft(task.trial)
+        if task.address not in self._left_out:
+            self._left_out[task.address] = " ".join(visible(fault).split()), code
+            self.reporter.line(f"worker {task.address} gets no more trials: {self._left_out[task.address][0]}")
 
     def _lose(self, task: _Task, reason: str) -> None:
-        """Let the trial run once more, or write its record."""
+        """Let the trial of a task run once more, or write its record."""
         trial = task.trial
         self._deaths[trial.id] += 1
         if self._deaths[trial.id] < TRIES:
-            self.reporter.line(f"{trial.slug}: {reason} ({task.machine.address}); it runs again")
+            self._running.remove(task)
+            self.reporter.line(f"{trial.slug}: {reason} ({task.address}); it runs again")
             self._waiting.appendleft(trial)
             return
-        record = blank_record(
-            trial,
-            "killed",
-            f"{reason}, in each of {TRIES} tries; if no user ended the workers, their machines were out of memory or "
-            "their time was over: run with fewer threads per worker, a --memory, or a longer time",
+        reason += (
+            f", in each of {TRIES} tries; if no user ended the workers, their machines were out of memory or their "
         )
+        reason += "time was over: run with fewer threads per worker, a --memory, or a longer time"
+        record = blank_record(trial, "killed", reason)
         record.environment = dict(self.following.provenance(trial))
         with writing(self.run_options.out):
             write_record(self.run_options.out / "records", record)
-        self._end(trial, record)
+        self._end(task, record)
 
-    def _end(self, trial: Trial, record: Record) -> None:
-        self.reporter.finished(trial, record)
+    def _end(self, task: _Task, record: Record) -> None:
+        self._running.remove(task)
+        self.reporter.finished(task.trial, record)
         if self.following.stop_at is not None and self.following.stop_at(record):
             self._stopped = True

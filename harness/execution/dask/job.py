@@ -1,4 +1,4 @@
-"""A trial as it is sent to a Dask worker, and the files that go with it and come back."""
+"""A trial as it is sent to a Dask worker, and the files that go with it."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from harness.core.errors import UserError
-from harness.core.files import RECORD, SOURCE, checked_name, read_file, write_atomically
+from harness.core.files import RECORD, SOURCE, read_file
 from harness.core.provenance.environment import package_version
 from harness.core.provenance.sources import changes
-from harness.core.records import Record, read_record, remove_old_arrays
+from harness.core.records import Record, read_record
 from harness.core.run_options import RunOptions
 from harness.core.settings import DataRef, Settings
 from harness.core.third_party import followed, is_third_party
 from harness.core.trial import AnyTrial, Trial
 from harness.datasets import find_dataset
-from harness.execution.folder import writing
 from harness.execution.outcome import record_path
 
 FILE = "job.json"
@@ -115,20 +114,3 @@ def _records_before(trial: Trial, out: Path) -> dict[str, bytes]:
         if len(records) == count:
             break
     return contents
-
-
-def store(trial: Trial, files: Mapping[str, bytes], out: Path) -> Record:
-    """Write the files that a trial has left on a worker, its record last; return the record.
-
-    Raises:
-        UserError: the folder cannot be written, or the record cannot be read.
-    """
-    last = f"records/{record_path(out, trial).name}"
-    with writing(out):
-        for name in sorted(files, key=lambda name: name == last):
-            inner, _, file = name.partition("/")
-            if inner == "source" or file.startswith(f"{trial.id}."):  # others were sent with the trial
-                write_atomically(out / checked_name(inner) / checked_name(file), files[name])
-    record = read_record(record_path(out, trial), trial)
-    remove_old_arrays(out / "records", record)
-    return record

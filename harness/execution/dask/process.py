@@ -2,69 +2,53 @@
 
     python -m harness.execution.dask.process FOLDER
 
-The folder is that of `harness.execution.dask.worker.run_trial`. Progress is written to standard output, a line of JSON
-for each message; `fault.json` has the reason why the trial could not run. The process ends with its standard input.
+The folder is that of `harness.execution.dask.worker.run_trial`. The outcome is written to standard output (see
+`harness.execution.dask.returned`). The process ends with its standard input.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
 import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import TextIO
 
-from harness.core.errors import UserError
-from harness.core.trial import Trial
-from harness.execution.progress import Reporter
+from harness.core.errors import DataError, DataMissing, UserError
+from harness.core.texts import LONGEST, message_of
 
-MESSAGE_PERIOD = 1.0  # seconds between two messages of progress
 HINT = "a worker's data root is its $INVERTBENCH_DATA, or --cluster data=PATH"
 
 
-class Relay(Reporter):
-    """Write the progress of the trial to a stream."""
+def main(folder: Path) -> None:
+    """Write the outcome."""
+    from harness.execution.dask.worker import failed
 
-    def __init__(self, stream: TextIO) -> None:
-        super().__init__(1, stream)
-        self._last = 0.0
-
-    def update(self, trial: Trial, fraction: float, text: str) -> None:
-        """Write at most one message per period."""
-        if time.monotonic() - self._last >= MESSAGE_PERIOD:
-            self._last = time.monotonic()
-            self.line(json.dumps({"trial": trial.id, "fraction": fraction, "text": text}))
-
-    def finished(self, trial: Trial, record: object) -> None:
-        """Write nothing: the record says it."""
-
-
-def main(folder: Path) -> int:
-    """Return 0 if the trial has left its record; 1 if it could not run."""
-    stream = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    stream = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # others may print
     signal.signal(signal.SIGTERM, _end)
     threading.Thread(target=_end_with_worker, daemon=True).start()
     try:
-        _run(folder, Relay(stream))
-    except UserError as error:
-        fault = json.dumps({"text": str(error), "code": error.exit_code})
-        (folder / "fault.json").write_text(fault, encoding="utf-8")
-        return 1
-    return 0
+        content = _run(folder)
+    except (UserError, OSError) as error:  # an OSError of this process, such as of a full disk
+        text = message_of(error, LONGEST).partition("; make room there")[
+            0
+        ]  # a worker keeps neither folder nor checkpoints
+        content = failed(text, code=3 if isinstance(error, (DataMissing, DataError)) else 2)
+    stream.write(content)
+    stream.flush()
 
 
-def _run(folder: Path, relay: Relay) -> None:
+def _run(folder: Path) -> bytes:
     from harness.execution.dask.job import Job
+    from harness.execution.dask.returned import packed
     from harness.execution.data import check_prepared
     from harness.execution.local.process import start_server
     from harness.execution.local.slots import make_slots
     from harness.execution.local.supervisor import run_trials
+    from harness.execution.progress import Reporter
     from harness.execution.provenance import RunProvenance
     from harness.planning.settle import resolve_device
 
@@ -80,7 +64,8 @@ def _run(folder: Path, relay: Relay) -> None:
     job.check_sources(provenance.digests(trial))
     resolve_device(trial.device)
     check_prepared(trial, root, HINT)
-    run_trials([trial], run_options, make_slots([trial], 1), relay, provenance=provenance.of)
+    run_trials([trial], run_options, make_slots([trial], 1), Reporter(1, sys.stderr), provenance=provenance.of)
+    return packed(trial, run_options.out)
 
 
 def _end_with_worker() -> None:
@@ -95,4 +80,4 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(Path(sys.argv[1])))
+    main(Path(sys.argv[1]))

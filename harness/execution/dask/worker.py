@@ -1,4 +1,4 @@
-"""The task of a Dask worker: run one trial in a Python process, and return the files that it leaves.
+"""The task of a Dask worker: run one trial in a Python process, and return the bytes that it writes.
 
 Dask sends these functions as code (see `harness.execution.dask.dispatch`), so a scheduler needs no invertbench, and a
 worker that lacks it can say so. They use the standard library and distributed alone.
@@ -16,39 +16,24 @@ import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 PERIOD = 0.3  # seconds between two looks at the process
 LONGEST_END = 20.0  # seconds in which a process ends its trial before it is killed
 TAIL = 2000  # characters of the messages of a process that has failed
 
 
-class Outcome(TypedDict):
-    """The outcome of a task.
-
-    Attributes:
-        files: name below the run's folder -> content, of each file that the trial has left.
-        fault: why the trial could not run here; empty if it has left its record.
-        code: exit code for the command in that case.
-        lost: whether the process was killed, as a worker may be.
-    """
-
-    files: dict[str, bytes]
-    fault: str
-    code: int
-    lost: bool
-
-
-def run_trial(files: Mapping[str, bytes], topic: str, path: str | None) -> Outcome:
+def run_trial(files: Mapping[str, bytes], path: str | None) -> bytes:
     """Run the trial of `files["job.json"]` in a new folder, which is removed afterwards.
 
-    The progress of the trial is sent as events of `topic`. If the command gives up the task, or ends, so does the
-    trial.
+    If the command gives up the task, or ends, so does the trial.
 
     Args:
         files: name below the folder -> content; `here/` is the working directory and `run/` the folder of the run.
-        topic: of events.
         path: folder to add to PYTHONPATH, None: none.
+
+    Returns:
+        bytes as `harness.execution.dask.returned` reads them.
     """
     from distributed import get_worker
 
@@ -59,17 +44,24 @@ def run_trial(files: Mapping[str, bytes], topic: str, path: str | None) -> Outco
         task = worker.state.tasks.get(key)
         return task is not None and task.state in ("executing", "long-running")
 
-    with tempfile.TemporaryDirectory(
-        prefix="invertbench-", dir=worker.local_directory, ignore_cleanup_errors=True
-    ) as name:
-        folder = Path(name)
-        for inner in ("here", "run/records", "run/logs"):
-            (folder / inner).mkdir(parents=True)
-        for file, content in files.items():
-            (folder / file).parent.mkdir(parents=True, exist_ok=True)
-            (folder / file).write_bytes(content)
-        code = _run(folder, environment(worker, path), wanted, lambda message: worker.log_event(topic, message))
-        return _outcome(folder, code)
+    try:
+        with tempfile.TemporaryDirectory(
+            prefix="invertbench-", dir=worker.local_directory, ignore_cleanup_errors=True
+        ) as name:
+            folder = Path(name)
+            for inner in ("here", "run/records", "run/logs"):
+                (folder / inner).mkdir(parents=True)
+            for file, content in files.items():
+                (folder / file).parent.mkdir(parents=True, exist_ok=True)
+                (folder / file).write_bytes(content)
+            return run_process(folder, environment(worker, path), wanted)
+    except Exception as error:  # such as of a full disk
+        return failed(f"{type(error).__name__}: {error}")
+
+
+def failed(fault: str, lost: bool = False, code: int = 2) -> bytes:
+    """Return the bytes of a trial that did not run here."""
+    return json.dumps({"fault": fault, "lost": lost, "code": code}).encode() + b"\n"
 
 
 def environment(worker: Any, path: str | None) -> dict[str, str]:
@@ -79,23 +71,15 @@ def environment(worker: Any, path: str | None) -> dict[str, str]:
     """
     import dask
 
-    variables = dict(os.environ)
-    if worker.nanny is not None:
-        for name, value in dask.config.get("distributed.nanny.pre-spawn-environ").items():
-            if variables.get(name) == str(value):
-                del variables[name]
+    nanny = {} if worker.nanny is None else dask.config.get("distributed.nanny.pre-spawn-environ")
+    variables = {name: value for name, value in os.environ.items() if str(nanny.get(name)) != value}
     if path is not None:
         variables["PYTHONPATH"] = os.pathsep.join(filter(None, [variables.get("PYTHONPATH"), path]))
     return variables
 
 
-def _run(
-    folder: Path,
-    variables: Mapping[str, str],
-    wanted: Callable[[], bool],
-    tell: Callable[[dict[str, Any]], object],
-) -> int | None:
-    """Return the exit code of the process; None if it was no longer wanted.
+def run_process(folder: Path, variables: Mapping[str, str], wanted: Callable[[], bool]) -> bytes:
+    """Return the bytes that the process of the trial has written, or those of its failure.
 
     It ends when its standard input does, and so with this worker, however that one ends.
     """
@@ -110,20 +94,13 @@ def _run(
             start_new_session=True,
         )
     assert process.stdin is not None and process.stdout is not None
-
-    def listen() -> None:
-        assert process.stdout is not None
-        for line in process.stdout:
-            with contextlib.suppress(ValueError):  # a line cut by the end of the process
-                tell(json.loads(line))
-
-    listener = threading.Thread(target=listen, daemon=True)
-    listener.start()
+    written: list[bytes] = []
+    reader = threading.Thread(target=lambda: written.append(process.stdout.read()), daemon=True)  # type: ignore[union-attr]
+    reader.start()
     try:
-        while wanted():
+        while wanted() and process.poll() is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                return process.wait(PERIOD)
-        return None
+                process.wait(PERIOD)
     finally:
         process.stdin.close()
         try:
@@ -131,21 +108,11 @@ def _run(
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-        listener.join(1.0)  # a process that the trial has left may keep the pipe open
-
-
-def _outcome(folder: Path, code: int | None) -> Outcome:
-    outcome = Outcome(files={}, fault="", code=2, lost=code is not None and code < 0)
-    if code == 0:
-        for inner in ("records", "weights", "logs", "source"):
-            for file in (folder / "run" / inner).glob("*"):
-                if file.is_file():
-                    outcome["files"][f"{inner}/{file.name}"] = file.read_bytes()
-    elif (folder / "fault.json").is_file():
-        fault = json.loads((folder / "fault.json").read_text(encoding="utf-8"))
-        outcome["fault"], outcome["code"] = fault["text"], fault["code"]
-    elif not outcome["lost"]:
-        said = " ".join((folder / "messages").read_text(encoding="utf-8", errors="replace")[-TAIL:].split())
-        ended = f"the process of the trial ended with exit code {code}: {said}"
-        outcome["fault"] = f"{ended}; workers need invertbench as the command has it"
-    return outcome
+        reader.join(LONGEST_END)
+    if process.returncode == 0 and written:
+        return written[0]
+    if process.returncode < 0:
+        return failed("the process that supervises the trial was killed", lost=True)
+    said = " ".join((folder / "messages").read_text(encoding="utf-8", errors="replace")[-TAIL:].split())
+    ended = f"the process of the trial ended with exit code {process.returncode}: {said}"
+    return failed(f"{ended}; workers need invertbench as the command has it")

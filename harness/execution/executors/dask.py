@@ -9,77 +9,68 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic import AfterValidator, ValidationError
+from pydantic import BeforeValidator
 
-from harness.core.errors import SuiteError, UserError
-from harness.core.explain import explain
+from harness.core.errors import UserError
 from harness.core.provenance.machine import usable_cores
 from harness.core.run_options import PROJECT, RunOptions
 from harness.core.settings import Settings
 from harness.core.trial import Trial
 from harness.execution.executor import Executor, Following
+from harness.execution.local.running_reporter import RunningReporter
 from harness.execution.local.slots import Slots, at_once, make_slots
-from harness.planning.assignments import assigned, blamed, parse_pairs
-from harness.planning.cluster import Cluster
 from harness.planning.plan import GivenDevice
 
 if TYPE_CHECKING:
     from distributed import Client
 
 INSTALL = "pip install 'invertbench[dask]'"
-CONNECT_SECONDS = 15
 
 
-def _address(value: str) -> str:
-    if re.fullmatch(r"(tcp|tls|ws|wss)://\S+", value) is None:
-        raise ValueError(f"{value[:80]!r} is not the address of a scheduler; write it as Dask does, tcp://HOST:PORT")
+def _address(value: object) -> str:
+    if not isinstance(value, str) or re.fullmatch(r"(tcp|tls|ws|wss)://\S+", value) is None:
+        shown = "" if value is None else repr(value)[:80]  # the option without a value, too
+        raise ValueError(
+            f"{shown or 'nothing'} is not the address of a scheduler; write it as Dask does, tcp://HOST:PORT"
+        )
     return value
 
 
-class Scheduler(Settings):
-    """The values of `--cluster`.
+class DaskSection(Settings):
+    """The scheduler.
 
     Attributes:
-        address: of a scheduler that runs; null: workers in this process.
+        address: of a scheduler of Dask that runs; without one, workers in this process.
         data: folder of the data sets on workers; null: their $INVERTBENCH_DATA, or else that of the command.
     """
 
-    address: Annotated[str, AfterValidator(_address)] | None = None
+    address: Annotated[str | None, BeforeValidator(_address)] = None
     data: Path | None = None
-
-
-def scheduler_of(texts: Sequence[str]) -> Scheduler:
-    """Return the scheduler that the `--cluster` texts describe; a SuiteError names every faulty text."""
-    pairs, faults = parse_pairs("--cluster", texts, "KEY=VALUE, such as address=tcp://HOST:PORT")
-    content, changes = assigned((f"--cluster {text}", (key,), value) for text, key, value in pairs)
-    try:
-        scheduler = Scheduler.model_validate(content)
-    except ValidationError as error:
-        faults += blamed(changes, explain(error, Scheduler), "--cluster")
-    if faults:
-        raise SuiteError("\n".join(faults))
-    return scheduler
 
 
 class Dask(Executor):
     """Tasks of a scheduler; --jobs limits those that run at once. They end with this command."""
 
-    def __init__(self, jobs: int | None, resources: Cluster, texts: Sequence[str]) -> None:
-        super().__init__(jobs, resources, ())
-        self.scheduler = scheduler_of(texts)
+    Section = DaskSection
+    section: DaskSection
 
     @property
-    def elsewhere(self) -> int | None:
+    def here(self) -> bool:
+        """Whether the workers are in this process."""
+        return self.section.address is None
+
+    @property
+    def cores(self) -> int:
         """One core, on workers elsewhere."""
-        return None if self.scheduler.address is None else 1
+        return super().cores if self.here else 1
 
     def device(self, option: GivenDevice) -> GivenDevice:
         """Return the CPU for "auto" on workers elsewhere."""
-        return "cpu" if option == "auto" and self.scheduler.address is not None else option
+        return "cpu" if option == "auto" and not self.here else option
 
     def at_once(self, trials: Sequence[Trial]) -> int:
         """Return how many have room on the workers that there are now."""
-        if self.scheduler.address is None or not trials:
+        if self.here or not trials:
             return at_once(trials, make_slots(trials, self.jobs))
         with self._client() as client:
             from harness.execution.dask.dispatch import machines
@@ -93,12 +84,15 @@ class Dask(Executor):
         """Run the trials on the workers."""
         if not trials:
             return
-        local = self.scheduler.address is None
-        with self._client() as client, following.reporter(len(trials)) as reporter:
+        with (
+            self._client() as client,
+            following.reporter(len(trials)) as shown,
+            RunningReporter(shown, run_options.out) as reporter,
+        ):
             from harness.execution.dask.dispatch import Dispatch
 
-            data = run_options.root if local else self.scheduler.data
-            path = str(PROJECT) if local else None
+            data = run_options.root if self.here else self.section.data
+            path = str(PROJECT) if self.here else None
             Dispatch(client, run_options, following, reporter, self.jobs, data, path).run(trials)
 
     @contextlib.contextmanager
@@ -106,28 +100,24 @@ class Dask(Executor):
         """Connect to the scheduler, or to one of this process; raise a UserError if that fails."""
         try:
             from distributed import Client, LocalCluster
+
+            from harness.execution.dask.connection import connected
         except ImportError as error:
             raise UserError(f"--executor dask needs distributed: {INSTALL}") from error
         for name in [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "distributed"]:
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)  # this program has messages of its own
-        address = self.scheduler.address
-        with contextlib.ExitStack() as stack:
-            if address is None:
-                cluster = LocalCluster(
-                    n_workers=1,
-                    threads_per_worker=usable_cores(),
-                    processes=False,
-                    dashboard_address="127.0.0.1:0",  # any free port
-                    memory_limit=None,
-                )
-                target = stack.enter_context(cluster)
-            else:
-                target = address
-            try:
-                client = Client(target, timeout=CONNECT_SECONDS, set_as_default=False)
-            except (OSError, ValueError, TimeoutError) as error:
-                raise UserError(
-                    f"--cluster address={address}: no Dask scheduler answers there ({' '.join(str(error).split())}); "
-                    "start one, or give the address that it prints"
-                ) from error
-            yield stack.enter_context(client)
+        if self.section.address is not None:
+            with connected(self.section.address) as client:
+                yield client
+            return
+        with (
+            LocalCluster(
+                n_workers=1,
+                threads_per_worker=usable_cores(),
+                processes=False,
+                dashboard_address="127.0.0.1:0",  # any free port
+                memory_limit=None,
+            ) as cluster,
+            Client(cluster, set_as_default=False) as client,
+        ):
+            yield client

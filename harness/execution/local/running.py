@@ -1,4 +1,4 @@
-"""The file that lists the trials which run on this machine now, from which `status` describes them.
+"""The file that lists the trials which run now, here or on workers, from which `status` describes them.
 
 The process of the run writes it while its trials run. It says nothing unless a run holds the lock of the folder: a
 killed run leaves it behind.
@@ -24,18 +24,19 @@ class RunningTrial(Settings):
     """A trial that runs now; times are in seconds since 1970."""
 
     id: str
-    process: int
-    since: float  # start of its process
-    heard: float  # time of its last message
+    place: str  # where it runs, such as "process 4713"
+    since: float  # its start
+    heard: float | None = None  # time of its last message; those of workers send none
     fraction: float = 0.0  # of its work, by this message
     text: str = ""  # of this message, such as "step 340/1000"
 
     def line(self, now: float) -> str:
         """Return its line of `status`."""
-        step = f"{self.text or 'begins'}, {self.fraction:.0%} done"
+        line = f"  {self.id}  running for {shown_seconds(max(0.0, now - self.since))}"
+        if self.heard is None:
+            return visible(f"{line} ({self.place})")
         silence = shown_seconds(max(0.0, now - self.heard))
-        running = shown_seconds(max(0.0, now - self.since))
-        return visible(f"  {self.id}  running for {running}: {step} (process {self.process}, heard {silence} ago)")
+        return visible(f"{line}: {self.text}, {self.fraction:.0%} done ({self.place}, heard {silence} ago)")
 
 
 _TRIALS = TypeAdapter(tuple[RunningTrial, ...])
@@ -58,5 +59,5 @@ def running_lines(folder: Path) -> list[str]:
     trials: tuple[RunningTrial, ...] = ()
     with contextlib.suppress(OSError, ValidationError):
         trials = _TRIALS.validate_json(read_file(folder / RUNNING, RECORD))
-    now, count = time.time(), f"{len(trials) or 'no'} trial{'' if len(trials) == 1 else 's'} in its processes now"
+    now, count = time.time(), f"{len(trials) or 'no'} trial{'' if len(trials) == 1 else 's'} running now"
     return [visible(f"a run uses this folder{owner}: {count}"), *(trial.line(now) for trial in trials)]

@@ -1,4 +1,4 @@
-"""Keep the list of the trials that run on this machine up to date, and pass all reports on."""
+"""Keep the list of the trials that run now up to date, and pass all reports on."""
 
 from __future__ import annotations
 
@@ -42,14 +42,13 @@ class RunningReporter(Reporter):
             (self.folder / RUNNING).unlink(missing_ok=True)
 
     def started(self, trial: Trial) -> None:
-        """Pass it on; `process` adds the trial."""
+        """Pass it on; `place` adds the trial."""
         self.reporter.started(trial)
 
-    def process(self, trial: Trial, pid: int) -> None:
+    def place(self, trial: Trial, name: str) -> None:
         """Add a trial to the list."""
-        now = time.time()
-        self._set({**self._running, trial.id: RunningTrial(id=trial.id, process=pid, since=now, heard=now)})
-        self.reporter.process(trial, pid)
+        self._set({**self._running, trial.id: RunningTrial(id=trial.id, place=name, since=time.time())})
+        self.reporter.place(trial, name)
 
     def update(self, trial: Trial, fraction: float, text: str) -> None:
         """Change the progress of a trial."""

@@ -141,7 +141,7 @@ class _Pool:
         self.reaper.watch(child)
         self.running.append(_Task(trial, child, lease, provenance, time.perf_counter(), before, kills))
         self.reporter.started(trial)
-        self.reporter.process(trial, child.pid)
+        self.reporter.place(trial, f"process {child.pid}")
 
     def _wait(self) -> list[tuple[Record, Lease]]:
         """Sleep until a trial sends a message, ends, or is due for a check; return the records of those that ended."""

@@ -1,47 +1,45 @@
-"""Trials that were submitted to a cluster, and their state: files on the shared disk, supplemented by the queue.
+"""Trials that were submitted to a cluster, and their state.
 
         slurm/<time>-<random>/submission.json   the trials of each job, and the options of the run; never changed
-        slurm/<time>-<random>/cancelled         exists once the submission was cancelled
-        slurm/<time>-<random>/faults/<id>.txt   why a job could not begin a trial
-        slurm/<time>-<random>/jobs/             files of submitit
-        heartbeats/<id>.json                    heartbeat of a running trial
+        slurm/<time>-<random>/<index>.log       the output of a job
 
-The folder `slurm` and those in it are for this user alone: jobs execute their content.
-
-A trial is done when its record differs from the one that existed when it was submitted. No other evidence counts:
-the queue may have forgotten a job, and a cluster without accounting keeps no history beyond it.
+A trial is done when its record differs from the one that existed when it was submitted. The queue says whether a job
+waits, runs or has ended, and has forgotten it some minutes after its end: a cluster without accounting has no `sacct`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shlex
+import shutil
 import stat
-import time
+import subprocess
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
 from harness.core.errors import UserError
-from harness.core.files import RECORD, TEXT, checked_name, read_file, read_text, write_atomically
+from harness.core.files import RECORD, read_file, read_text, write_atomically
 from harness.core.records import Record
-from harness.core.run_options import RunOptions, shown_seconds
+from harness.core.run_options import RunOptions
 from harness.core.settings import Settings
+from harness.core.texts import visible
 from harness.core.trial import AnyTrial, Trial
 from harness.execution.outcome import interrupted, left_record
-from harness.execution.slurm.squeue import Jobs, ask
 
 FOLDER = "slurm"
 FILE = "submission.json"
-CANCELLED = "cancelled"
-LOST_BEATS = 4  # missing in succession
-
-State = Literal["waiting", "running", "lost", "cancelled", "done"]
+ANSWER_SECONDS = 60.0  # for the cluster's answer
+FINAL = {
+    *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"),
+    *("REVOKED", "TIMEOUT"),
+}
+"""The states of jobs that have ended."""
 
 
 class Submission(Settings):
@@ -51,8 +49,6 @@ class Submission(Settings):
     jobs: tuple[tuple[AnyTrial, ...], ...]  # the trials of each job, which does them in sequence
     before: dict[str, str]  # trial id -> digest of the record that existed, if one did
     run_options: RunOptions
-    cache: Path  # folder of prepared data, shared by all machines
-    heartbeat: float  # seconds between two heartbeats
 
     def save(self, place: Path) -> None:
         """Write `place/submission.json`."""
@@ -76,70 +72,32 @@ class Submission(Settings):
         return None if record is None or interrupted(record) else record
 
 
-class Beat(Settings):
-    """The heartbeat of a running trial, with its progress."""
-
-    submission: str  # its name
-    job: str  # SLURM's name of the job, such as "17_3"
-    fraction: float = 0.0
-    text: str = ""
-    seconds: float  # until the next heartbeat
-    node: str | None = None  # name of the machine, if the run permits it
-
-    @property
-    def patience(self) -> float:
-        """Seconds of silence after which the trial counts as lost."""
-        return LOST_BEATS * self.seconds
-
-
-def beat_path(out: Path, name: str) -> Path:
-    """Return `out/heartbeats/<trial id>.json`."""
-    return out / "heartbeats" / f"{checked_name(name)}.json"
-
-
-def read_beat(out: Path, name: str) -> tuple[Beat, float] | None:
-    """Return a trial's last heartbeat and its age in seconds; None without one."""
-    path = beat_path(out, name)
-    with contextlib.suppress(OSError, ValidationError):
-        return Beat.model_validate_json(read_file(path, TEXT)), max(0.0, time.time() - path.stat().st_mtime)
-    return None
-
-
-def fault_path(place: Path, name: str) -> Path:
-    """Return `place/faults/<trial id>.txt`."""
-    return place / "faults" / f"{checked_name(name)}.txt"
-
-
-def job_folders(place: Path) -> tuple[Path, ...]:
-    """Return the folders of a submission that are for this user alone, outermost first: `slurm/`, `place`, `jobs/`."""
-    return place.parent, place, place / "jobs"
-
-
-def is_cancelled(place: Path) -> bool:
-    """Return whether the submission was cancelled."""
-    return (place / CANCELLED).exists()
-
-
 @dataclass(frozen=True)
 class SubmittedTrial:
     """The state of a trial that was submitted to a cluster."""
 
     trial: Trial
     submission: str  # name of its last submission
-    state: State
-    text: str  # the state in words
-    active: bool  # whether the cluster may still run it, so that no other process should
-    beat: Beat | None = None  # from this submission
+    state: Literal["waiting", "running", "ended", "done"]
+    text: str = ""  # the state in words
     record: Record | None = None  # if it is done
+
+    @property
+    def active(self) -> bool:
+        """True if the cluster may still run it, so that no other process should."""
+        return self.state in ("waiting", "running")
 
 
 class Submissions:
-    """All trials that were submitted to a cluster from one folder; `queue` is asked about those without a record."""
+    """All trials that were submitted to a cluster from one folder."""
 
-    def __init__(self, folder: Path, queue: Callable[[Collection[str]], Mapping[str, Jobs] | None] = ask) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.queue = queue
-        self.places = {path.parent: Submission.load(path.parent) for path in sorted(folder.glob(f"{FOLDER}/*/{FILE}"))}
+
+    @cached_property
+    def places(self) -> dict[Path, Submission]:
+        """Folder -> submission, in the order of time."""
+        return {path.parent: Submission.load(path.parent) for path in sorted(self.folder.glob(f"{FOLDER}/*/{FILE}"))}
 
     def look(self, wanted: Collection[str] | None = None) -> dict[str, SubmittedTrial]:
         """Return trial id -> its state, for those trials (default: all) that were ever submitted."""
@@ -151,113 +109,99 @@ class Submissions:
             if wanted is None or trial.id in wanted
         }
         records = {key: self.places[place].settled(trial, self.folder) for key, (place, _, trial) in last.items()}
-        places = {place for key, (place, _, _) in last.items() if records[key] is None and not is_cancelled(place)}
-        jobs = self.queue(sorted(self.places[place].name for place in places))
+        jobs = queued({self.places[place].name for key, (place, _, _) in last.items() if records[key] is None})
         states = {}
         for key, (place, index, trial) in last.items():
-            name, record = self.places[place].name, records[key]
-            if record is None:
-                states[key] = self._unsettled(place, index, trial, None if jobs is None else jobs.get(name, {}))
+            name = self.places[place].name
+            if records[key] is not None:
+                states[key] = SubmittedTrial(trial, name, "done", record=records[key])
+            elif jobs is None:
+                states[key] = SubmittedTrial(trial, name, "waiting", "the queue does not answer")
             else:
-                states[key] = SubmittedTrial(trial, name, "done", "done", False, record=record)
+                there = jobs.get(name, {})
+                state = there.get(index, there.get(None, "gone"))
+                if state in FINAL or state == "gone":
+                    states[key] = SubmittedTrial(trial, name, "ended", _end_of(place / f"{index}.log", state))
+                else:
+                    states[key] = SubmittedTrial(trial, name, "waiting" if state == "PENDING" else "running", state)
         return states
 
-    def _unsettled(self, place: Path, index: int, trial: Trial, jobs: Jobs | None) -> SubmittedTrial:
-        name = self.places[place].name
-        beat, age = read_beat(self.folder, trial.id) or (None, 0.0)
-        if beat is not None and beat.submission != name:
-            beat = None
-        if is_cancelled(place):
-            ending = beat is not None and age <= beat.patience
-            return SubmittedTrial(trial, name, "cancelled", "its job was cancelled", ending)
-        try:
-            fault = read_text(fault_path(place, trial.id)).strip() or None
-        except OSError:
-            fault = None
-        state, text, active = judge(beat, age, index, jobs, fault)
-        if state == "lost" and not active:
-            try:
-                with contextlib.suppress(OSError):
-                    check_private(*job_folders(place))
-            except UserError as error:  # for which the job has ended
-                text = str(error)
-        return SubmittedTrial(trial, name, state, text, active, beat)
 
+def queued(names: Collection[str]) -> dict[str, dict[int | None, str]] | None:
+    """Return the jobs of these names that the queue knows, name -> index -> state; None if it does not answer.
 
-def judge(
-    beat: Beat | None, age: float, index: int, jobs: Jobs | None, fault: str | None = None
-) -> tuple[State, str, bool]:
-    """Return the state of a trial without a record, as text too, and whether the cluster may still run it.
-
-    Args:
-        beat, age: its last heartbeat, if there is one, and the seconds since.
-        index: of its job in the array.
-        jobs: of the array in the queue; None if the queue does not answer.
-        fault: why its job could not begin it.
+    The index is None for a job without one, or for all jobs of an array that never started.
     """
-    job = None if jobs is None else jobs.get(index, jobs.get(None))
-    if jobs is not None and (job is None or not job.active):
-        cause = fault or ("its job has ended" if job is None else f"its job has ended: {job.text()}")
-        return "lost", f"{cause}; it left no record", False
-    if fault is not None and beat is None:
-        return "lost", f"{fault}; it left no record", False
-    if beat is None or (job is not None and job.state == "PENDING"):
-        return "waiting", "the queue does not answer" if job is None else job.text(), True
-    where = f" on {beat.node}" if beat.node else ""
-    if age <= beat.patience:
-        return "running", f"{beat.text or 'begins'} (heartbeat {shown_seconds(age)} ago{where})", True
-    text = f"no heartbeat for {shown_seconds(age)}{where}"
-    if job is None:
-        return "lost", f"{text}, and the queue does not answer", False
-    return "lost", f"{text}; the queue still has its job: {job.text()}", True
+    jobs: dict[str, dict[int | None, str]] = {}
+    if names:
+        try:
+            form = ("--noheader", "--array", "--states=all", "--format=%j|%K|%T")
+            answer = run_program("squeue", f"--name={','.join(sorted(names))}", *form)
+        except UserError:
+            return None
+        for line in answer.splitlines():
+            name, index, state = (field.strip() for field in line.split("|"))
+            jobs.setdefault(name, {})[int(index) if index.isdecimal() else None] = state
+    return jobs
 
 
-def counted(trials: Iterable[SubmittedTrial]) -> str:
-    """Return counts as text, "on the cluster: 2 running, 3 waiting, 1 lost"; empty without unfinished trials."""
-    counts = Counter(trial.state for trial in trials)
-    parts = [f"{counts[state]} {state}" for state in ("running", "waiting", "lost", "cancelled") if counts[state]]
-    return f"on the cluster: {', '.join(parts)}" if parts else ""
+def run_program(program: str, *arguments: str, text: str = "") -> str:
+    """Return what a program of SLURM prints; raise a UserError with its last line if it is missing or fails."""
+    if shutil.which(program) is None:
+        raise UserError(
+            f"{program} is missing here: jobs are submitted and cancelled on a machine of a SLURM cluster; elsewhere, "
+            "use --executor local"
+        )
+    try:
+        return subprocess.run(
+            [program, *arguments],
+            input=text,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=ANSWER_SECONDS,
+            check=True,
+        ).stdout
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        message = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[-1:]
+        raise UserError(f"{program} failed: {visible(''.join(message))}") from error
+
+
+def _end_of(log: Path, state: str) -> str:
+    """Return why a job has left no record: its state, and the last line that it or SLURM has printed."""
+    lines = []
+    with contextlib.suppress(OSError):
+        lines = [line for line in read_text(log, RECORD).splitlines() if line.strip() and not line.startswith("[")]
+    printed = f": {visible(lines[-1][-500:])}" if lines else ""
+    return f"its job has ended{'' if state == 'gone' else f' ({state})'}, and left no record{printed}"
 
 
 def lines(trials: Mapping[str, SubmittedTrial]) -> list[str]:
-    """Return the lines of `status`: the counts, and one for each trial that runs or is lost."""
-    total = counted(trials.values())
-    shown = [
-        f"  {key}  {trial.state}: {trial.text}" for key, trial in trials.items() if trial.state in ("running", "lost")
-    ]
-    return [total, *shown] if total else []
-
-
-PRIVATE = 0o700
-OTHERS = 0o077  # rights of the group and of all others
-RULE = "must be a folder of the user who submits, without rights for others (mode 0700): jobs execute what is in it"
-HINT = "remove it, if nothing in it is needed, and run again, or choose another --out"
+    """Return the lines of `status`: the counts, and one for each trial that runs, or has ended without a record."""
+    counts = Counter(trial.state for trial in trials.values() if trial.state != "done")
+    if not counts:
+        return []
+    total = ", ".join(f"{counts[state]} {state}" for state in ("running", "waiting", "ended") if counts[state])
+    shown = {key: trial for key, trial in trials.items() if trial.state in ("running", "ended")}
+    return [f"on the cluster: {total}", *(f"  {key}  {trial.state}: {trial.text}" for key, trial in shown.items())]
 
 
 def make_private(folder: Path) -> None:
     """Make a folder of mode 0700, whatever the umask; raise UserError if it exists and is not of this user."""
-    folder.mkdir(mode=PRIVATE, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
     if folder.lstat().st_uid == os.getuid() and not folder.is_symlink():
         # The umask may have narrowed the mode, and the folder around have added the set-group bit.
-        folder.chmod(PRIVATE)
+        folder.chmod(0o700)
     check_private(folder)
 
 
 def check_private(*folders: Path) -> None:
-    """Raise a UserError for the first of these that is not a folder of this user alone."""
+    """Raise a UserError for the first of these that is not a folder of this user alone: jobs run what it names."""
     for folder in folders:
         status = folder.lstat()
-        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & OTHERS:
-            kind = "a folder" if stat.S_ISDIR(status.st_mode) else "no folder"
-            facts = f"it is {kind} of user {status.st_uid}, mode {stat.S_IMODE(status.st_mode):04o}"
-            raise UserError(f"{folder}: {RULE}; {facts}; {HINT}")
-
-
-def check_in_shell(*folders: Path) -> str:
-    """Return a line of shell that ends a job unless these are folders of this user alone."""
-    names = " ".join(shlex.quote(str(folder)) for folder in folders)
-    refuse = f'echo "$folder: {RULE}; {HINT}" >&2; exit 1'
-    return (
-        f'for folder in {names}; do case "$(stat -c %F:%u:%a "$folder")" in directory:{os.getuid()}:*00) ;; '
-        f"*) {refuse} ;; esac; done"
-    )
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
+            raise UserError(
+                f"{folder}: must be a folder of the user who submits, without rights for others (mode 0700), as jobs "
+                f"run what is in it; it is of user {status.st_uid}, mode {stat.S_IMODE(status.st_mode):04o}; remove "
+                "it, if nothing in it is needed, and run again, or choose another --out"
+            )

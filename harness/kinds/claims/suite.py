@@ -17,17 +17,13 @@ One run does the trials of all of them; the report has a section for each claim,
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar
 
-from pydantic import Field, PrivateAttr, StringConstraints
+from pydantic import Field, StringConstraints
 
-from harness.core.errors import SuiteError
 from harness.core.settings import Settings
-from harness.planning.problems import Problem, Where, raise_problems
-from harness.planning.strict_yaml import Document
-from harness.planning.suite import read_suite
-from harness.planning.suite_base import Suite, SuiteFile
+from harness.planning.problems import Where
+from harness.planning.suite_base import SuiteFile
 from harness.planning.suite_model import Slug
 
 Sentence = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
@@ -62,30 +58,10 @@ class ClaimsSuite(SuiteFile, kind="claims"):
 
     claims: Annotated[Mapping[Slug, Claim], Field(min_length=1)]
 
-    _parts: dict[str, Suite] = PrivateAttr(default_factory=dict)
-
-    def attach(self, document: Document, folder: Path | None, examined: bool) -> Self:
-        """Keep the origin of the file, and read the suites of its claims."""
-        super().attach(document, folder, examined)
-        names: dict[str, str] = {}
-        problems: list[Problem] = []
-        for label, claim in self.claims.items():
-            source = claim.suite if folder is None else folder / claim.suite
-            suite = None if examined else read_suite(source, examined=True)
-            if not isinstance(suite, Suite):
-                raise SuiteError(f"{document.name}: a claim is tested by trials, and suites of claims have none")
-            self._parts[label] = suite
-            first = names.setdefault(suite.suite, label)
-            if first != label:
-                message = f"{claim.suite} is called {suite.suite}, as is that of {first!r}"
-                problems.append(Where(("claims", label, "suite")).says(message))
-        raise_problems(document, problems)
-        return self
-
     @property
-    def parts(self) -> Mapping[str, Suite]:
-        """The suites of the claims."""
-        return self._parts
+    def part_files(self) -> Mapping[str, tuple[str, Where]]:
+        """The files of the claims' suites."""
+        return {label: (claim.suite, Where(("claims", label, "suite"))) for label, claim in self.claims.items()}
 
     def about(self, label: str) -> dict[str, Any]:
         """Return the claim and its test."""

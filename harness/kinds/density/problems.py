@@ -2,45 +2,44 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 
-from harness.core.errors import UserError, nearest
-from harness.core.settings import TrainingSettings, augmentation_fault
+from harness.core.errors import nearest
+from harness.core.settings import augmentation_fault
+from harness.planning.cells import Column, Scope
 from harness.planning.problems import Problem, Where
-from harness.planning.resolve import Column, Scope
 
 
 def mixer_problems(scope: Scope) -> Iterator[Problem]:
     """Yield rows in which `keep_mixer` has no effect."""
     for cell in scope.every_cell:
-        if not cell.layer.keep_mixer:
+        if not cell.layer.keep_mixer or cell.subject is None:
             continue
-        with contextlib.suppress(UserError):  # an unknown layer is reported elsewhere
-            place = scope.rows[cell.row][1].at(("keep_mixer",))
-            if not cell.spec.resolve(cell.row, scope.suite.folder).replaces_mixer:
-                yield place.says(
-                    f"{cell.row}: keep_mixer has no effect, as {cell.layer.layer} does not replace the mixer; remove it"
-                )
-            elif cell.flow.mixer == "none":
-                yield place.says(
-                    f"{cell.row}: keep_mixer has no effect on {cell.column}, where flow.mixer is none; give plu, qr or "
-                    "dense, or remove it"
-                )
+        place = scope.rows[cell.row][1].at(("keep_mixer",))
+        if not cell.subject.replaces_mixer:
+            yield place.says(
+                f"{cell.row}: keep_mixer has no effect, as {cell.layer.layer} does not replace the mixer; remove it"
+            )
+        elif cell.settings.flow.mixer == "none":
+            yield place.says(
+                f"{cell.row}: keep_mixer has no effect on {cell.column}, where flow.mixer is none; give plu, qr or "
+                "dense, or remove it"
+            )
 
 
 def backbone_problems(scope: Scope) -> Iterator[Problem]:
     """Yield settings that have no effect between autoregressive blocks, and flows of fewer than two of them."""
     for cell in scope.every_cell:
-        if cell.flow.backbone != "autoregressive" or cell.layer.baseline:
+        flow = cell.settings.flow
+        if flow.backbone != "autoregressive" or cell.layer.baseline:
             continue
         for name in ("coupling", "prior", "split_step"):
             place = cell.place("flow", name)
             if place is not None:
                 yield place.says(f"flow.{name}: has no effect on the backbone autoregressive; remove it", at_key=True)
-        if cell.flow.steps < 2:
+        if flow.steps < 2:
             yield (cell.place("flow", "steps") or cell.where).says(
-                f"flow.steps: {cell.flow.steps}, but layers stand between autoregressive blocks; give at least 2"
+                f"flow.steps: {flow.steps}, but layers stand between autoregressive blocks; give at least 2"
             )
 
 
@@ -51,7 +50,7 @@ def unused_problems(scope: Scope) -> Iterator[Problem]:
     for cell in scope.every_cell:
         if cell.layer.baseline:
             continue
-        blocks = cell.flow.backbone == "autoregressive"
+        blocks = cell.settings.flow.backbone == "autoregressive"
         for name, uses in (("turn", blocks), ("mixer", not blocks or cell.layer.keep_mixer)):
             place = cell.place("flow", name)
             if place is not None:
@@ -106,7 +105,7 @@ def sample_problems(scope: Scope) -> Iterator[Problem]:
         column = scope.data[cell.column]
         if column.dataset is None or column.dataset.kind(column.entry.options) == "image":
             continue
-        if cell.merged("training", TrainingSettings).samples is not None:
+        if cell.settings.training.samples is not None:
             message = (
                 f"{column.label}: training.samples compares images, and {column.name} holds sequences; ask for them of "
                 "images alone, or not of this data set: training: {samples: null}"
@@ -118,7 +117,7 @@ def sample_problems(scope: Scope) -> Iterator[Problem]:
 def accounting_problems(scope: Scope) -> Iterator[Problem]:
     """Yield a training on values that are no log-determinants."""
     for cell in scope.every_cell:
-        if cell.merged("training", TrainingSettings).accounting != "true":
+        if cell.settings.training.accounting != "true":
             message = (
                 "training.accounting: the value of the released code is no log-determinant, and gives no likelihood; "
                 "only a suite that one of kind claims names may train on it (python -m harness run claims); remove it"

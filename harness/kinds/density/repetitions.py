@@ -13,15 +13,15 @@ variance each source has.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from harness.core.settings import PER_SEED, Count, Flag, Settings
+from harness.planning.cells import Scope
 from harness.planning.problems import Problem
-from harness.planning.resolve import Leaf, Scope, by_precedence
 
 STRIDE = 1000  # between the seeds of two draws
 MOST = 100  # repetitions
@@ -94,7 +94,7 @@ class Drawn:
 
 def drawn(scope: Scope, column: str) -> list[Drawn]:
     """Return the repetitions of a data set, or its seeds, in order."""
-    repeated, shift = repeated_as(scope, column), STRIDE * scope.profile.draw
+    repeated, shift = scope.of_column(column, "seeds", "repetitions"), STRIDE * scope.profile.draw
     if not isinstance(repeated, Repetitions):
         return [Drawn(None, seed + shift, shift, {}) for seed in repeated]
     permuted, split = scope.profile.datasets[column].permute == PER_SEED, "split" in repeated.vary
@@ -106,23 +106,6 @@ def drawn(scope: Scope, column: str) -> list[Drawn]:
         changes |= {"split": seeds["split"], "keep_test": repeated.keep_test} if split else {}
         each.append(Drawn(number, seeds["training"], seeds["tuning"], changes, number if apart else None))
     return each
-
-
-def repeated_as(scope: Scope, column: str) -> Repetitions | Sequence[int]:
-    """Return the repetitions of a data set, or its seeds: the setting of highest precedence."""
-    leaves = [leaf for leaf in _leaves(scope, column) if leaf.value is not None]
-    value: Repetitions | Sequence[int] = by_precedence(leaves)[-1].value
-    return value
-
-
-def _leaves(scope: Scope, column: str) -> list[Leaf]:
-    """Return what the profile and the data set say of seeds and repetitions, the strongest last."""
-    parts = [(scope.profile, ()), (scope.profile.datasets[column], ("datasets", column))]
-    return [
-        Leaf(name, getattr(part, name), scope.at(*place, name))
-        for part, place in parts
-        for name in ("seeds", "repetitions")
-    ]
 
 
 def repetition_problems(scope: Scope) -> Iterator[Problem]:
@@ -137,7 +120,7 @@ def repetition_problems(scope: Scope) -> Iterator[Problem]:
         if part.repetitions is not None and part.repetitions.keep_test and "split" not in part.repetitions.vary:
             yield where.says("repetitions.keep_test: has no effect where the split does not vary; remove it")
     for column in scope.data.values():
-        repeated = repeated_as(scope, column.label)
+        repeated = scope.of_column(column.label, "seeds", "repetitions")
         if column.dataset is None or not isinstance(repeated, Repetitions) or "split" not in repeated.vary:
             continue
         fault = column.dataset.split_fault(column.entry.options, repeated.keep_test)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
 from harness.core.errors import UserError, nearest
-from harness.core.settings import Flag, FlowSettings, LayerRef, Settings, TrainingSettings
+from harness.core.settings import Flag, FlowSettings, LayerRef, TrainingSettings
 from harness.core.third_party import offers, reference, resolve_class
 from harness.kinds.density.tuning.space import Tune, TuningSettings
-from harness.planning.suite_model import AnyRow, Overlay, Row, Shape
+from harness.planning.suite_model import AnyRow, CellSettings, Row, Shape
 
 
 def _tune(value: Any) -> Any:
@@ -23,47 +23,40 @@ def _tune(value: Any) -> Any:
     return None if value is False else value
 
 
-class Trained(Settings):
-    """A part of a suite that can change the training.
+def _names(value: Any) -> Any:
+    """Read `[maf, realnvp]` as rows of these names without settings of their own."""
+    if value is None:
+        return {}
+    if not isinstance(value, list):
+        return value
+    if not all(isinstance(name, str) for name in value) or len(set(value)) < len(value):
+        raise ValueError("a list of flows names each baseline once; a mapping gives them settings")
+    return {name: {} for name in value}
+
+
+class TrainedCell(CellSettings):
+    """The settings of one row on one data set.
 
     Attributes:
         training: the optimiser, the budget and the evaluations.
-    """
-
-    training: TrainingSettings = TrainingSettings()
-
-
-class Tuned(Settings):
-    """A part of a suite that can change the tuning of all layers.
-
-    Attributes:
         tuning: the candidates among which validation chooses, and their space.
-    """
-
-    tuning: TuningSettings = TuningSettings()
-
-
-class Searched(Settings):
-    """A part of a suite that can change the options of a layer that are tuned; None, in files false, exempts it.
-
-    Attributes:
         tune: option -> list of values, or range; false: the layer is not tuned.
     """
 
+    stated: ClassVar[Mapping[str, Collection[str]]] = {
+        **CellSettings.stated,
+        "tuning": ("",),
+        "tune": ("layers",),
+    }
+
+    training: TrainingSettings = TrainingSettings()
+    tuning: TuningSettings = TuningSettings()
     tune: Annotated[Tune | None, BeforeValidator(_tune, json_schema_input_type=Tune | Literal[False])] = Field(
         default_factory=dict
     )
 
 
-class TrainedOverlay(Trained, Overlay):
-    """The changes of a profile or a data set to a row."""
-
-
-class SearchedOverlay(Searched, TrainedOverlay):
-    """The changes of a profile or a data set to the row of a layer."""
-
-
-class TrainedRow(Searched, Trained, Row):
+class TrainedRow(Row):
     """A row that is a layer in the shared backbone, or a control (see `LayerRef`).
 
     Attributes:
@@ -85,7 +78,7 @@ class TrainedRow(Searched, Trained, Row):
         return super().reference(label, options, folder).model_copy(update=control)
 
 
-class BaselineRow(Trained, AnyRow):
+class BaselineRow(AnyRow):
     """A row that is a whole flow.
 
     Attributes:
@@ -99,6 +92,12 @@ class BaselineRow(Trained, AnyRow):
 
     baseline: Annotated[str, Field(min_length=1)] | None = None
 
+    @classmethod
+    def rows_of(cls, rows: Any) -> tuple[Any, Any]:
+        """See `AnyRow.rows_of`; a suite may have none, or a list of their names."""
+        listed = Annotated[rows, BeforeValidator(_names, json_schema_input_type=rows | list[str] | None)]
+        return listed, Field(default_factory=dict, description="whole flows of other papers, by label, or their names")
+
     def resolve(self, label: str, folder: Path | None) -> type[Any]:
         """Return the class of the baseline."""
         from flows import Flow
@@ -111,13 +110,6 @@ class BaselineRow(Trained, AnyRow):
         if name in names:
             return resolve_class("flow", name, Flow, baselines, folder)
         raise UserError(f"no baseline is called {name!r}; {nearest(name, names)} (`python -m harness list flows`)")
-
-    def option_faults(self, cls: type[Any], options: Mapping[str, Any]) -> list[tuple[str, str]]:
-        """See `AnyRow.option_faults`."""
-        from flows.baselines import baseline_options
-        from harness.core.layer_classes import option_errors
-
-        return option_errors(cls, options, baseline_options(cls))
 
     def build(self, cls: type[Any], label: str, shape: Shape, options: dict[str, Any], flow: FlowSettings) -> None:
         """Build the flow with one step of width 1 per level, unless its library is missing.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
-from harness.core.settings import Augmentation, Count, DataRef, Flag, Permute, TrainingSettings
+from harness.core.settings import Augmentation, Count, DataRef, Flag, Permute, Settings
 from harness.core.third_party import reference
 from harness.core.trial import Trial
 from harness.kinds.density.problems import (
@@ -21,22 +21,14 @@ from harness.kinds.density.problems import (
     unused_problems,
 )
 from harness.kinds.density.repetitions import Repetitions, Seeds, drawn, repetition_problems
-from harness.kinds.density.rows import BaselineRow, SearchedOverlay, Trained, TrainedOverlay, TrainedRow, Tuned
+from harness.kinds.density.rows import BaselineRow, TrainedCell, TrainedRow
 from harness.kinds.density.trial import OPTION, DensityTrial
-from harness.kinds.density.tuning.planned import tuned_place, tuning_of, tuning_problems
+from harness.kinds.density.tuning.planned import tuning_of, tuning_problems
 from harness.kinds.runtime.trial import RuntimeTrial
+from harness.planning.cells import Cell, Scope
 from harness.planning.problems import Problem, Where
-from harness.planning.resolve import Cell, Scope
 from harness.planning.suite_base import Suite
-from harness.planning.suite_model import (
-    AnyRow,
-    Average,
-    DataEntry,
-    Label,
-    OrEmpty,
-    Profile,
-    ProfileName,
-)
+from harness.planning.suite_model import AnyRow, Average, ColumnKeys, Label, LayerSettings, ProfileKeys
 from harness.timing.settings import TimingSettings
 
 SIZES = ("levels", "steps", "width")
@@ -46,22 +38,7 @@ ENCODING = ("permute", "augmentation", "preprocessing", "dequantise", "allow_unb
 """Keys of a data set that define how its raw values become a flow's input."""
 
 
-def _names(value: Any) -> Any:
-    """Read `[maf, realnvp]` as rows of these names without settings of their own."""
-    if value is None:
-        return {}
-    if not isinstance(value, list):
-        return value
-    if not all(isinstance(name, str) for name in value) or len(set(value)) < len(value):
-        raise ValueError("a list of flows names each baseline once; a mapping gives them settings")
-    return {name: {} for name in value}
-
-
-Overlays = Mapping[Label, Annotated[TrainedOverlay, OrEmpty]]
-LayerOverlays = Mapping[Label, Annotated[SearchedOverlay, OrEmpty]]
-
-
-class TrainedEntry(Tuned, Trained, DataEntry):
+class TrainedColumn(ColumnKeys):
     """One column of the table: a data set, its encoding, and the settings that it changes.
 
     Attributes:
@@ -72,7 +49,6 @@ class TrainedEntry(Tuned, Trained, DataEntry):
         preprocessing: scale to [-1, 1], or the logit, for images.
         dequantise: add uniform noise to values on a lattice.
         allow_unbounded: acknowledge that raw values on a lattice admit any density.
-        flows: changes of baselines on this data set, by label.
     """
 
     seeds: Seeds | None = None
@@ -82,8 +58,6 @@ class TrainedEntry(Tuned, Trained, DataEntry):
     preprocessing: Literal["scale", "logit"] = "scale"
     dequantise: Flag = True
     allow_unbounded: Flag = False
-    layers: LayerOverlays = Field(default_factory=dict)
-    flows: Overlays = Field(default_factory=dict)
 
     def reference(self, label: str, folder: Path | None) -> DataRef:
         """Return the data set as a part of a trial's settings; files that it names are looked for in `folder` first."""
@@ -106,7 +80,7 @@ class DensityTiming(TimingSettings):
     batch: Count = 64
 
 
-class DensityProfile(Tuned, Trained, Profile):
+class TrainedProfile(ProfileKeys):
     """One size of the suite.
 
     Attributes:
@@ -117,7 +91,6 @@ class DensityProfile(Tuned, Trained, Profile):
         remark: below the table of likelihoods.
         leave_out_missing: leave out the data sets whose files are missing, with a line for each, rather than refuse to
             run; not those that `--only dataset` names.
-        flows: changes of baselines in this profile, by label.
         averages: columns of means over other columns, such as a mean over patients.
         timing: of the layers, beside the training; None: none.
     """
@@ -127,35 +100,25 @@ class DensityProfile(Tuned, Trained, Profile):
     draw: Annotated[int, Field(ge=0, le=1_000_000, strict=True)] = 0
     remark: str = ""
     leave_out_missing: Flag = False
-    layers: LayerOverlays = Field(default_factory=dict)
-    flows: Overlays = Field(default_factory=dict)
-    datasets: Mapping[Label, Annotated[TrainedEntry, OrEmpty]] = Field(default_factory=dict)
     averages: Mapping[Label, Average] = Field(default_factory=dict)
     timing: DensityTiming | None = None
 
 
-Baselines = Mapping[Label, Annotated[BaselineRow, OrEmpty]]
+class DensitySuite(Suite, kind="density"):
+    """A suite that trains every row on every data set with every seed; its rows may be baselines, too."""
 
+    cell_model: ClassVar[type[LayerSettings]] = TrainedCell
+    sections: ClassVar[Mapping[str, type[AnyRow]]] = {"layers": TrainedRow, "flows": BaselineRow}
+    column_model: ClassVar[type[Settings]] = TrainedColumn
+    profile_model: ClassVar[type[ProfileKeys]] = TrainedProfile
 
-class DensitySuite(Tuned, Trained, Suite, kind="density"):
-    """A suite that trains every row on every data set with every seed; its rows may be baselines, too.
-
-    Attributes:
-        flows: the rows that are whole flows of other papers, by label, or a list of names.
-    """
-
-    sections: ClassVar[tuple[str, ...]] = ("layers", "flows")
-
-    layers: Annotated[Mapping[Label, Annotated[TrainedRow, OrEmpty]], Field(min_length=1)]
-    flows: Annotated[Baselines, BeforeValidator(_names, json_schema_input_type=Baselines | list[str] | None)] = Field(
-        default_factory=dict
-    )
-    profiles: Annotated[Mapping[ProfileName, DensityProfile], Field(min_length=1)]
+    if TYPE_CHECKING:
+        flows: Mapping[str, BaselineRow]
 
     def references(self, scope: Scope) -> dict[str, tuple[DataRef, ...]]:
         """Return the data sets with their encodings, and of each repetition with its split and permutation."""
         columns = scope.data.items()
-        entries = {label: column.entry.reference(label, self.folder) for label, column in columns}
+        entries = {label: column.entry.reference(label, self.origin.folder) for label, column in columns}
         return {
             label: tuple(entry.model_copy(update=each.data) for each in drawn(scope, label))
             for label, entry in entries.items()
@@ -178,8 +141,8 @@ class DensitySuite(Tuned, Trained, Suite, kind="density"):
                         **common,
                         data=reads,
                         layer=cell.layer,
-                        flow=cell.flow,
-                        training=cell.merged("training", TrainingSettings),
+                        flow=cell.settings.flow,
+                        training=cell.settings.training,
                         seed=each.seed,
                         repetition=each.repetition,
                         tuning=tuning_of(cell, each),
@@ -200,16 +163,12 @@ class DensitySuite(Tuned, Trained, Suite, kind="density"):
                 yield RuntimeTrial(
                     **common,
                     sweep=column_label,
-                    shape=layer_shapes(event, timed[0].flow)[0],
+                    shape=layer_shapes(event, timed[0].settings.flow)[0],
                     batch=timing.batch,
                     layers=tuple(cell.layer for cell in timed),
                     operations=("forward", "inverse"),
                     timing=TimingSettings(**timing.model_dump(exclude={"batch"})),
                 )
-
-    def rows(self, extra: Sequence[str] = ()) -> dict[str, tuple[AnyRow, Where]]:
-        """Return the rows of layers, then the baselines."""
-        return super().rows(extra) | {label: (row, Where(("flows", label))) for label, row in self.flows.items()}
 
     def repeats(self, scope: Scope) -> dict[str, tuple[int, ...]]:
         """Return the seeds of a profile and the numbers of its repetitions, those of all its data sets together."""
@@ -234,17 +193,6 @@ class DensitySuite(Tuned, Trained, Suite, kind="density"):
             sets += [base | changed] if base | changed not in sets else []
         return sets
 
-    def option_place(self, cell: Cell, option: str) -> Where:
-        """Return the place that set a layer's option, in `tune` or else in `options`."""
-        return tuned_place(cell, option) or super().option_place(cell, option)
-
-    def refusal(self, scope: Scope, cell: Cell) -> str | None:
-        """Refuse an oracle on data without a permutation, unless the suite accepts such rows."""
-        fault = cell.layer.oracle_fault(scope.data[cell.column].entry.permute)
-        if fault is None or self.unsupported:
-            return None
-        return f"{fault}, or say `unsupported: true` in the suite for a row that says so"
-
     def problems(self, scope: Scope) -> Iterator[Problem]:
         """Yield problems with rows, data sets, averages and training."""
         yield from self._baseline_problems(scope)
@@ -257,7 +205,7 @@ class DensitySuite(Tuned, Trained, Suite, kind="density"):
         yield from sample_problems(scope)
         yield from repetition_problems(scope)
         yield from tuning_problems(scope)
-        if not self.examined:
+        if not self.origin.examined:
             yield from accounting_problems(scope)
 
     def _baseline_problems(self, scope: Scope) -> Iterator[Problem]:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from typing import Any, ClassVar
 
-from pydantic import Field
-
+from harness.core.settings import Settings
 from harness.core.trial import Trial
 from harness.kinds.parameters.trial import ParametersTrial
+from harness.planning.cells import Scope
 from harness.planning.problems import Problem
-from harness.planning.resolve import Scope
 from harness.planning.suite_base import Suite
-from harness.planning.suite_model import Label, OrEmpty, Profile, ProfileName, Published, ShapedEntry, Widths
+from harness.planning.suite_model import ProfileKeys, Published, ShapedColumn, Widths
 
 
-class CountedEntry(ShapedEntry):
+class CountedColumn(ShapedColumn):
     """A column, with coupling widths in place of the profile's.
 
     Attributes:
@@ -25,7 +24,7 @@ class CountedEntry(ShapedEntry):
     widths: Widths | None = None
 
 
-class ParametersProfile(Profile):
+class CountedProfile(ProfileKeys):
     """One size of the suite, with the coupling widths at which models are counted.
 
     Attributes:
@@ -33,13 +32,13 @@ class ParametersProfile(Profile):
     """
 
     widths: Widths | None = None
-    datasets: Mapping[Label, Annotated[CountedEntry, OrEmpty]] = Field(default_factory=dict)
 
 
 class ParametersSuite(Suite, kind="parameters"):
     """A suite that counts the parameters of every row at every event shape and coupling width."""
 
-    profiles: Annotated[Mapping[ProfileName, ParametersProfile], Field(min_length=1)]
+    column_model: ClassVar[type[Settings]] = CountedColumn
+    profile_model: ClassVar[type[ProfileKeys]] = CountedProfile
 
     def expand(self, scope: Scope, common: Mapping[str, Any], data: object) -> Iterator[ParametersTrial]:
         """Yield a trial per column, width and row."""
@@ -47,7 +46,7 @@ class ParametersSuite(Suite, kind="parameters"):
             for width in scope.of_column(column, "widths") or ():
                 for cell in cells:
                     [shape] = self.event_shapes(scope, cell)
-                    flow = cell.flow.model_copy(update={"width": width})
+                    flow = cell.settings.flow.model_copy(update={"width": width})
                     yield ParametersTrial(**common, label=column, shape=shape, layer=cell.layer, flow=flow)
 
     def problems(self, scope: Scope) -> Iterator[Problem]:
@@ -55,7 +54,10 @@ class ParametersSuite(Suite, kind="parameters"):
         if not all(scope.of_column(column, "widths") for column in scope.columns):
             message = f"profiles.{scope.name} has no widths; say at which coupling widths to count: widths: [64]"
             yield scope.where.says(message, at_key=True)
-        yield from scope.unused("flow", "width", "give the profile widths: [...]")
+        for cell in scope.every_cell:
+            for where in cell.origins.get(("flow", "width"), ()):
+                message = "flow.width: has no effect in a suite of kind parameters; give the profile widths: [...]"
+                yield where.says(message, at_key=True)
 
     @classmethod
     def quoted(cls, trial: Trial, published: Published | None) -> dict[str, Any]:

@@ -9,10 +9,9 @@ from pydantic import Field, model_validator
 
 from harness.core.settings import Count, Settings
 from harness.kinds.runtime.trial import RuntimeTrial
-from harness.planning.problems import Problem
-from harness.planning.resolve import Cell, Scope
+from harness.planning.cells import Cell, Scope
 from harness.planning.suite_base import Suite
-from harness.planning.suite_model import Label, Profile, ProfileName, Shape
+from harness.planning.suite_model import LayerSettings, ProfileKeys, Shape
 from harness.timing.settings import Operation, TimingSettings
 
 
@@ -52,16 +51,14 @@ class Sweep(Settings):
         return self
 
 
-class RuntimeProfile(Profile):
-    """One size of the suite; its columns are sweeps.
+class TimedProfile(ProfileKeys):
+    """One size of the suite.
 
     Attributes:
         timing: settings of the measurement.
-        sweeps: the curves, by label.
     """
 
     timing: RuntimeTiming | None = None
-    sweeps: Mapping[Label, Sweep] = Field(default_factory=dict)
 
 
 class RuntimeSuite(Suite, kind="runtime"):
@@ -71,10 +68,13 @@ class RuntimeSuite(Suite, kind="runtime"):
         operations: the calls that are timed.
     """
 
+    cell_model: ClassVar[type[LayerSettings]] = LayerSettings  # layers are timed alone, on random events
     columns_key: ClassVar[str] = "sweeps"
+    column_model: ClassVar[type[Settings]] = Sweep
+    profile_model: ClassVar[type[ProfileKeys]] = TimedProfile
+    shapes = "events"
 
     operations: Annotated[tuple[Operation, ...], Field(min_length=1)] = ("forward", "forward_backward", "inverse")
-    profiles: Annotated[Mapping[ProfileName, RuntimeProfile], Field(min_length=1)]
 
     def expand(self, scope: Scope, common: Mapping[str, Any], data: object) -> Iterator[RuntimeTrial]:
         """Yield every point in one process before any in a second: an unfinished run has all points."""
@@ -95,17 +95,6 @@ class RuntimeSuite(Suite, kind="runtime"):
                             process=process,
                         )
 
-    def problems(self, scope: Scope) -> Iterator[Problem]:
-        """Yield settings of flows and data sets, which have no effect: layers are timed alone, on random events."""
-        yield from scope.unused("flow", None, "remove it")
-        if "datasets" in scope.profile.model_fields_set:
-            message = "datasets: has no effect in a suite of kind runtime, whose columns are sweeps; remove it"
-            yield scope.at("datasets").says(message, at_key=True)
-
     def event_shapes(self, scope: Scope, cell: Cell) -> list[tuple[int, ...]]:
         """Return the shapes of the sweep."""
         return list(scope.profile.sweeps[cell.column].shapes)
-
-    def layer_shapes(self, scope: Scope, cell: Cell) -> list[tuple[int, ...]]:
-        """Return the shapes of the sweep: layers are timed without a flow."""
-        return self.event_shapes(scope, cell)

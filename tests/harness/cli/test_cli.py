@@ -459,7 +459,7 @@ def test_limits_come_from_the_command_the_profile_and_the_suite(suite, stand_in)
 
 
 def test_threads_are_divided_among_jobs_on_request(suite, stand_in, monkeypatch):
-    monkeypatch.setattr("harness.planning.settle.usable_cores", lambda: 12)
+    monkeypatch.setattr("harness.execution.executor.usable_cores", lambda: 12)
     for jobs, threads in ((None, 12), (3, 4), (5, 2), (20, 1)):
         asked = ["--jobs", str(jobs)] if jobs else []
         assert main(["run", "tiny.yaml", "--set", "threads=auto", *asked]) == 0

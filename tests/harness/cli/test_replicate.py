@@ -46,11 +46,11 @@ def test_each_draw_is_a_run_of_its_own_and_the_same_command_goes_on(suite, tmp_p
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--draws", "1"], "--draws 1: verdicts are compared between draws, so there are two or more"),
+        (["--draws", "1"], "argument --draws: the number 1 must be at least 2"),
         (["--set", "draw=4"], "--set draw: each draw of a replication has its own"),
         (["--only", "layer=woodbury"], "1 of its 1 layers can be ranked"),
         (["--only", "repetition=0,1"], "its layers have 2 seeds or repetitions in common, and an interval needs 3"),
-        (["--draws", "0"], "expected a whole number of at least 1"),
+        (["--draws", "x"], "argument --draws: expected a whole number"),
     ],
 )
 def test_what_cannot_be_replicated_is_one_message_before_anything_runs(suite, tmp_path, capsys, options, message):

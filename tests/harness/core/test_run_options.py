@@ -21,10 +21,18 @@ def test_amounts(text, amount):
     assert parse_bytes(text) == amount
 
 
-@pytest.mark.parametrize("text", ["", "soon", "-1", "1e3", "5 weeks", "nan", True, None, [], float("inf"), "9" * 400])
+@pytest.mark.parametrize(
+    "text", ["", "soon", "-1", "1e3", "5 weeks", "nan", True, None, [], float("inf"), "9" * 400, 10**400]
+)
 def test_invalid_times_are_refused(text):
     with pytest.raises(ValueError, match=r"such as '30 min'|at least 0"):
         parse_seconds(text)
+
+
+def test_a_time_beyond_30_years_is_refused():
+    assert parse_seconds("9000 d") == 9000 * 86_400
+    with pytest.raises(ValueError, match="more than 30 years"):
+        parse_seconds("12000 d")
 
 
 def test_a_timeout_of_zero_is_refused():

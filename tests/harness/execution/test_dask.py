@@ -1,6 +1,7 @@
 """Trials on a real Dask cluster of processes that share no folder: results, deaths, refusals, interruption."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -223,6 +224,10 @@ def test_a_trial_of_a_dead_worker_runs_on_another_and_ends_with_the_second(dask,
     [place] = dask.folder.glob("worker*/scratch/**/invertbench-*")
     victim = int(place.relative_to(dask.folder).parts[0].removeprefix("worker"))
     dask.workers[victim].kill()
+    status = subprocess.run(
+        [sys.executable, "-m", "harness", "status", "out"], cwd=folder, capture_output=True, text=True, check=False
+    ).stdout
+    assert re.search(r"1 trial running now\n  \S+  running for \S+ \w+ \(worker tcp://127.0.0.1:\d+\)", status), status
     [second] = wait_for(lambda: [pid for pid in training(folder) if pid != first], run)
     assert "its worker ended" in run.output() and "it runs again" in run.output()
     wait_for(lambda: first not in training(folder), run)  # it ends with its worker
@@ -239,6 +244,23 @@ def test_a_trial_of_a_dead_worker_runs_on_another_and_ends_with_the_second(dask,
     assert code_of(run) == 0, run.output()
     assert harness("held.yaml", "--unchecked", "--out", "here")[0] == 0
     assert values(folder / "out" / "held") == values(folder / "here" / "held")
+
+
+ANSWERS = ("object", "exception", "OSError", "dict", "pickle", "no record", "other trial", "killed")
+
+
+def test_workers_that_answer_with_nonsense_are_left_out_and_run_no_code_here(dask, folder, harness):
+    for answer in ANSWERS:
+        dask.start_worker(answer=answer)
+    dask.start_worker()
+    (folder / "counted.yaml").write_text(COUNTED.replace("[8]", "[4, 8, 12, 16, 20]"))
+    wait_for(lambda: len(list(dask.folder.glob("worker*/scratch/*/*/bad_dask_worker.py"))) == len(ANSWERS))
+    code, output = harness("counted.yaml", "--out", "out", *on(dask))
+    assert code == 0 and "10 trials: 10 ok" in output, output
+    assert output.count("gets no more trials: ") == len(ANSWERS) - 1 and "No space left on device" in output, output
+    assert "Traceback" not in output and "\x1b" not in output and "printed" not in output, output
+    assert not (dask.folder / "bomb").exists(), "the command has unpickled an object of a worker"
+    assert not list((folder / "out" / "counted").rglob("a.log"))
 
 
 def test_the_end_of_the_scheduler_interrupts_the_run(dask, folder, start):
@@ -328,7 +350,8 @@ def test_another_version_or_source_is_refused(dask, folder, harness):
     (other / "invertbench-9.9.dist-info" / "METADATA").write_text("Name: invertbench\nVersion: 9.9\n")
     worker = dask.start_worker(PYTHONPATH=f"{other}:{PROJECT}")
     code, output = harness("counted.yaml", "--out", "out", *on(dask))
-    assert code == 2 and "invertbench is 9.9 there" in output and "install the same version" in output, output
+    assert code == 2 and "no worker can run the trials" in output, output
+    assert "invertbench is 9.9 there" in output and "install the same version" in output, output
     worker.kill()
 
     copy = dask.folder / "copy"

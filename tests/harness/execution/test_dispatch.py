@@ -1,7 +1,9 @@
 """How trials are sent to Dask workers, placed, taken back and stored; with a client that stands for a cluster."""
 
+import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -11,20 +13,19 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.core.errors import SuiteError, UserError
+from harness.core.errors import UserError
 from harness.core.records import blank_record, read_record, write_record
 from harness.core.run_options import RunOptions
 from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
-from harness.execution.dask.job import Job, files_of, store
-from harness.execution.dask.worker import environment
+from harness.execution.dask.job import Job, files_of
+from harness.execution.dask.returned import packed, store, unpacked
+from harness.execution.dask.worker import environment, failed
 from harness.execution.executor import Following
-from harness.execution.executors import dask as executor
-from harness.execution.executors.dask import Dask, scheduler_of
+from harness.execution.executors.dask import Dask
 from harness.execution.progress import make_reporter
 from harness.kinds.density.trial import DensityTrial
 from harness.kinds.parameters.trial import ParametersTrial
 from harness.kinds.runtime.trial import RuntimeTrial
-from harness.planning.cluster import Cluster
 from harness.planning.suite import read_suite
 
 LAYER = LayerRef(row="one", layer="conv1x1")
@@ -45,27 +46,76 @@ def job_of(one, out=Path("out")):
     return Job(version="1", trial=one, sources={}, run_options=RunOptions(out=out))
 
 
-def test_values_of_cluster():
-    assert scheduler_of(["address=tcp://a.b:8786", "data=/d"]).data == Path("/d")
-    with pytest.raises(SuiteError) as caught:
-        scheduler_of(["address=a.b:8786", "partition=gpu", "data"])
-    for text in (
-        "address: 'a.b:8786' is not the address of a scheduler",
-        "unknown key 'partition'",
-        "data: not of the form",
-    ):
-        assert text in str(caught.value)
+def silent(listener):
+    """Accept connections, and say nothing."""
+    held = []
+    with contextlib.suppress(OSError):
+        while True:
+            held.append(listener.accept())
 
 
-def test_a_missing_library_and_a_missing_scheduler_are_one_message(monkeypatch):
+def talking(listener):
+    """Answer as an HTTP server does."""
+    with contextlib.suppress(OSError):
+        while True:
+            connection, _ = listener.accept()
+            connection.sendall(b"HTTP/1.0 400 Bad request\r\n\r\n")
+
+
+@pytest.fixture(params=["closed", silent, talking, "tcp://192.0.2.1:99999", "ws://127.0.0.1:9", "tls://127.0.0.1:9"])
+def address(request):
+    """Return an address without a scheduler."""
+    if isinstance(request.param, str) and request.param != "closed":
+        yield request.param
+        return
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        if callable(request.param):
+            listener.listen(50)
+            threading.Thread(target=request.param, args=(listener,), daemon=True).start()
+        yield "tcp://{}:{}".format(*listener.getsockname())
+        listener.close()
+
+
+def test_an_address_without_a_scheduler_is_one_message(monkeypatch, address):
     pytest.importorskip("distributed")
-    monkeypatch.setattr(executor, "CONNECT_SECONDS", 0.3)
-    elsewhere = Dask(None, Cluster(), ["address=tcp://127.0.0.1:9"])
-    with pytest.raises(UserError, match=r"^--cluster address=tcp://127.0.0.1:9: no Dask scheduler answers there"):
+    from harness.execution.dask import connection
+
+    monkeypatch.setattr(connection, "CONNECT_SECONDS", 2.0)
+    elsewhere = Dask(None, {}, [f"address={address}"])
+    with pytest.raises(UserError, match=rf"^--cluster address={address}: no Dask scheduler answers there"):
         elsewhere.at_once([trial("a")])
+
+
+def test_a_missing_library_is_one_message(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(UserError, match=r"^--executor dask needs distributed: pip install 'invertbench\[dask\]'$"):
-        elsewhere.at_once([trial("a")])
+        Dask(None, {}, ["address=tcp://127.0.0.1:9"]).at_once([trial("a")])
+
+
+class Bomb:
+    def __reduce__(self):
+        return exec, ("import sys; sys.exploded = True",)
+
+
+def test_nothing_but_bytes_and_common_exceptions_is_unpickled():
+    pytest.importorskip("distributed")
+    from distributed.core import clean_exception, error_message
+    from distributed.protocol import dumps, loads, serialize, to_serialize
+    from distributed.protocol.serialize import ToPickle, deserialize
+
+    from harness.execution.dask.connection import Foreign, nothing_unpickled
+
+    messages = [dumps({"x": wrapped}) for wrapped in (to_serialize(Bomb()), ToPickle(Bomb()), to_serialize(b"bytes"))]
+    with nothing_unpickled():
+        values = [loads(message)["x"] for message in messages]
+        assert isinstance(values[0], Foreign) and isinstance(values[1], Foreign) and values[2] == b"bytes"
+        assert isinstance(deserialize(*serialize(Bomb(), serializers=["pickle"])), Foreign)
+        _, error, _ = clean_exception(loads(dumps(error_message(OSError(28, "No space"))))["exception"])
+        assert isinstance(error, OSError) and error.args == (28, "No space")
+    assert not hasattr(sys, "exploded"), "ran code"
+    loads(messages[0])
+    assert sys.__dict__.pop("exploded"), "the bomb is one"
 
 
 def test_no_other_executor_imports_distributed():
@@ -146,25 +196,49 @@ def test_a_job_of_another_version_or_source_is_refused(tmp_path):
 
 
 def left_by(one, place):
-    """Return the files that a trial leaves on a worker."""
+    """Return what a worker returns for a trial that has left its record."""
     write_record(place / "records", blank_record(one, "error", "planted"))
-    return {f"records/{one.id}.json": (place / "records" / f"{one.id}.json").read_bytes()}
+    return packed(one, place)
 
 
-def test_files_of_a_worker_are_stored_below_the_run_and_of_its_trial_alone(tmp_path):
-    one, out = trial("a"), tmp_path / "out"
-    files = left_by(one, tmp_path / "there")
-    content = {**files, f"weights/{one.id}.pt": b"w", "records/other.json": b"x", "source/1.diff": b"d"}
-    assert store(one, content, out).status == "error"
-    stored = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
-    assert stored == {f"records/{one.id}.json", f"weights/{one.id}.pt", "source/1.diff"}
-    for name in (f"../{one.id}.json", "source/../x", f"records/{one.id}./../../x", f"/{one.id}.x"):
-        with pytest.raises(ValueError, match="is no name of a file"):
-            store(one, files | {name: b""}, out)
-    assert not (tmp_path / "x").exists()
-    files[f"records/{one.id}.json"] = b"{}"
-    with pytest.raises(UserError, match="not a readable record"):
-        store(one, files, out)
+def test_files_of_a_trial_come_back_and_no_others(tmp_path):
+    one, there, out = trial("a"), tmp_path / "there", tmp_path / "out"
+    names = [f"weights/{one.id}.pt", f"logs/{one.id}.log", "source/0123456789abcdef.diff"]
+    for name in (*names, "records/other.json", f"records/{one.id}.json.tmp", "checkpoints/1.ckpt", "logs/other.log"):
+        (there / name).parent.mkdir(parents=True, exist_ok=True)
+        (there / name).write_bytes(name.encode())
+    head, files = unpacked(left_by(one, there))
+    assert not head.fault and store(one, files, out).status == "error"
+    stored = {path.relative_to(out).as_posix(): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    assert stored.keys() == {*names, f"records/{one.id}.json"} and stored[names[0]] == names[0].encode()
+
+
+def test_what_is_no_record_of_the_trial_is_refused_and_not_stored(tmp_path):
+    one, other, out = trial("a"), trial("b"), tmp_path / "out"
+    _, files = unpacked(left_by(one, tmp_path / "there"))
+    (name, record), *_ = files.items()
+    _, foreign = unpacked(left_by(other, tmp_path / "there"))
+    arrays = record.replace(b'"arrays": null', f'"arrays": "{one.id}.{"0" * 64}.npz"'.encode())
+    others = ("../a.json", f"logs/../{one.id}.log", f"{one.id}.log", "logs/a")
+    for wrong, words in (
+        ({}, "no record"),
+        (foreign, "which is no file of this trial"),
+        ({name: foreign[f"records/{other.id}.json"]}, "the record of"),
+        ({name: b"{}"}, "missing"),
+        ({name: record.replace(b'"format": 2', b'"format": 3')}, "another schema"),
+        ({name: arrays}, "without its arrays"),
+        (files | {f"logs/{one.id}.log": b"x" * ((1 << 24) + 1)}, "16,777,217 bytes"),
+        *((files | {name: b""}, "no file of this trial") for name in others),
+    ):
+        with pytest.raises(ValueError, match=words):
+            store(one, wrong, out)
+    assert not out.exists()
+    for content in (None, {}, b"", b"\x80\x04x\n", b"[]\n", b'{"files": {"a": 5}}\nabc', b'{"files": {"a": -1}}\n'):
+        with pytest.raises(ValueError):
+            unpacked(content)
+    many = json.dumps({"files": {str(number): 0 for number in range(9)}}).encode() + b"\n"
+    with pytest.raises(ValueError, match="files"):
+        unpacked(many)
 
 
 def test_a_process_has_no_variables_of_the_nanny(monkeypatch):
@@ -187,19 +261,13 @@ class Stand:
             address: {"host": host, "nthreads": threads, "status": "running"}
             for address, (host, threads) in hosts.items()
         }
-        self.deadly, self.faults, self.submitted, self.running = Counter(), {}, [], []
-        self.most, self.together, self.handlers = 0, Counter(), {}
+        self.deadly, self.answers, self.submitted, self.running = Counter(), {}, [], []
+        self.most, self.together = 0, Counter()
 
     def scheduler_info(self, n_workers):
         return {"workers": dict(self.workers)}
 
-    def subscribe_topic(self, topic, handler):
-        self.handlers[topic] = handler
-
-    def unsubscribe_topic(self, topic):
-        del self.handlers[topic]
-
-    def submit(self, function, files, topic, path, *, key, workers, **options):
+    def submit(self, function, files, path, *, key, workers, **options):
         one, [address] = Job.model_validate_json(files["job.json"]).trial, workers
         host = self.workers[address]["host"]
         self.submitted.append((one.id, address))
@@ -215,15 +283,15 @@ class Stand:
 class Future:
     def __init__(self, cluster, one, host, address):
         self.cluster, self.one, self.host, self.address = cluster, one, host, address
-        self.outcome = cluster.cancelled("")
+        self.outcome = None
 
-    def add_done_callback(self, function):
-        self.callback = function
+    def done(self):
+        return self.outcome is not None
 
     def cancel(self):
         pass
 
-    def result(self):
+    def result(self, timeout):
         if isinstance(self.outcome, BaseException):
             raise self.outcome
         return self.outcome
@@ -234,12 +302,8 @@ class Future:
         if cluster.deadly[one.id]:
             cluster.deadly[one.id] -= 1
             del cluster.workers[self.address]
-            cluster.handlers["all"]((0.0, {"action": "remove-worker", "worker": self.address}))
         else:
-            fault = cluster.faults.get(one.id, ("", 0))
-            files = left_by(one, cluster.place)
-            self.outcome = {"files": files, "fault": fault[0], "code": fault[1], "lost": False}
-        self.callback(self)
+            self.outcome = cluster.answers.get(self.address) or left_by(one, cluster.place)
 
 
 @pytest.fixture
@@ -293,25 +357,37 @@ def test_a_trial_has_a_second_try_elsewhere_and_no_third(run, tmp_path):
     assert len(places) == len(set(places)) == 2
 
 
-def test_a_worker_that_cannot_run_a_trial_ends_the_run_with_its_reason(run, tmp_path):
-    trials = [trial("a"), trial("b")]
+@pytest.mark.parametrize("answer", [OSError(28, "No space left"), b"nonsense", failed("\x1b[31mno data", code=3)])
+def test_a_worker_that_cannot_run_trials_is_named_and_left_out(run, tmp_path, answer):
+    trials = [trial(str(number)) for number in range(6)]
+    cluster = Stand(tmp_path, a=("one", 2), b=("two", 2))
+    cluster.answers["a"] = answer
+    left, printed = run(cluster, trials)
+    assert all(left) and printed.count("worker a gets no more trials: ") == 1 and "\x1b" not in printed
+    assert [address for _, address in cluster.submitted].count("a") <= 2, "no more than it had before its first answer"
+
+
+def test_without_a_good_worker_the_run_ends_with_all_reasons(run, tmp_path):
+    for answer, code in ((failed("no data", code=3), 3), (failed("another version"), 2)):
+        cluster = Stand(tmp_path, a=("one", 1), b=("two", 1))
+        cluster.answers = {"a": failed("no data", code=3), "b": answer}
+        with pytest.raises(UserError, match=r"^no worker can run the trials\nworker a: no data\nworker b: ") as caught:
+            run(cluster, [trial("a"), trial("b")])
+        assert caught.value.exit_code == code
+
+
+def test_a_killed_supervisor_counts_as_the_end_of_a_worker(run, tmp_path):
     cluster = Stand(tmp_path, a=("one", 1))
-    cluster.faults[trials[1].id] = "no data", 3
-    with pytest.raises(UserError, match=r"^worker a: no data$") as caught:
-        run(cluster, trials)
-    assert caught.value.exit_code == 3
-    assert len(list((tmp_path / "out" / "records").glob("*.json"))) == 1, "the other trial keeps its record"
+    cluster.answers["a"] = failed("killed", lost=True)
+    [record], printed = run(cluster, [trial("a")])
+    assert record.status == "killed" and "killed, in each of 2 tries" in record.reason and "it runs again" in printed
 
 
 def test_tasks_that_the_scheduler_drops_interrupt_the_run(run, tmp_path):
     cluster = Stand(tmp_path, a=("one", 1))
-    cluster.faults = None  # its tasks end without an outcome
-    Future.end, end = lambda future: future.callback(future), Future.end
-    try:
-        with pytest.raises(UserError, match="has dropped this run") as caught:
-            run(cluster, [trial("a")])
-    finally:
-        Future.end = end
+    cluster.answers["a"] = cluster.cancelled("")
+    with pytest.raises(UserError, match="has dropped this run") as caught:
+        run(cluster, [trial("a")])
     assert caught.value.exit_code == 130
 
 

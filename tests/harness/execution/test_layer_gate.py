@@ -242,8 +242,6 @@ def test_layers_of_this_project_are_not_checked():
 
 def test_a_submission_keeps_the_outcomes_of_check_layer(tmp_path):
     run_options = RunOptions(tmp_path, checks={"a": "passed"})
-    submission = Submission(
-        name="invertbench-a", jobs=(), before={}, run_options=run_options, cache=tmp_path, heartbeat=1.0
-    )
+    submission = Submission(name="invertbench-a", jobs=(), before={}, run_options=run_options)
     submission.save(tmp_path)
     assert Submission.load(tmp_path).run_options == run_options

@@ -24,7 +24,6 @@ from harness.execution.local.slots import Slots
 from harness.execution.local.supervisor import run_trials
 from harness.execution.progress import Reporter
 from harness.kinds.parameters.trial import ParametersTrial
-from harness.planning.cluster import Cluster
 
 HERE = Path(__file__).parents[1]
 PROJECT = HERE.parents[1]
@@ -37,7 +36,7 @@ def trial(label):
 
 def running(name="digits-s0", **changes):
     now = time.time()
-    about = {"id": name, "process": 4713, "since": now - 600, "heard": now - 200, "fraction": 0.34}
+    about = {"id": name, "place": "process 4713", "since": now - 600, "heard": now - 200, "fraction": 0.34}
     return RunningTrial(**about | {"text": "step 340/1000"} | changes)
 
 
@@ -58,12 +57,14 @@ def test_a_line_says_how_long_a_trial_runs_its_step_its_process_and_its_silence(
     assert running_lines(folder) == []
     with claimed(folder):
         [line] = running_lines(folder)
-        assert re.fullmatch(rf"a run uses this folder \(process {os.getpid()}, since 20\S+\): no trials in .*", line)
-        write_running(folder, [running(), running("new\x1b", text="", fraction=0.0)])
+        assert re.fullmatch(
+            rf"a run uses this folder \(process {os.getpid()}, since 20\S+\): no trials running now", line
+        )
+        write_running(folder, [running(), running("new\x1b", place="worker tcp://a:1", heard=None)])
         heading, first, second = running_lines(folder)
-    assert heading.endswith(": 2 trials in its processes now")
+    assert heading.endswith(": 2 trials running now")
     assert first == "  digits-s0  running for 10 min: step 340/1000, 34% done (process 4713, heard 3 min ago)"
-    assert second.startswith(r"  new\x1b  running for 10 min: begins, 0% done"), "no escape sequence reaches a terminal"
+    assert second == r"  new\x1b  running for 10 min (worker tcp://a:1)", "no escape sequence reaches a terminal"
     assert running_lines(folder) == [], "the run has ended"
 
 
@@ -118,8 +119,8 @@ class Listener(Reporter):
     def started(self, trial):
         self.heard.append("started")
 
-    def process(self, trial, pid):
-        self.heard.append(pid)
+    def place(self, trial, name):
+        self.heard.append(name)
 
     def update(self, trial, fraction, text):
         self.heard.append(text)
@@ -137,7 +138,7 @@ def test_the_reporter_lists_running_trials_and_passes_reports_on(folder):
         assert reporter.total == 3
         for number, one in enumerate((first, second)):
             reporter.started(one)
-            reporter.process(one, 10 + number)
+            reporter.place(one, f"process {10 + number}")
         reporter.update(first, 0.5, "step 5/10")
         reporter.finished(second, blank_record(second, "ok", None))
         reporter.line("a line")
@@ -145,7 +146,7 @@ def test_the_reporter_lists_running_trials_and_passes_reports_on(folder):
         [line] = running_lines(folder)[1:]
         assert line.startswith(f"  {first.id}  running for") and "step 5/10, 50% done (process 10, heard" in line
     assert not (folder / RUNNING).exists()
-    assert listener.heard == ["started", 10, "started", 11, "step 5/10", "finished", "a line"]
+    assert listener.heard == ["started", "process 10", "started", "process 11", "step 5/10", "finished", "a line"]
 
 
 def test_the_supervisor_names_the_process_of_each_trial(folder, monkeypatch):
@@ -154,12 +155,14 @@ def test_the_supervisor_names_the_process_of_each_trial(folder, monkeypatch):
 
     listener = Listener()
     run_trials([trial("fine")], RunOptions(folder), Slots(1), listener, work=faulty_trials.work)
-    assert listener.heard[0] == "started" and listener.heard[1] > 1 and listener.heard[-1] == "finished"
+    assert (
+        listener.heard[0] == "started" and listener.heard[1].startswith("process ") and listener.heard[-1] == "finished"
+    )
 
 
 def test_the_local_executor_keeps_the_list(folder, monkeypatch):
     def run_trials(trials, run_options, slots, reporter, **_):
-        reporter.process(trials[0], 4713)
+        reporter.place(trials[0], "process 4713")
         with claimed(folder):
             pass  # removes a list: the next is written over it
         reporter.update(trials[0], 0.1, "step 1/10")
@@ -173,7 +176,7 @@ def test_the_local_executor_keeps_the_list(folder, monkeypatch):
         def reporter(self, total):
             return Listener()
 
-    Local(None, Cluster(), ()).run([trial("a")], [], RunOptions(folder), Following())
+    Local().run([trial("a")], [], RunOptions(folder), Following())
     assert not (folder / RUNNING).exists()
 
 

@@ -1,5 +1,6 @@
 """The Python interface: suites as mappings, arguments as mappings, errors that are exceptions, and processes."""
 
+import inspect
 import re
 import subprocess
 import sys
@@ -8,13 +9,14 @@ from pathlib import Path
 import pytest
 
 import harness
+from harness.cli.parser import make_parser
+from harness.core.arguments import check
 from harness.core.errors import SuiteError, UserError
 from harness.core.records import blank_record, write_record
-from harness.interface.options import only_texts, setting_texts
+from harness.interface.options import Arguments, PlanArguments, ReplicateArguments, RunArguments
 from harness.planning.overrides import scope_of
 from harness.planning.settle import settle
 from harness.planning.suite import read_suite
-from harness.planning.suite_model import SUITES
 
 PROJECT = Path(__file__).resolve().parents[3]
 
@@ -97,7 +99,7 @@ def test_a_mapping_is_planned_like_the_file_of_the_same_content(tmp_path):
 
 
 def test_settings_change_a_suite_that_was_read_from_no_file():
-    made = SUITES["density"].model_validate(suite())
+    made = read_suite(suite())
     assert scope_of(made, "quick", ["training.steps=5"]).profile.training.steps == 5
     trials = settle(made, "quick", "cpu", settings=["training.steps=5"]).plan().plan.trials
     assert {trial.steps for trial in trials} == {5}
@@ -108,19 +110,109 @@ def test_settings_change_a_suite_that_was_read_from_no_file():
 def test_mappings_of_arguments_are_the_texts_of_the_command_line():
     values = {"training.steps": 3, "a": "auto", "b": "1e-3", "c": [1, 2], "d": None, "e": True, "f": 1e-5}
     expected = ("training.steps=3", "a=auto", 'b="1e-3"', "c=[1, 2]", "d=null", "e=true", "f=1e-05")
-    assert setting_texts("settings", values) == expected
-    assert only_texts({"layer": ["a", "b"], "seed": 0}) == ("layer=a", "layer=b", "seed=0")
-    assert setting_texts("settings", "x=1") == only_texts("x=1") == only_texts(["x=1"]) == ("x=1",)
-    with pytest.raises(UserError, match="settings: x: nan is not a value of a suite"):
-        setting_texts("settings", {"x": float("nan")})
+    made = check(Arguments, {"settings": values, "only": {"layer": ["a", "b"], "seed": 0}, "layers": "a.py:A"})
+    assert made.settings == expected and made.only == ("layer=a", "layer=b", "seed=0") and made.layers == ("a.py:A",)
+    made = check(Arguments, {"settings": "x=1", "only": "x=1", "cluster": ["x=1"]})
+    assert made.settings == made.only == made.cluster == ("x=1",)
+    with pytest.raises(UserError, match="settings: x: the number nan is not a value of a suite"):
+        check(Arguments, {"settings": {"x": float("nan")}})
+
+
+def nested(depth=100_000):
+    """Return a mapping that is deeper than Python recurses."""
+    content = {}
+    for _ in range(depth):
+        content = {"a": content}
+    return content
+
+
+class Strange:
+    """An object that cannot even be printed."""
+
+    def __repr__(self):
+        raise RuntimeError
+
+
+ODD = {
+    "suite": [None, 3, [1], b"x.yaml", "a\0b", nested(), {"suite": Strange()}],
+    "profile": [None, 3],
+    "out": [None, 3, "", "a\0b", "\ud800", "x" * 5000, b"x"],
+    "device": [None, "gpu", ["cpu"], nested()],
+    "data": [3, "a\0b", "x" * 5000],
+    "jobs": [0, True, "2", 1.5, 10**5000, Strange()],
+    "executor": [None, "locl"],
+    "cluster": [None, 3, [None]],
+    "retry_failed": [None, "yes", 1],
+    "stale": [None, "maybe"],
+    "seeds": [0, "2", 10**400],
+    "only": [None, [5], {"layer": None}, {"layer": nested()}, {3: "a"}],
+    "settings": [None, [1], {"training": nested()}, {"x": b"x"}, {"x": 10**5000}, {Strange(): 1}],
+    "layers": [None, "", [5], {"a": 1}, "\ud800"],
+    "probe": ["no"],
+    "profil": ["quick"],
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_an_odd_argument_is_one_message_that_names_it(name):
+    for value in ODD[name]:
+        with pytest.raises(UserError) as caught:
+            harness.plan(**{"suite": suite(), name: value})
+        message = str(caught.value)
+        assert name in message and len(message) < 400, message
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda: harness.run(suite(), timeout=10**400), "timeout"),
+        (lambda: harness.run(suite(), timeout=1e300), "timeout"),
+        (lambda: harness.run(suite(), timeout="1000000 d"), "timeout"),
+        (lambda: harness.run(suite(), memory=1e30), "memory"),
+        (lambda: harness.run(suite(), checkpoint=None), "checkpoint"),
+        (lambda: harness.run(suite(), offline="no"), "offline"),
+        (lambda: harness.validate(suite(), data=3), "data"),
+        (lambda: harness.report(None), "folder"),
+        (lambda: harness.report("x", at=["step"]), "at"),
+        (lambda: harness.merge("runs"), "folders"),
+        (lambda: harness.merge([]), "folders"),
+        (lambda: harness.merge(["runs", None]), "folders"),
+        (lambda: harness.compare("x", "y", threshold=0.02), "threshold"),
+        (lambda: harness.compare("x", None), "second"),
+        (lambda: harness.replicate(suite(), draws="2"), "draws"),
+        (lambda: harness.replicate(["x", 3]), "suite"),
+        (lambda: harness.load_results("x" * 5000), "folder"),
+        (lambda: harness.comparisons("x", margin="0.1"), "margin"),
+        (lambda: harness.load_flow("x", None), "trial"),
+    ],
+)
+def test_every_function_names_its_odd_argument(call, name):
+    with pytest.raises(UserError, match=rf"^{name}\b"):
+        call()
+
+
+def test_options_stand_once():
+    """Signature, docstring and help of a function and of its command have every argument of the model."""
+    for model, function, command in (
+        (PlanArguments, harness.plan, "plan"),
+        (RunArguments, harness.run, "run"),
+        (ReplicateArguments, harness.replicate, "replicate"),
+    ):
+        parameters = inspect.signature(function).parameters
+        assert list(parameters) == ["suite", *model.model_fields]
+        assert {name: part.default for name, part in parameters.items() if name != "suite"} == dict(model())
+        args = vars(make_parser().parse_args([command, "x"]))
+        assert args.keys() - {"command", "execute"} == parameters.keys()
+        assert check(model, {name: args[name] for name in model.model_fields}) == model()
+        assert all(f"    {name}: " in function.__doc__ for name in parameters)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"device": "gpu"}, "device: 'gpu' is not one of auto, cpu, cuda"),
-        ({"executor": "locl"}, "executor: 'locl' is not one of .*; did you mean local"),
-        ({"jobs": 0}, "jobs: expected a whole number of at least 1, got 0"),
+        ({"device": "gpu"}, "device: the string 'gpu' is not one of 'auto', 'cpu' or 'cuda'"),
+        ({"executor": "locl"}, "executor: the string 'locl' is not one of .*; did you mean local"),
+        ({"jobs": 0}, "jobs: the number 0 must be at least 1"),
         ({"timeout": "soon"}, "timeout: 'soon' is not a number with a unit"),
         ({"profile": "huge"}, "suite tiny has no profile 'huge'; it has"),
         ({"profile": "quik"}, r"suite tiny has no profile 'quik' \(did you mean quick\?\); it has"),

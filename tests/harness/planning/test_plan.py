@@ -8,6 +8,7 @@ from harness.core.errors import SuiteError, UserError
 from harness.kinds.density.trial import DensityTrial
 from harness.kinds.parameters.trial import ParametersTrial
 from harness.kinds.runtime.trial import RuntimeTrial
+from harness.planning.overrides import scope_of
 from harness.planning.plan import Plan, Section
 from harness.planning.settle import load_suite, settle
 from layers import LAYERS
@@ -80,6 +81,60 @@ def test_the_most_specific_setting_takes_precedence(suite):
     assert dict(elsewhere.layer.options) == {"rank_channels": 5, "rank_space": 1}
     assert (elsewhere.data.name, elsewhere.data.permute, elsewhere.threads) == ("digits", 7, 2)
     assert trial(plan(suite, "smoke"), "digits", "woodbury").flow.width == 4
+
+
+PLACES = {
+    "flow: {levels: 1, steps: 1, width: 1}\n": ("flow: {levels: 1, steps: 0, width: 1}\n", "flow.steps", 4, 26),
+    "options: {rank_channels: 1, rank_space: 1}, flow: {width: 4}": (
+        "options: {rank_channels: 1, rank_space: 1}, flow: {width: 0}",
+        "layers.woodbury.flow.width",
+        8,
+        72,
+    ),
+    "flow: {width: 2, steps: 2}": ("flow: {width: 2, steps: 0}", "profiles.quick.flow.steps", 15, 29),
+    "{options: {rank_channels: 5}, flow: {width: 5}}": (
+        "{options: {rank_channels: 5}, flow: {width: 0}}",
+        "profiles.quick.layers.woodbury.flow.width",
+        18,
+        61,
+    ),
+    "flow: {width: 3, steps: 3}": ("flow: {width: 0, steps: 3}", "profiles.quick.datasets.digits.flow.width", 21, 23),
+    "{rank_space: 6}": ("{rank_space: zero}", "woodbury: option rank_space: 'zero'", 23, 51),
+}
+
+
+@pytest.mark.parametrize("old", PLACES)
+def test_a_fault_in_any_of_the_places_of_a_setting_is_named_with_its_line(tmp_path, old):
+    new, words, line, column = PLACES[old]
+    path = tmp_path / "tiny.yaml"
+    assert SUITE.count(old) == 1
+    path.write_text(SUITE.replace(old, new))
+    with pytest.raises(SuiteError) as caught:
+        load_suite(path)
+    [message] = str(caught.value).splitlines()
+    assert message.startswith(f"{path}:{line}:{column}: {words}"), message
+
+
+def test_the_place_of_a_setting_is_the_strongest_that_states_it(suite):
+    def place(column, *setting, **changes):
+        (cell,) = (cell for cell in scope_of(suite, "quick", **changes).cells[column] if cell.row == "woodbury")
+        return cell.place(*setting)
+
+    quick = ("profiles", "quick")
+    assert place("digits", "flow", "width").place == (*quick, "layers", "woodbury", "flow", "width")
+    assert place("digits", "flow", "steps").place == (*quick, "datasets", "digits", "flow", "steps")
+    assert place("shuffled", "flow", "steps").place == (*quick, "flow", "steps")
+    assert place("digits", "flow", "levels").place == ("flow", "levels")
+    assert place("digits", "flow", "turn") is None
+    changed = place("digits", "flow", "width", settings=["flow.width=9"])
+    assert changed.place == (*quick, "flow", "width") and changed.origin == "--set flow.width=9"
+
+
+def test_equal_cells_are_validated_once(suite):
+    cells = scope_of(suite, "quick").every_cell
+    settings = [cell.settings for cell in cells if cell.row == "conv1x1" and cell.column == "shuffled"]
+    settings += [cell.settings for cell in scope_of(suite, "quick").every_cell]
+    assert len({id(part) for part in settings}) == 4 and settings[0].flow.width == 2
 
 
 def test_set_takes_precedence_over_the_suite(suite):

@@ -10,19 +10,19 @@ from harness.core.explain import explain
 from harness.core.settings import TrainingSettings
 from harness.kinds.density.repetitions import Drawn, drawn
 from harness.kinds.density.trial import Tuning
-from harness.kinds.density.tuning.space import Choices, Range, TuningSettings
+from harness.kinds.density.tuning.space import TuningSettings
 from harness.kinds.density.tuning.strategy import MOST_SETTINGS, strategy
-from harness.planning.problems import Problem, Where
-from harness.planning.resolve import Cell, Scope
+from harness.planning.cells import Cell, Scope
+from harness.planning.problems import Problem
 
 
 def tuning_of(cell: Cell, repetition: Drawn) -> Tuning | None:
     """Return the candidates of a row in a repetition; None for a baseline, an exempt row, or without a tuning."""
-    settings, tune = cell.merged("tuning", TuningSettings), _tune(cell)
+    settings, tune = cell.settings.tuning, cell.settings.tune
     if tune is None or cell.layer.baseline:
         return None
     seed = settings.seed + repetition.tuning
-    candidates = settings.draw({option: dimension for option, (dimension, _) in tune.items()}, seed)
+    candidates = settings.draw(tune, seed)
     if not candidates:
         return None
     return Tuning(
@@ -35,29 +35,12 @@ def tuning_of(cell: Cell, repetition: Drawn) -> Tuning | None:
     )
 
 
-def tuned_place(cell: Cell, option: str) -> Where | None:
-    """Return the place that set the values of an option to tune; None if the option is not tuned."""
-    place = (_tune(cell) or {}).get(option)
-    return None if place is None else place[1]
-
-
-def _tune(cell: Cell) -> dict[str, tuple[Range | Choices, Where]] | None:
-    """Return the options to tune with their places, merged from all parts of the suite; None for an exempt row."""
-    tune: dict[str, tuple[Range | Choices, Where]] | None = {}
-    for leaf in cell.leaves("tune"):
-        if leaf.name is not None:
-            tune = (tune or {}) | {leaf.name: (leaf.value, leaf.where)}
-        else:
-            tune = None if leaf.value is None else tune or {}
-    return tune
-
-
 def tuning_problems(scope: Scope) -> Iterator[Problem]:
     """Yield problems with the numbers, the seed, the values and the options of a tuning."""
     repeated = {column: drawn(scope, column) for column in scope.columns}
     for cell in scope.every_cell:
-        settings = cell.merged("tuning", TuningSettings)
-        if not settings.number or cell.layer.baseline or _tune(cell) is None:
+        settings, tune = cell.settings.tuning, cell.settings.tune
+        if not settings.number or cell.layer.baseline or tune is None:
             continue
 
         def says(name: str, message: str, cell: Cell = cell) -> Problem:
@@ -72,13 +55,13 @@ def tuning_problems(scope: Scope) -> Iterator[Problem]:
                 f"{settings.strategy!r} keeps a share of a number of candidates, and a budget of time sets no number; "
                 "give candidates: 8, or strategy: sobol",
             )
-        if not settings.space and not _tune(cell):
+        if not settings.space and not tune:
             yield says(
                 "candidates",
                 f"nothing is to be tuned for {cell.row}; add a space, such as training.learning_rate: {{low: 5.0e-4, "
                 "high: 5.0e-2, scale: log}, or exempt the row: tune: false",
             )
-        number = len(settings.space) + len(_tune(cell) or {})
+        number = len(settings.space) + len(tune)
         if number > MOST_SETTINGS:
             yield says("space", f"{number} settings of {cell.row} are tuned, and at most {MOST_SETTINGS} can be")
         trained = {each.seed for each in repeated[cell.column]}
@@ -90,7 +73,7 @@ def tuning_problems(scope: Scope) -> Iterator[Problem]:
 def _value_problems(scope: Scope, cell: Cell, settings: TuningSettings) -> Iterator[Problem]:
     """Yield values that a setting does not take, and settings that the command line fixes although they are tuned."""
     fixed = {path: cell.place(*path.split(".")) for path in settings.space}
-    fixed |= {option: cell.place("options", option) for option in _tune(cell) or {}}
+    fixed |= {option: cell.place("options", option) for option in cell.settings.tune}
     for name, place in fixed.items():
         if place is not None and place.origin is not None:
             yield place.says(f"{name} is tuned, so that this has no effect; --set tuning.candidates=0 tunes nothing")
@@ -104,7 +87,7 @@ def _value_problems(scope: Scope, cell: Cell, settings: TuningSettings) -> Itera
                 message = explain(error, TrainingSettings)[0].message
                 yield where.at((path,)).says(f"tuning.space: training.{message}")
                 break
-    final = cell.merged("training", TrainingSettings).steps
+    final = cell.settings.training.steps
     if settings.steps is not None and settings.steps > final:
         place = cell.place("tuning", "steps") or scope.where
         yield place.says(
