@@ -357,7 +357,7 @@ def _differentiates(function: Callable[[], Tensor], leaf: Tensor) -> bool:
     with torch.no_grad():
         for step in (DIFFERENCE, -DIFFERENCE):
             leaf.copy_(point + step * u)
-            ends.append(function())
+            ends.append(function().clone())  # it may be the leaf itself, or a view of it
         leaf.copy_(point)
     difference = float(((ends[0] - ends[1]) * v).sum()) / (2 * DIFFERENCE)
     rounding = 100 * torch.finfo(v.dtype).eps * float(value.detach().norm() * v.norm()) / DIFFERENCE

@@ -186,6 +186,7 @@ def train(
     trained = replace(
         size,
         parameters=training.parameters,
+        masked_free=min(size.masked_free, training.parameters),
         validation=training.best,
         steps=training.steps_done,
         passes=training.passes,

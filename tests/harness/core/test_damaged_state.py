@@ -420,7 +420,7 @@ def test_a_row_of_another_trial_is_damage(tmp_path, trial):
 @given(st.data())
 def test_no_row_counts_for_another_trial(run, data):
     """Whatever a row says, the frame has the identity of its trial."""
-    trial = data.draw(st.sampled_from(list(ROWS)))
+    trial = data.draw(st.sampled_from([trial for trial in ROWS if trial.kind != "tuning"]))  # tables have no candidates
     value = st.one_of(SCALARS, st.sampled_from(["scale", "conv1x1", "digits", "forward", "random", 7, 1.5]))
     change = data.draw(st.dictionaries(st.sampled_from(list(trial.columns)), value, min_size=1, max_size=2))
     number = data.draw(st.integers(0, len(ROWS[trial]) - 1))

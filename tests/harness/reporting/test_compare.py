@@ -113,10 +113,10 @@ def test_different_data_are_not_comparable(many_seeds, runs, replanned, capsys):
 
 
 def test_runs_with_different_settings_are_compared(many_seeds, runs, replanned, capsys):
-    changed = replanned(moved(many_seeds(3), 0.05), lambda trial: {"training.steps": 9})
+    changed = replanned(moved(many_seeds(3), 0.05), lambda trial: {"training.steps": 50})
     folders = runs(many_seeds(3), changed)
     assert verdicts(folders)["digits", ROWS[1]] == "worse"
-    assert code_of(folders) == 1 and "settings: training.steps (40 and 9)" in capsys.readouterr().out
+    assert code_of(folders) == 1 and "settings: training.steps (40 and 50)" in capsys.readouterr().out
 
 
 def test_different_source_is_comparable_only_with_other_code(many_seeds, runs, capsys):
@@ -142,6 +142,7 @@ def test_a_new_failure_or_failed_audit_is_worse(many_seeds, runs, capsys):
     plan, records = many_seeds(3)
     records[0] = blank_record(plan.trials[0], "diverged", "loss is nan at step 3")
     records[4].rows[0] |= {"audit": "failed", "audit_reason": "log-det is 1, slogdet 16"}
+    records[4].audit["verdict"] = "failed"
     folders = runs(many_seeds(3), (plan, records))
     by_place = verdicts(folders)
     bad = [("digits", ROWS[0]), ("waveforms", ROWS[1])]
@@ -203,7 +204,7 @@ def test_every_row_of_a_trial_without_a_measure_must_agree(runs):
     """A conformance trial has a row for random and one for trained weights."""
     trial = ConformanceTrial(suite="c", profile="quick", label="2x4x4", layer=LAYER, shape=(2, 4, 4))
     record = blank_record(trial, "ok", None)
-    record.rows = [case | {"inverse_error": 1e-6} for case in trial.cases]
+    record.rows = [case | {"inverse_error": 1e-6, "conforms": True} for case in trial.cases]
     other = copy.deepcopy(record)
     other.rows[0]["inverse_error"] = 1e-5
     about = {"suite": "c", "title": "C", "question": "", "profile": "quick", "device": "cpu", "rows": ("x",)}

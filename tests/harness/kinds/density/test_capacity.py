@@ -2,8 +2,10 @@
 
 import random
 import statistics
+from itertools import combinations
 
 import pytest
+from scipy import stats
 
 from harness.cli.parser import main
 from harness.kinds.density.figures.capacity import figures
@@ -14,7 +16,6 @@ from harness.planning.settle import load_suite, settle
 from harness.reporting.frame import Results
 
 CONTROL = "conv1x1-twice"
-QUANTILE = 4.302652729911275  # 0.975 of Student's distribution with two degrees of freedom
 CAPACITIES = {
     "digits, coupling width": ("digits width 4", "digits", "digits attention"),
     "digits, steps per level": ("digits", "digits steps 2", "digits attention"),
@@ -50,6 +51,17 @@ def drawn_leads(axes):
     return list(leads.values())
 
 
+def holm_step(plan, column, pair):
+    """Return by how many comparisons Holm's correction multiplies p of a pair of rows, or of the first that fails."""
+    p = {}
+    for first, second in combinations(plan.rows, 2):
+        values = [value_of(column, first, seed) - value_of(column, second, seed) for seed in plan.seeds]
+        p[frozenset((first, second))] = stats.ttest_1samp(values, 0.0).pvalue
+    for step, tested in zip(range(len(p), 0, -1), sorted(p, key=p.get), strict=True):
+        if tested == pair or step * p[tested] >= 0.05:
+            return step
+
+
 def test_the_figure_shows_paired_differences_from_the_control(run):
     plan, records = run
     figure = figures(Results.of(plan, records))["capacity"]
@@ -62,13 +74,14 @@ def test_the_figure_shows_paired_differences_from_the_control(run):
             assert [point[0] for point in points] == [0, 1, 2]
             for column, (_, *drawn) in zip(columns, points, strict=True):
                 leads = [value_of(column, CONTROL, seed) - value_of(column, row, seed) for seed in plan.seeds]
-                mean, half = statistics.fmean(leads), QUANTILE * statistics.stdev(leads) / 3**0.5
+                quantile = stats.t.ppf(1 - 0.05 / (2 * holm_step(plan, column, {CONTROL, row})), 2)
+                mean, half = statistics.fmean(leads), quantile * statistics.stdev(leads) / 3**0.5
                 assert drawn == pytest.approx([mean, mean - half, mean + half]), (column, row)
         assert list(axes.lines[0].get_ydata()) == [0, 0]
         joined = [container[0].get_linestyle() for container in axes.containers]
         assert joined == ["-", "None"] * len(layers), "attention is a separate point"
     assert [text.get_text() for text in figure.legends[0].get_texts()] == [*layers, CONTROL]
-    assert "bars: Student's 95 % interval of the difference, over paired seeds" in figure.get_supxlabel()
+    assert "bars: Holm-adjusted Student's 95 % interval of the difference, over paired seeds" in figure.get_supxlabel()
 
 
 def test_a_layer_that_does_not_compete_has_no_lead(run):
