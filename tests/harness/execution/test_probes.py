@@ -89,9 +89,9 @@ def test_trials_with_an_estimate_or_a_result_are_not_probed(suite, probes, capsy
     for trial in recorded:
         record = blank_record(trial, "ok", None)
         record.seconds = 5.0
-        record.rows = [
-            {"unit": "bits_per_dim", "parameters": 3, "masked_free": 3, "audit": "passed", "bits_per_dim": 2.0}
-        ]
+        likelihood = {"validation" if trial.kind == "tuning" else "bits_per_dim": 2.0}
+        row = {"unit": "bits_per_dim", "parameters": 3, "masked_free": 3, "audit": "passed"}
+        record.rows = [row | likelihood]
         write_record(Path("reports/tiny/records"), record)
     assert plan(capsys, "--probe", "--only", "dataset=digits").count("in all about") == 0 and probes == []
     assert "from a probe" not in plan(capsys, "--probe", "--seeds", "3", "--only", "dataset=digits")
