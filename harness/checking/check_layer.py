@@ -59,6 +59,7 @@ SHAPES: tuple[tuple[int, ...], ...] = (
 
 DTYPES = (torch.float64, torch.float32)
 
+SLOWEST_CASE = 15.0  # processor seconds of the rule on one large event, after which no larger one is tried
 SLOWEST_BUILD = 15.0  # processor seconds to build a dense layer, which a brief check does three times
 
 SLOW: tuple[Check, ...] = (
@@ -212,8 +213,10 @@ def _check_large(cases: Sequence[LayerCase], report: CheckReport, asked: Collect
                 dense = forms_matrix(case)
             seconds = (time.process_time() - begin) / case.dim**3
         case = replace(case, brief=brief and case.dim > FULL_LIMIT)
+        begin = time.process_time()
         if report.answer(run_check("large-events", case)):
             return
+        slow = slow or time.process_time() - begin > SLOWEST_CASE
 
 
 def construct(

@@ -187,6 +187,14 @@ def test_a_slow_layer_is_checked_on_a_smaller_event_and_said_to_be(monkeypatch, 
     assert {*slow[1:]} == {"not tried, as smaller events are slow already"}
 
 
+def test_no_larger_event_is_tried_after_one_that_takes_long(monkeypatch):
+    monkeypatch.setattr(checks, "SLOWEST_CASE", -1.0)
+    report = check_layer("conv1x1", shapes=[(2, 3)])
+    assert report.outcome == "ok"
+    left = [finding.message for finding in report.remarks if finding.check == "large-events"]
+    assert left == ["not tried, as smaller events are slow already"] * (len(large_checks.LARGE_SHAPES) - 1)
+
+
 def test_a_fault_on_the_smaller_event_of_a_slow_layer_is_reported(monkeypatch, write_layer):
     monkeypatch.setattr(checks, "pass_seconds", lambda case: 9.0 if case.dim > 768 else 0.1)
     wrong = "y, log_det = super().forward(x); return y, log_det + 0.1 * (self.shape == (2, 256))"
