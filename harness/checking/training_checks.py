@@ -91,9 +91,9 @@ def weights_kept(case: LayerCase) -> Iterator[str]:
         step()
         after = _places(layer)
         for name in sorted(before.keys() | after.keys()):
-            fault = _change(before.get(name), after.get(name), memory=what != "initialise")
+            fault = _change(repr(name), before.get(name), after.get(name), memory=what != "initialise")
             if fault:
-                yield f"{what} {fault}".replace("PARAMETER", repr(name))
+                yield f"{what} {fault}"
         before = after
 
 
@@ -111,20 +111,20 @@ def _places(layer: nn.Module) -> dict[str, _Place]:
     }
 
 
-def _change(before: _Place | None, after: _Place | None, memory: bool) -> str:
-    """Return what became of a parameter; empty if nothing has changed."""
+def _change(name: str, before: _Place | None, after: _Place | None, memory: bool) -> str:
+    """Return how a parameter has changed, its name included; empty if it has not."""
     if before is None or after is None or after.parameter is not before.parameter:
-        return "replaces PARAMETER, so the optimiser trains a parameter that is not in use: change it in place"
+        return f"replaces {name}, so the optimiser trains a parameter that is not in use: change it in place"
     if after.trained != before.trained:
         verb = "thaws" if after.trained else "freezes"
-        return f"{verb} PARAMETER, after parameters are counted: set requires_grad in __init__"
+        return f"{verb} {name}, after parameters are counted: set requires_grad in __init__"
     if memory and after.memory != before.memory:
         return (
-            "gives PARAMETER other memory, as an assignment to .data does: change it in place, as in "
+            f"gives {name} other memory, as an assignment to .data does: change it in place, as in "
             "`with torch.no_grad(): weight.clamp_(-3, 3)`"
         )
     if memory and before.gradient is not None and after.gradient is not before.gradient:
-        return "replaces or removes the gradient of PARAMETER: leave gradients to the optimiser"
+        return f"replaces or removes the gradient of {name}: leave gradients to the optimiser"
     return ""
 
 
