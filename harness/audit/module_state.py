@@ -1,4 +1,4 @@
-"""What a step leaves in a module: which of its tensors have moved, by an optimiser or otherwise."""
+"""Find which tensors of a module a step has moved, by an optimiser or otherwise."""
 
 from __future__ import annotations
 

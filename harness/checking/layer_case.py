@@ -52,7 +52,7 @@ class LayerCase:
 
     @property
     def trains(self) -> bool:
-        """Whether layers are trained in this precision on this device."""
+        """Return whether layers are trained in this precision on this device."""
         return self.dtype == torch.float32 or self.device != "cpu"
 
     @property

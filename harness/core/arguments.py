@@ -36,7 +36,7 @@ Result = TypeVar("Result")
 
 
 class Option(NamedTuple):
-    """How the command line shows an argument, where it is not `--name`."""
+    """Form of an argument on the command line, where it is not `--name`."""
 
     metavar: str | None = None
     flags: tuple[str, ...] = ()

@@ -91,7 +91,7 @@ class Executor(ABC):
 
     @property
     def here(self) -> bool:
-        """Whether trials run on this machine, and not on others, whose devices are unknown here."""
+        """Return whether trials run on this machine, and not on others, whose devices are unknown here."""
         return True
 
     @property

@@ -115,7 +115,7 @@ class Updates:
 
     @property
     def parameters(self) -> int:
-        """How many real numbers the optimisers received."""
+        """Return the number of real numbers that the optimisers received."""
         return count_entries(weight for each in self._passes for weight in each.weights)
 
     def replaced(self) -> list[str]:

@@ -56,7 +56,7 @@ class Dask(Executor):
 
     @property
     def here(self) -> bool:
-        """Whether the workers are in this process."""
+        """Return whether the workers are in this process."""
         return self.section.address is None
 
     @property
