@@ -263,7 +263,7 @@ def test_changed_data_make_a_trial_run_again(store, command, capsys):
     np.savez(store.root / "mine.npz", x_train=255 - IMAGES, x_test=TEST_IMAGES)
     assert main(run) == 0
     second = capsys.readouterr().out
-    assert "the data have changed since the last run here" in second
+    assert "its data have changed since the last run here" in second
     assert first[first.index("SHA-256") :][:30] != second[second.index("SHA-256") :][:30]
 
 

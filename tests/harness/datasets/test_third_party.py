@@ -209,7 +209,7 @@ def test_the_content_that_a_class_loads_is_part_of_the_trial(folder, no_figures,
         assert main(["run", str(folder / "own.yaml"), "--profile", "smoke", "--only", "dataset=ramps"]) == 0
         printed.append(capsys.readouterr().out)
     assert "nothing to run" in printed[1] and "data have changed" not in printed[1]
-    assert "nothing to run" not in printed[2] and "ramps.py:Ramps: the data have changed" in printed[2]
+    assert "nothing to run" not in printed[2] and "ramps.py:Ramps: its data have changed" in printed[2]
 
 
 def test_a_class_that_registers_itself_in_its_file_is_third_party(folder, monkeypatch):
