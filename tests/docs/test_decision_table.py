@@ -1,7 +1,5 @@
 """The script behind the first table of docs/findings/decision.md follows the rules that it states."""
 
-from pathlib import Path
-
 import pandas as pd
 import pytest
 
@@ -10,7 +8,7 @@ SETS = ("a", "b", "c", "d")
 
 @pytest.fixture(scope="module")
 def script(load_script):
-    return load_script("findings/decision_table.py")
+    return load_script("extensions/decision_table.py")
 
 
 def pairs(leads):
@@ -57,8 +55,8 @@ def test_one_linear_map_more_is_no_lead_of_a_layer(script):
 
 
 def test_the_table_of_the_page_is_that_of_the_script(script):
-    """Print it by `python docs/findings/decision_table.py` and put it into the page."""
-    page = Path(script.__file__).with_name("decision.md").read_text()
+    """Print it by `python docs/extensions/decision_table.py` and put it into the page."""
+    page = (script.ROOT / "docs" / "findings" / "decision.md").read_text()
     assert script.table(script.REPORT, script.DRAWS) in page
 
 

@@ -11,7 +11,7 @@ ALL, HALF, QUARTER = Fraction(1), Fraction(1, 2), Fraction(1, 4)
 
 @pytest.fixture(scope="module")
 def script(load_script):
-    return load_script("concepts/halving_replay.py")
+    return load_script("extensions/halving_replay.py")
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The examples of docs/tutorials/libraries.md: its commands and rows name layers, and its flows train a layer."""
+"""The examples of docs/how-to/libraries.md: its commands and rows name layers, and its flows train a layer."""
 
 import math
 import re
@@ -17,7 +17,7 @@ from harness.core.layer_classes import check_options, resolve_layer
 from harness.planning.overrides import parse_options, scope_of
 from harness.planning.settle import load_suite
 
-PAGE = (Path(__file__).parents[2] / "docs" / "tutorials" / "libraries.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "libraries.md").read_text()
 SECTIONS = PAGE.split("\n## ")[1:]
 CHECK, FLOWS, SUITE = SECTIONS
 RULES = ("log-det", "reverse-log-det", "inverse", "gradients", "weight-updates")

@@ -1,4 +1,4 @@
-"""docs/findings/published.md has a line for each published value of the suites, beside values of committed reports."""
+"""docs/reference/published.md has a line for each published value of the suites, beside values of committed reports."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 SUITES = ("density", "permuted", "galaxy", "mimic", "parameters")
-SECTIONS = dict(zip(SUITES, (ROOT / "docs" / "findings" / "published.md").read_text().split("\n## ")[1:], strict=True))
+SECTIONS = dict(zip(SUITES, (ROOT / "docs" / "reference" / "published.md").read_text().split("\n## ")[1:], strict=True))
 
 
 @pytest.mark.parametrize("suite", SUITES)

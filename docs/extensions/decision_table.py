@@ -1,6 +1,6 @@
 """Print the table at the head of decision.md: which layer to try for which data, what it brings, and how sure that is.
 
-`python docs/findings/decision_table.py` makes it of the committed reports alone, so that nothing in it is written by
+`python docs/extensions/decision_table.py` makes it of the committed reports alone, so that nothing in it is written by
 hand. For each kind of data, a layer is compared with a 1x1 convolution and with two of them, on every data set of the
 kind on which all three are ranked:
 

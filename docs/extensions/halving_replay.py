@@ -1,6 +1,6 @@
 """Replay successive halving, with several numbers of steps and shares, on tunings of which every candidate ran.
 
-`python docs/concepts/halving_replay.py reports/*/records.zip` prints the table in tuning.md. The first steps of a
+`python docs/extensions/halving_replay.py reports/*/records.zip` prints the table in tuning.md. The first steps of a
 candidate are those of a shorter training, so its curve has the validation value at which halving would have decided. A
 tuning counts where its curves have a value at exactly that step.
 """
