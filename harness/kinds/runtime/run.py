@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from harness.audit.findings import INVERSE_LIMIT
 from harness.core.global_settings import GlobalSettings
 from harness.core.records import Record, blank_record, finite
 from harness.core.settings import LayerRef, Progress
@@ -28,13 +29,17 @@ Cases = dict[str, Prepared]
 """The operation of each row that is timed."""
 
 
+class WrongInverse(ValueError):
+    """The result of an inverse is not x, so its times are no times of an inverse."""
+
+
 def run(trial: RuntimeTrial, root: Path | None, out: Path, progress: Progress, checkpoints: object = None) -> Record:
     """Time each operation of each layer; a row per layer and operation.
 
     A copy of the point's tensor is timed among the layers, to say what moving the data alone takes. A layer that
-    cannot serve the shape, or fails in its first call, is a row with that status; the others are timed all the
-    same. All rows of a layer that changes global settings are errors, and the settings are restored after each of its
-    calls. So is the row of an operation that returns a kept result.
+    cannot serve the shape, fails in its first call, or does not invert, is a row with that status; the others are
+    timed all the same. All rows of a layer that changes global settings are errors, and the settings are restored
+    after each of its calls. So is the row of an operation that returns a kept result.
     """
     common = trial.fields | {"device": trial.device}
     record = blank_record(trial, "ok", None)
@@ -98,7 +103,10 @@ def _case(ref: LayerRef, operation: Operation, x: Tensor, row: dict[str, Any]) -
     case = prepare(layer, len(x), operation, dtype=x.dtype, device=x.device)
     row["backend"] = backend_of(case, x.device)
     if operation in ("inverse", "inverse_warm"):
-        row["inverse_error"] = finite(inverse_error(torch.as_tensor(case()), x))
+        error = inverse_error(torch.as_tensor(case()), x)
+        row["inverse_error"] = finite(error)
+        if error > INVERSE_LIMIT:
+            raise WrongInverse(f"inverse(forward(x)) differs from x by {error:.2g}, more than {INVERSE_LIMIT:g}")
 
     def renewed() -> object:
         case.rewrite()

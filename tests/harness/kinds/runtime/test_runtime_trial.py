@@ -139,10 +139,15 @@ def test_the_number_of_threads_is_unchanged(tmp_path):
     assert torch.get_num_threads() == before
 
 
-def test_a_non_finite_inverse_is_noted(tmp_path, monkeypatch):
-    monkeypatch.setattr(LAYERS["conv1x1"], "inverse", lambda self, y: y * float("nan"))
+@pytest.mark.parametrize(("factor", "error"), [(float("nan"), None), (1.01, pytest.approx(0.01, rel=0.1))])
+def test_the_times_of_a_wrong_inverse_do_not_count(tmp_path, monkeypatch, factor, error):
+    right = Conv1x1.inverse
+    monkeypatch.setattr(LAYERS["conv1x1"], "inverse", lambda self, y: right(self, y) * factor)
     record = run_runtime(trial("conv1x1"), None, tmp_path, lambda fraction, text: None)
-    assert record.rows[1]["inverse_error"] is None and "not finite" in record.notes["inverse_error"]
+    forward, inverse = record.rows
+    assert forward["status"] == "ok" and forward["median_ms"] > 0
+    assert inverse["status"] == "error" and inverse["median_ms"] is None and "differs from x" in inverse["reason"]
+    assert inverse["inverse_error"] == error and ("inverse_error" in record.notes) == (error is None)
 
 
 @pytest.mark.parametrize(
