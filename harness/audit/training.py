@@ -95,7 +95,7 @@ def _layer_faults(result: Audit, flow: Flow, reference: Flow, x: Tensor, toleran
         result.stepped_layers += 1
         few = value[:FEW].double()
         faults = chain(
-            derivative_faults(exact[path], few, step_weights(few)),
+            derivative_faults(exact[path], few),
             step_faults(layer, exact[path], value, tolerance, few=FEW),
             linearity_faults(layer, value, step_weights(value), tolerance),
             copy_faults(layer, exact[path], value[:FEW], STEP_MARGIN * tolerance),

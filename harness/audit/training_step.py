@@ -12,7 +12,7 @@ by x and by the parameters are computed apart, as finite differences verify them
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
@@ -24,10 +24,11 @@ from harness.audit.module_state import moved, tensors_of, used
 from layers import InvertibleLinear
 
 STEP_MARGIN = 10.0  # gradients pass more operations than results, and matrix functions lose digits in float32
-DIRECTIONS = 2
-DIFFERENCE = 1e-5  # step of central differences in float64
+DIFFERENCE = 1e-4  # half the distance of a central difference in float64, in the length of all entries
 DERIVATIVE_TOLERANCE = 1e-4  # relative
+ROUNDING_OF_DIFFERENCES = 100 * torch.finfo(torch.float64).eps / DIFFERENCE
 ROUNDING = 16.0  # in eps: the error of a sum, relative to the sum of the absolute values of its parts
+PATHLESS = ": autograd sees no path (detached, under no_grad, or through .data)"
 
 
 @dataclass(frozen=True)
@@ -189,49 +190,50 @@ def gradients(output: Tensor, inputs: list[Tensor]) -> list[Tensor]:
     return [torch.zeros_like(v) if g is None else g for v, g in zip(inputs, gradients, strict=True)]
 
 
-def derivative_faults(layer: nn.Module, x: Tensor, weights: Tensor) -> Iterator[str]:
-    """Yield each part of L whose gradient in float64 is not its derivative, by central differences.
+def derivative_faults(layer: nn.Module, x: Tensor) -> Iterator[str]:
+    """Yield each gradient, of y or log-det by x or a parameter, that is not the derivative, by central differences.
 
-    A gradient that is wrong in every precision and batch is wrong in `reference_step` as well. Both parts are compared
-    along random directions of the events and the parameters; an error as large as the gradient escapes a hundredth of
-    it in both with a probability of 6e-5. The arguments are those of `reference_step`.
+    A gradient that is wrong in every precision and batch is wrong in `reference_step` as well.
+
+    Args:
+        layer: in float64; it loses the hooks of its parameters.
+        x: events, (N, *shape), in float64.
     """
-    step = reference_step(layer, x, weights, len(x))
-    values = {name: weight for name, weight in layer.named_parameters() if name in step.by_parameter}
-    draws = torch.Generator().manual_seed(5)
-    for _ in range(DIRECTIONS):
-        along_x = torch.randn(x.shape, generator=draws, dtype=x.dtype).to(x)
-        along = {
-            name: torch.randn(weight.shape, generator=draws, dtype=weight.dtype).to(x)
-            for name, weight in values.items()
-        }
-        ends = []
-        kept = {name: weight.detach().clone() for name, weight in values.items()}
-        for sign in (1, -1):
-            with torch.no_grad():
-                for name, weight in values.items():
-                    weight.copy_(kept[name] + sign * DIFFERENCE * along[name])
-                y, log_det = layer(x + sign * DIFFERENCE * along_x)
-            ends.append(torch.stack([(y * weights).sum(), log_det.mean()]))
-        with torch.no_grad():
-            for name, weight in values.items():
-                weight.copy_(kept[name])
-        measured = (ends[0] - ends[1]) / (2 * DIFFERENCE)
-        claims = [
-            (step.by_input * along_x).sum() + sum((g.map * along[name]).sum() for name, g in step.by_parameter.items()),
-            sum(((g.log_det * along[name]).sum() for name, g in step.by_parameter.items()), x.new_zeros(())),
-        ]
-        sizes = [
-            step.by_input.norm() + sum(g.map.norm() for g in step.by_parameter.values()),
-            sum((g.log_det.norm() for g in step.by_parameter.values()), x.new_zeros(())),
-        ]
-        for what, truth, claim, size in zip(("y", "the log-det"), measured, claims, sizes, strict=True):
-            if not abs(float(truth - claim)) <= DERIVATIVE_TOLERANCE * max(float(size), abs(float(truth))) + 1e-8:
-                yield (
-                    f"the gradient of {what} is not its derivative: {float(claim):.4g} along a random direction, and "
-                    f"{float(truth):.4g} by differences, both in float64"
-                )
-                return
+    without_hooks(layer)
+    leaf = x.detach().clone().requires_grad_()
+    leaves = {"x": leaf} | {repr(name): value for name, value in layer.named_parameters() if value.requires_grad}
+    for name, value in leaves.items():
+        for output, fault in zip(("y", "log-det"), _derivatives(lambda: layer(leaf), value), strict=True):
+            if fault is not None:
+                yield f"the gradient of {output} by {name} differs from finite differences{fault}"
+
+
+def _derivatives(function: Callable[[], tuple[Tensor, Tensor]], leaf: Tensor) -> Iterator[str | None]:
+    """Yield the fault of the gradient of <v, f> along u for each result f, for random v and u of length 1, or None.
+
+    The leaf, which `function` reads, is moved in place and back.
+    """
+    draws = torch.Generator().manual_seed(11)
+    values = function()
+    *weights, u = (torch.randn(t.shape, generator=draws, dtype=torch.float64).to(t) for t in (*values, leaf))
+    u = u / u.norm().clamp(min=torch.finfo(u.dtype).tiny)
+    claims = [
+        torch.autograd.grad(value, leaf, v, retain_graph=True, allow_unused=True)[0] if value.requires_grad else None
+        for value, v in zip(values, weights, strict=True)
+    ]
+    point, ends = leaf.detach().clone(), []
+    with torch.no_grad():
+        for step in (DIFFERENCE, -DIFFERENCE):
+            leaf.copy_(point + step * u)
+            ends.append([value.clone() for value in function()])  # it may be the leaf itself, or a view of it
+        leaf.copy_(point)
+    for value, v, gradient, after, before in zip(values, weights, claims, *ends, strict=True):
+        products = torch.zeros_like(u) if gradient is None else gradient * u
+        difference = float(((after - before) * v).sum()) / (2 * DIFFERENCE)
+        rounding = ROUNDING_OF_DIFFERENCES * float(value.detach().norm() * v.norm())
+        allowed = DERIVATIVE_TOLERANCE * (abs(difference) + float(products.norm())) + rounding
+        wrong = not abs(float(products.sum()) - difference) <= allowed
+        yield (PATHLESS if gradient is None else "") if wrong else None
 
 
 def take_step(layer: nn.Module, x: Tensor, weights: Tensor, scale: float = 1.0, log_det: bool = True) -> Step:
@@ -297,7 +299,7 @@ def differences(
     scale = float(truth.abs().max())
     if value is None:
         if scale > rounding:
-            yield f"{what} is missing: autograd sees no path (detached, under no_grad, or through .data)"
+            yield f"{what} is missing{PATHLESS}"
         return
     error = float((value.double() - truth).abs().max())
     if not error <= tolerance * scale + rounding:

@@ -15,12 +15,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from harness.audit.stochastic_log_det import LogDetEstimate, stochastic_log_det
-from harness.audit.training_step import step_faults
+from harness.audit.training_step import derivative_faults, step_faults
 from harness.checking.layer_case import MARGIN, LayerCase, offset_size, relative_error, tolerance
 from harness.checking.layer_checks import (
     claimed_log_det,
     dense_faults,
-    gradient_faults,
     log_det_faults,
     log_det_method_faults,
 )
@@ -211,7 +210,7 @@ def _inverse_in_float32(case: LayerCase, layer: InvertibleLinear, condition: flo
 def _samples(case: LayerCase, layer: InvertibleLinear, allowed: float) -> Iterator[str]:
     """Check gradients, log_det(), dense() and masks, which may depend on the size of an event otherwise."""
     x = case.events(2)
-    yield from gradient_faults(layer, x)
+    yield from derivative_faults(layer, x)
     yield from log_det_method_faults(layer, x, allowed)
     if layer.dim <= DENSE_LIMIT and type(layer).dense is not InvertibleLinear.dense:
         yield from dense_faults(layer, layer.dense().detach().double(), x, allowed)
