@@ -14,8 +14,7 @@ import pytest
 
 from harness.checking.check_layer import CHECKS, check_layer
 from harness.checking.events import Begins, Done, Found, event_of
-from harness.checking.imports import try_imports
-from harness.checking.isolated import check_in_process
+from harness.checking.isolated import check_in_process, try_imports
 from harness.checking.report import CONSTRUCTION, CheckReport, Remark, RuleFinding
 from harness.cli.parser import main
 from harness.core.errors import Undecided
@@ -226,7 +225,7 @@ def test_the_command_exits_with_4_if_time_runs_out(folder, monkeypatch, capsys):
     document = json.loads(capsys.readouterr().out)
     assert document["verdict"] == "undecided" and document["error"] is None
     assert document["not_answered"] == [CONSTRUCTION, *CHECKS]
-    monkeypatch.setattr("harness.checking.imports.check_in_process", partial(check_in_process, timeout=1))
+    monkeypatch.setattr("harness.checking.isolated.check_in_process", partial(check_in_process, timeout=1))
     with pytest.raises(Undecided, match="construction, import"):
         try_imports([("hangs.py:Any", None)])
 
