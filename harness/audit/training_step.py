@@ -12,7 +12,7 @@ by x and by the parameters are computed apart, as finite differences verify them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
@@ -139,22 +139,17 @@ def reference_step(layer: nn.Module, x: Tensor, weights: Tensor, size: int = 2) 
     """
     trained = {name: weight for name, weight in layer.named_parameters() if weight.requires_grad}
     without_hooks(layer)
-    by_map = {name: torch.zeros_like(value) for name, value in trained.items()}
-    sizes = {name: torch.zeros_like(value) for name, value in trained.items()}
-    by_log_det: list[Tensor] = []
+    parts = list(zip(x.split(size), weights.split(size), strict=True))
+    by_map, sizes = summed_gradients(((layer(events)[0] * weight).sum() for events, weight in parts), trained)
+    by_log_det = gradients(layer(parts[0][0])[1].mean(), list(trained.values()))
     outputs, inputs, log_det, size_of_loss = [], [], x.new_zeros(()), 0.0
-    for events, weight in zip(x.split(size), weights.split(size), strict=True):
-        leaf = events.detach().clone().requires_grad_()
-        with _frozen(trained.values()):
+    with _frozen(trained.values()):
+        for events, weight in parts:
+            leaf = events.detach().clone().requires_grad_()
             y, log_det = layer(leaf)
-        inputs += gradients((y * weight).sum(), [leaf])
-        outputs.append(y.detach())
-        size_of_loss += float((y.detach() * weight).abs().sum())
-        y, log_det = layer(events)
-        by_log_det = by_log_det or gradients(log_det.mean(), list(trained.values()))
-        for name, gradient in zip(trained, gradients((y * weight).sum(), list(trained.values())), strict=True):
-            by_map[name] += gradient
-            sizes[name] += gradient.abs()
+            inputs += gradients((y * weight).sum(), [leaf])
+            outputs.append(y.detach())
+            size_of_loss += float((y.detach() * weight).abs().sum())
     by_parameter = {}
     for name, other in zip(trained, by_log_det, strict=True):
         if other.numel():
@@ -162,6 +157,18 @@ def reference_step(layer: nn.Module, x: Tensor, weights: Tensor, size: int = 2) 
             total = max(float((sizes[name] + other.abs()).max()), of_loss)
             by_parameter[name] = Gradient(by_map[name], other, total)
     return Reference(torch.cat(outputs), log_det.detach().mean(), torch.cat(inputs), by_parameter)
+
+
+def summed_gradients(
+    losses: Iterable[Tensor], trained: Mapping[str, Tensor]
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Return the sums over losses of their gradients by each tensor, and of the absolute values of these."""
+    totals, sizes = ({name: torch.zeros_like(value) for name, value in trained.items()} for _ in range(2))
+    for loss in losses:
+        for name, gradient in zip(trained, gradients(loss, list(trained.values())), strict=True):
+            totals[name] += gradient
+            sizes[name] += gradient.abs()
+    return totals, sizes
 
 
 def without_hooks(module: nn.Module) -> None:

@@ -7,21 +7,19 @@ from __future__ import annotations
 
 import copy
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from harness.audit.module_state import used
 from harness.checking.layer_case import SCALES, LayerCase
 from harness.checking.layer_checks import Check, affine, differing, inverse, log_det, results, scaled
 from harness.checking.report import Remark
 from harness.evaluation.evaluation import state_of
-from harness.timing.operations import perturb
+from harness.timing.operations import OperatorWatch, perturb
 from layers import InvertibleLinear, layer_options
 from layers.adapters import Adapted
 
@@ -266,10 +264,20 @@ def unused_parameters(case: LayerCase) -> Iterator[str]:
 def registered(case: LayerCase) -> Iterator[str]:
     """Check that every tensor used by the map is a parameter or a buffer, or computed from those and x."""
     layer, x = case.build(), case.events()
-    with _Inputs(map(_storage, (x, *layer.parameters(), *layer.buffers()))) as seen:
+    made, strangers = set(map(_storage, (x, *layer.parameters(), *layer.buffers()))), dict[int, Tensor]()
+    kept: list[Tensor] = []  # a freed storage could be reused
+
+    def see(_: Any, inputs: list[Tensor], outputs: list[Tensor]) -> None:
+        for tensor in inputs:
+            if tensor.ndim and _storage(tensor) not in made:
+                strangers.setdefault(_storage(tensor), tensor)
+        made.update(map(_storage, outputs))
+        kept.extend(outputs)
+
+    with OperatorWatch(see):
         layer(x)
         layer.inverse(x)
-    for tensor in seen.strangers.values():
+    for tensor in strangers.values():
         what = f"a tensor of shape {tuple(tensor.shape)} and type {str(tensor.dtype).removeprefix('torch.')}"
         if tensor.requires_grad:
             yield (
@@ -278,31 +286,6 @@ def registered(case: LayerCase) -> Iterator[str]:
             )
         else:
             yield Remark(f"the map uses {what} that is not registered, so .to() and a state_dict leave it out")
-
-
-class _Inputs(TorchDispatchMode):
-    """Collect in `strangers` the tensors, by storage, that no operator has made and that are not `expected`."""
-
-    def __init__(self, expected: Iterable[int]) -> None:
-        super().__init__()
-        self.strangers: dict[int, Tensor] = {}
-        self._expected = set(expected)
-        self._kept: list[Tensor] = []  # a freed storage could be reused
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        for tensor in _tensors((args, kwargs)):
-            place = _storage(tensor)
-            if tensor.ndim and place not in self._expected:
-                self.strangers.setdefault(place, tensor)
-        result = func(*args, **(kwargs or {}))
-        for tensor in _tensors(result):
-            self._expected.add(_storage(tensor))
-            self._kept.append(tensor)
-        return result
-
-
-def _tensors(value: Any) -> list[Tensor]:
-    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
 
 
 def _storage(tensor: Tensor) -> int:

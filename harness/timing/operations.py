@@ -163,7 +163,7 @@ def remembered(case: Prepared, fresh: InvertibleLinear) -> str | None:
     results = []
     for each in (case, other):
         with seeded(0, case.operation):  # the layer may draw numbers
-            results.append([leaf.detach() for leaf in tree_leaves(each()) if isinstance(leaf, Tensor)])
+            results.append([leaf.detach() for leaf in tensors_in(each())])
     for result, expected in zip(*results, strict=True):
         finite = expected[expected.isfinite()].abs()
         scale = float(finite.max()) if finite.numel() else 0.0
@@ -190,18 +190,27 @@ def inverse_error(back: Tensor, x: Tensor) -> float:
 
 def backend_of(call: Callable[[], object], device: torch.device) -> str:
     """Run a call once and return its backend: "cpp" or "cuda" if it calls an operator of csrc/, else "torch"."""
-    with _OperatorWatch() as watch:
+    namespaces = set()
+    with OperatorWatch(lambda operator, *_: namespaces.add(operator.namespace)):
         call()
-    if not watch.saw_kernel:
+    if "invertbench" not in namespaces:
         return "torch"
     return "cpp" if device.type == "cpu" else device.type
 
 
-class _OperatorWatch(TorchDispatchMode):
-    """Run every operator unchanged, and note whether one was from csrc/."""
+class OperatorWatch(TorchDispatchMode):
+    """Run every operator unchanged; then call `see` with it, the tensors that it was given, and its tensors."""
 
-    saw_kernel = False
+    def __init__(self, see: Callable[[Any, list[Tensor], list[Tensor]], object]) -> None:
+        super().__init__()
+        self._see = see
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.saw_kernel |= func.namespace == "invertbench"
-        return func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        self._see(func, tensors_in((args, kwargs)), tensors_in(result))
+        return result
+
+
+def tensors_in(value: object) -> list[Tensor]:
+    """Return the tensors in nested containers."""
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
