@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from harness.audit.training_step import Step, take_step
+from harness.audit.training_step import TrainingStep, take_step
 from layers import InvertibleLinear
 
 SCALES = tuple(2.0**power for power in (-20, -13, -7, 7, 13))  # powers of two leave all rounding as it is
@@ -72,7 +72,7 @@ def linearity_faults(layer: InvertibleLinear, x: Tensor, weights: Tensor, roundi
             return
 
 
-def _gradients(step: Step) -> dict[str, Tensor]:
+def _gradients(step: TrainingStep) -> dict[str, Tensor]:
     """Return the gradients of a step in float64, without those that autograd does not reach."""
     held = {"x": step.by_input} | {repr(name): value for name, value in step.by_parameter.items()}
     return {what: value.double() for what, value in held.items() if value is not None and value.numel()}

@@ -64,7 +64,7 @@ class Reference:
 
 
 @dataclass(frozen=True)
-class Step:
+class TrainingStep:
     """A step as training takes it (see `Reference`); a gradient is None if autograd has no path."""
 
     x: Tensor  # the events after the step
@@ -243,7 +243,7 @@ def _derivatives(function: Callable[[], tuple[Tensor, Tensor]], leaf: Tensor) ->
         yield (PATHLESS if gradient is None else "") if wrong else None
 
 
-def take_step(layer: nn.Module, x: Tensor, weights: Tensor, scale: float = 1.0, log_det: bool = True) -> Step:
+def take_step(layer: nn.Module, x: Tensor, weights: Tensor, scale: float = 1.0, log_det: bool = True) -> TrainingStep:
     """Take a step of a layer in train(), up to the gradients.
 
     Args:
@@ -266,10 +266,10 @@ def take_step(layer: nn.Module, x: Tensor, weights: Tensor, scale: float = 1.0, 
         for name, parameter in layer.named_parameters()
         if parameter.requires_grad
     }
-    return Step(value.detach(), y.detach(), constant.detach().mean(), leaf.grad, by_parameter)
+    return TrainingStep(value.detach(), y.detach(), constant.detach().mean(), leaf.grad, by_parameter)
 
 
-def compare_step(step: Step, reference: Reference, tolerance: float) -> Iterator[str]:
+def compare_step(step: TrainingStep, reference: Reference, tolerance: float) -> Iterator[str]:
     """Yield each result of a step that differs from the reference by more than the tolerance (relative).
 
     Gradients may also differ by the rounding of the sum over the batch.
@@ -288,7 +288,7 @@ def compare_step(step: Step, reference: Reference, tolerance: float) -> Iterator
         yield from differences(what, value, gradient.total, tolerance, rounding, explanation)
 
 
-def _log_det_tolerance(tolerance: float, step: Step) -> float:
+def _log_det_tolerance(tolerance: float, step: TrainingStep) -> float:
     """Return the allowed error of a log-det, a sum of the logarithms of D singular values, in nats."""
     return tolerance * (1 + abs(float(step.log_det)) + step.y[0].numel() / 4)
 

@@ -87,7 +87,7 @@ class Rewriting:
 
 
 @dataclass(frozen=True)
-class Prepared(Case):
+class OperationCase(Case):
     """An operation of a layer, whose `call` returns its results."""
 
     layer: InvertibleLinear
@@ -103,7 +103,7 @@ def prepare(
     dtype: torch.dtype,
     device: torch.device,
     seed: int = 0,
-) -> Prepared:
+) -> OperationCase:
     """Return the operation on a batch of events, ready to be called.
 
     The layer itself is moved to `device` and `dtype`, and put into training mode or `eval()`.
@@ -112,14 +112,14 @@ def prepare(
     x = events(layer.shape, batch, dtype=dtype, device=device, seed=seed)
     weights = [parameter for parameter in layer.parameters() if parameter.requires_grad]
 
-    def prepared(call: Callable[[], object], x: Tensor, weights: Sequence[Tensor] = weights) -> Prepared:
+    def prepared(call: Callable[[], object], x: Tensor, weights: Sequence[Tensor] = weights) -> OperationCase:
         parts = Rewriting([x], EVENTS_WIDTH), Rewriting(weights, WEIGHTS_WIDTH)
 
         def rewrite() -> None:
             for part in parts:
                 part()
 
-        return Prepared(call, rewrite, layer, x, operation)
+        return OperationCase(call, rewrite, layer, x, operation)
 
     if operation == "forward":
         x.requires_grad_()
@@ -150,7 +150,7 @@ def prepare(
     return prepared(inverse, y, [] if warm else weights)
 
 
-def remembered(case: Prepared, fresh: InvertibleLinear) -> str | None:
+def remembered(case: OperationCase, fresh: InvertibleLinear) -> str | None:
     """Return how a result after a change of input and weights differs from that of a new layer with the same; or None.
 
     The `case` was called before; the `fresh` layer was not, and gets the weights of the case's.
