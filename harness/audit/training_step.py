@@ -108,7 +108,7 @@ def step_faults(
         layer.train()
         other = "that of a training step"
         yield from differences(f"y of {size} events in eval()", y, step.y.double(), tolerance, other=other)
-        if not abs(float(log_det.mean() - step.log_det)) <= _log_det_tolerance(tolerance, step):
+        if not abs(float(log_det.mean() - step.log_det)) <= log_det_tolerance(tolerance, step.log_det, layer.dim):
             yield f"the log-det of {size} events in eval() differs from {other}"
 
 
@@ -277,7 +277,7 @@ def compare_step(step: TrainingStep, reference: Reference, tolerance: float) -> 
     n = f"in a training step of {len(step.y)} events"
     yield from differences(f"y {n}", step.y, reference.y, tolerance)
     log_det, truth = float(step.log_det), float(reference.log_det)
-    if not abs(log_det - truth) <= _log_det_tolerance(tolerance, step):
+    if not abs(log_det - truth) <= log_det_tolerance(tolerance, log_det, step.y[0].numel()):
         yield f"the log-det {n} is {log_det:.6g}, but {truth:.6g} in float64 for few events"
     yield from differences(f"the gradient by x {n}", step.by_input, reference.by_input, tolerance)
     for name, gradient in reference.by_parameter.items():
@@ -288,9 +288,12 @@ def compare_step(step: TrainingStep, reference: Reference, tolerance: float) -> 
         yield from differences(what, value, gradient.total, tolerance, rounding, explanation)
 
 
-def _log_det_tolerance(tolerance: float, step: TrainingStep) -> float:
-    """Return the allowed error of a log-det, a sum of the logarithms of D singular values, in nats."""
-    return tolerance * (1 + abs(float(step.log_det)) + step.y[0].numel() / 4)
+def log_det_tolerance(tolerance: float, log_det: float | Tensor, dim: int) -> float:
+    """Return the error of a log-det in nats that rounding explains, from the relative error of results.
+
+    The log-det adds up the logarithms of D singular values, each with an error.
+    """
+    return tolerance * (1 + abs(float(log_det)) + dim / 4)
 
 
 def differences(
@@ -351,5 +354,5 @@ def copy_faults(layer: nn.Module, reference: nn.Module, x: Tensor, tolerance: fl
     (y, log_det), (truth, expected) = twin(x), reference(x.double())
     reference.load_state_dict(kept)
     yield from differences("y of a deep copy with other weights", y, truth, tolerance, other="that of a new layer")
-    if not abs(float(log_det.mean()) - float(expected)) <= tolerance * (1 + abs(float(expected)) + x[0].numel() / 4):
+    if not abs(float(log_det.mean()) - float(expected)) <= log_det_tolerance(tolerance, expected, x[0].numel()):
         yield "the log-det of a deep copy with other weights differs from that of a new layer with them"

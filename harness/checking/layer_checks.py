@@ -12,8 +12,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from harness.audit.training_step import derivative_faults
-from harness.checking.layer_case import MARGIN, LayerCase, inverse_matrix, log_det_tolerance, matrix, relative_error
+from harness.audit.training_step import derivative_faults, log_det_tolerance
+from harness.checking.layer_case import MARGIN, LayerCase, inverse_matrix, matrix, relative_error
 from harness.checking.layer_faults import explain_dense, explain_inverse, explain_log_det, shown_apart
 from harness.timing.operations import perturb
 from layers import InvertibleLinear

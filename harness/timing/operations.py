@@ -151,7 +151,7 @@ def prepare(
 
 
 def remembered(case: OperationCase, fresh: InvertibleLinear) -> str | None:
-    """Return how a result after a change of input and weights differs from that of a new layer with the same; or None.
+    """Return how the result after new weights differs from a fresh layer's (a stale cache); None if it does not.
 
     The `case` was called before; the `fresh` layer was not, and gets the weights of the case's.
     """
