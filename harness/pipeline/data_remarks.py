@@ -101,7 +101,7 @@ def notes_of(remarks: Sequence[DataRemark]) -> dict[str, str]:
 def examine(splits: Splits, names: Sequence[str] = ()) -> list[DataRemark]:
     """Return the remarks on splits, whose channels may have names."""
     labels = list(names) or [f"channel {number}" for number in range(splits.shape[0])]
-    of_values = (*_repeating(splits, labels), *_degenerate(splits, labels))
+    of_values = (*_repeating(splits, labels), *_dependent(splits, labels))
     return [*map(DataRemark, splits.left_out), *_seen(splits), *of_values]
 
 
@@ -155,47 +155,43 @@ def _repeating(splits: Splits, labels: Sequence[str]) -> Iterator[DataRemark]:
         yield DataRemark(text, warning=True, unbounded=True)
 
 
-def _degenerate(splits: Splits, labels: list[str]) -> list[DataRemark]:
-    """Return which channels are constant, or linear functions of those before them, in a sample of training events."""
+def _dependent(splits: Splits, labels: Sequence[str]) -> Iterator[DataRemark]:
+    """Yield which channels are constant, or linear functions of those before them, in a sample of training events."""
     train, channels = splits.train, splits.shape[0]
     sample = _sample(train)
     if channels > MOST_CHANNELS or len(sample) <= 2 * channels:  # so few values are always dependent
-        return []
+        return
     deviation = sample.std(axis=0)
     rounding = float(np.finfo(train.dtype).eps) if train.dtype.kind == "f" else 0.0
     error = DEPENDENT * deviation + 4 * rounding * np.abs(sample).max(axis=0)
-    constant = deviation <= error
-    varying = np.flatnonzero(~constant)
+    varying = np.flatnonzero(deviation > error)
+    constant = np.setdiff1d(np.arange(channels), varying) if splits.lattice else ()  # of others: see `_repeating`
     clauses = {
         int(channel): f"{labels[channel]} has one value in training"
-        for channel in np.flatnonzero(constant)
-        if splits.lattice and np.ptp(train[:, channel]) <= 16 * error[channel]  # others: see `_repeating`
+        for channel in constant
+        if np.ptp(train[:, channel]) <= 16 * error[channel]
     }
     standard = (sample[:, varying] - sample[:, varying].mean(axis=0)) / deviation[varying]
-    if len(varying):
-        # A QR decomposition leaves nothing of a column that others determine.
-        left = np.abs(np.diag(np.linalg.qr(standard, mode="r"))) / math.sqrt(len(sample))
-        dependent = left <= error[varying] / deviation[varying]
-        base = varying[~dependent]
-        factors, *_ = np.linalg.lstsq(standard[:, ~dependent], standard[:, dependent], rcond=None)
-        for channel, weights in zip(varying[dependent], factors.T, strict=True):
-            others = base[np.abs(weights) > math.sqrt(DEPENDENT)]
-            same = len(others) == 1 and np.abs(sample[:, channel] - sample[:, others[0]]).max() <= 16 * error[channel]
-            named = [labels[other] for other in others[:NAMED]]
-            named += [f"{len(others) - NAMED} more"] * (len(others) > NAMED)
-            listed = " and ".join(filter(None, (", ".join(named[:-1]), named[-1])))
-            clauses[int(channel)] = f"{labels[channel]} {'equals' if same else 'is a linear function of'} {listed}"
-    if not clauses:
-        return []
+    # A QR decomposition leaves nothing of a column that others determine.
+    left = np.abs(np.diag(np.linalg.qr(standard, mode="r"))) / math.sqrt(len(sample))
+    dependent = left <= error[varying] / deviation[varying]
+    factors, *_ = np.linalg.lstsq(standard[:, ~dependent], standard[:, dependent], rcond=None)
+    for channel, weights in zip(varying[dependent], factors.T, strict=True):
+        others = varying[~dependent][np.abs(weights) > math.sqrt(DEPENDENT)]
+        same = len(others) == 1 and np.abs(sample[:, channel] - sample[:, others[0]]).max() <= 16 * error[channel]
+        named = [labels[other] for other in others[:NAMED]]
+        named += [f"{len(others) - NAMED} more"] * (len(others) > NAMED)
+        kind = "equals" if same else "is a linear function of"
+        clauses[int(channel)] = f"{labels[channel]} {kind} {' and '.join(named)}"
     text = ", ".join(clause for _, clause in sorted(clauses.items()))
-    if splits.lattice:
-        return [DataRemark(f"{text}: the noise of the dequantisation bounds what a density gains by it")]
-    return [DataRemark(f"{text}: a density can grow without bound", warning=True, unbounded=True)]
+    if text and splits.lattice:
+        yield DataRemark(f"{text}: the noise of the dequantisation bounds what a density gains by it")
+    elif text:
+        yield DataRemark(f"{text}: a density can grow without bound", warning=True, unbounded=True)
 
 
 def _sample(events: np.ndarray) -> np.ndarray:
     """Return the values of the channels at some positions of events (N, C, *spatial), (about ROWS, C) in float64."""
-    positions = math.prod(events.shape[2:])
-    some = events[:: math.ceil(len(events) / max(ROWS // positions, MOST_EVENTS))]
-    some = some.reshape(len(some), events.shape[1], positions)[:, :, :: math.ceil(len(some) * positions / ROWS)]
-    return np.moveaxis(some.astype(np.float64), 1, 2).reshape(-1, events.shape[1])
+    some = events[:: math.ceil(len(events) / max(ROWS // math.prod(events.shape[2:]), MOST_EVENTS))]
+    values = np.moveaxis(some, 1, -1).reshape(-1, events.shape[1])
+    return values[:: math.ceil(len(values) / ROWS)].astype(np.float64)
