@@ -65,25 +65,24 @@ class Rewriting:
 
     STATES = 61  # sets of factors by index, one after the other
 
-    def __init__(self, tensors: Sequence[Tensor], width: float) -> None:
+    def __init__(self, widths: Sequence[tuple[Tensor, float]]) -> None:
         generator = torch.Generator().manual_seed(0)
-        self._calls, self._width = 0, width
-        self._tensors = [tensor for tensor in tensors if tensor.is_floating_point() or tensor.is_complex()]
-        self._steps: list[tuple[Tensor, ...]] = []
-        for tensor in self._tensors:
-            last = tensor.shape[-1:]  # empty for a number
-            factors = 1 + width * (2 * torch.rand(self.STATES, *last, generator=generator, dtype=torch.float64) - 1)
-            self._steps.append((factors / factors.roll(1, 0)).to(tensor).unbind())
+        self._calls = 0
+        self._steps: list[tuple[Tensor, float, tuple[Tensor, ...]]] = []
+        for tensor, width in widths:
+            if tensor.is_floating_point() or tensor.is_complex():
+                last = tensor.shape[-1:]  # empty for a number
+                factors = 1 + width * (2 * torch.rand(self.STATES, *last, generator=generator, dtype=torch.float64) - 1)
+                self._steps.append((tensor, width, (factors / factors.roll(1, 0)).to(tensor).unbind()))
 
     def __call__(self) -> None:
         """Move all tensors to their next values."""
         self._calls += 1
         turns, state = divmod(self._calls, self.STATES)
-        for tensor, steps in zip(self._tensors, self._steps, strict=True):
-            tensor.data.mul_(steps[state] if state else steps[state] * (self._common(turns) / self._common(turns - 1)))
-
-    def _common(self, turn: int) -> float:
-        return 1 + self._width / 10 * (2 * (GOLDEN * turn % 1) - 1)  # multiples of an irrational number: no period
+        common = [2 * (GOLDEN * turn % 1) - 1 for turn in (turns, turns - 1)]  # of an irrational number: no period
+        for tensor, width, steps in self._steps:
+            new, old = (1 + width / 10 * part for part in common)
+            tensor.data.mul_(steps[state] if state else steps[state] * (new / old))
 
 
 @dataclass(frozen=True)
@@ -113,13 +112,8 @@ def prepare(
     weights = [parameter for parameter in layer.parameters() if parameter.requires_grad]
 
     def prepared(call: Callable[[], object], x: Tensor, weights: Sequence[Tensor] = weights) -> OperationCase:
-        parts = Rewriting([x], EVENTS_WIDTH), Rewriting(weights, WEIGHTS_WIDTH)
-
-        def rewrite() -> None:
-            for part in parts:
-                part()
-
-        return OperationCase(call, rewrite, layer, x, operation)
+        widths = [(x, EVENTS_WIDTH), *((weight, WEIGHTS_WIDTH) for weight in weights)]
+        return OperationCase(call, Rewriting(widths), layer, x, operation)
 
     if operation == "forward":
         x.requires_grad_()
