@@ -310,9 +310,10 @@ def results(layer: InvertibleLinear, x: Tensor) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def every_result(layer: InvertibleLinear, x: Tensor) -> dict[str, Tensor]:
-    """Return the results of x and those of the other methods."""
+    """Return the results of x, then those of the other methods, which may call forward with other events."""
+    first = results(layer, x)
     others = {"inverter()": layer.inverter()(x), "dense()": layer.dense(), "log_det()": scaled(layer.log_det())}
-    return results(layer, x) | others
+    return first | others
 
 
 def scaled(log_det: Tensor) -> Tensor:
