@@ -22,7 +22,6 @@ from harness.core.checkpoint_files import SUFFIX, CheckpointHeader, checkpoint_f
 from harness.core.files import STATE, atomic_file, read_file
 from harness.core.provenance.sources import changes
 from harness.core.run_options import RunOptions
-from harness.core.texts import error_text
 from harness.core.trial import Trial
 
 KEPT = 2
@@ -185,7 +184,7 @@ def read_tensors(content: bytes, start: int = 0) -> Any:
     try:
         return torch.load(io.BytesIO(content[start:-CHECKSUM_BYTES]), map_location="cpu", weights_only=True)
     except Exception as error:  # torch and pickle raise many kinds
-        raise ValueError(f"it is not readable: {error_text(error).splitlines()[0]}") from error
+        raise ValueError("it is not readable as tensors, numbers and texts") from error
 
 
 def _load(parts: Mapping[str, Stateful], state: Mapping[str, Any]) -> None:
