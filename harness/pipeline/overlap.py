@@ -44,9 +44,9 @@ def digests(events: np.ndarray) -> list[bytes]:
 def overlapping(held_out: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Return whether each held-out event (N, C, *spatial) shares most samples with another one at some shift, (N,)."""
     shortest, orders = (SHORTEST, ORDERS_OF_WINDOWS) if held_out.ndim == 3 else (SHORTEST_SIDE, ORDERS_OF_IMAGES)
-    found = np.zeros(len(held_out), bool)
+    flags = np.zeros(len(held_out), bool)
     if min(held_out.shape[2:]) <= shortest:
-        return found
+        return flags
     if held_out.ndim == 3:  # windows are images of one row
         held_out, others = held_out[:, :, None], others[:, :, None]
     size, tries = held_out.shape[2:], np.zeros(len(held_out), int)
@@ -62,15 +62,15 @@ def overlapping(held_out: np.ndarray, others: np.ndarray) -> np.ndarray:
             break
         side += max(1, side // 4)
     for event, other, begin, place in _common_blocks(held_out, others, block, informative):
-        if not found[event] and tries[event] < TRIES:
+        if not flags[event] and tries[event] < TRIES:
             tries[event] += 1
             pairs = [(b - p, length) for b, p, length in zip(begin, place, size, strict=True)]
             here = tuple(slice(max(0, shift), min(length, length + shift)) for shift, length in pairs)
             there = tuple(slice(max(0, -shift), min(length, length - shift)) for shift, length in pairs)
             equal = (held_out[event][:, *here] == others[other][:, *there]).all(axis=0)
             bits = information[event][here]
-            found[event] = equal.mean() >= ALIKE and bits[equal].sum() > max(needed, ALIKE * float(bits.sum()))
-    return found
+            flags[event] = equal.mean() >= ALIKE and bits[equal].sum() > max(needed, ALIKE * float(bits.sum()))
+    return flags
 
 
 def _parts(events: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:

@@ -184,7 +184,7 @@ def inverse_error(back: Tensor, x: Tensor) -> float:
 
 def backend_of(call: Callable[[], object], device: torch.device) -> str:
     """Run a call once and return its backend: "cpp" or "cuda" if it calls an operator of csrc/, else "torch"."""
-    namespaces = set()
+    namespaces: set[str] = set()
     with OperatorWatch(lambda operator, *_: namespaces.add(operator.namespace)):
         call()
     if "invertbench" not in namespaces:
