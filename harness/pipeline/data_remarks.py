@@ -215,9 +215,8 @@ def _dependent(splits: Splits, labels: Sequence[str]) -> Iterator[DataRemark]:
     rounding = float(np.finfo(train.dtype).eps) if train.dtype.kind == "f" else 0.0
     error = DEPENDENT * deviation + 4 * rounding * np.abs(sample).max(axis=0)
     varying = np.flatnonzero(deviation > error)
-    constant = (
-        np.setdiff1d(np.arange(channels), varying) if splits.lattice else varying[:0]
-    )  # of others: see `_repeating`
+    # `_repeating` reports those off a lattice.
+    constant = np.setdiff1d(np.arange(channels), varying) if splits.lattice else varying[:0]
     clauses = {
         int(channel): f"{labels[channel]} has one value in training"
         for channel in constant
