@@ -104,11 +104,6 @@ def stretch(module: Estimated, x: Tensor, probes: torch.Generator) -> float:
     vector = torch.randn(x.shape, generator=probes, dtype=x.dtype).to(x.device)
     for _ in range(STRETCH_ITERATIONS):
         vector = F.normalize(vector.flatten(1), eps=torch.finfo(x.dtype).tiny).view_as(x)
-        with torch.enable_grad():
-            start = x.detach().requires_grad_()
-            g = residual(start)
-            back = torch.zeros_like(g, requires_grad=True)
-            (pulled,) = torch.autograd.grad(g, start, back, create_graph=True)
-            (pushed,) = torch.autograd.grad(pulled, back, vector, retain_graph=True)  # J v, by two VJPs
-            (vector,) = torch.autograd.grad(g, start, pushed)
+        pushed = torch.autograd.functional.jvp(residual, x, vector)[1]
+        vector = torch.autograd.functional.vjp(residual, x, pushed)[1]
     return float(vector.flatten(1).norm(dim=1).max().sqrt())

@@ -15,7 +15,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from harness.audit.training_step import Step, take_step
+from harness.audit.findings import largest
+from harness.audit.training_step import TrainingStep, take_step
 from layers import InvertibleLinear
 
 SCALES = tuple(2.0**power for power in (-20, -13, -7, 7, 13))  # powers of two leave all rounding as it is
@@ -40,8 +41,8 @@ def linearity_faults(layer: InvertibleLinear, x: Tensor, weights: Tensor, roundi
     for scale in SCALES:
         multiple = _gradients(take_step(layer, x, weights, scale))
         for what in expected.keys() & multiple.keys():
-            error = _largest(multiple[what] / scale - expected[what])
-            if error > TOLERANCE * _largest(expected[what]):
+            error = largest(multiple[what] / scale - expected[what])
+            if error > TOLERANCE * largest(expected[what]):
                 yield (
                     f"the gradient by {what} {n} of {scale:.3g} times the loss is not {scale:.3g} times the gradient: "
                     f"the backward pass is not linear, and losses of flows are small"
@@ -51,7 +52,7 @@ def linearity_faults(layer: InvertibleLinear, x: Tensor, weights: Tensor, roundi
     single.flatten(1)[:, 0] = 1.0
     alone = _gradients(take_step(layer, x, single, log_det=False))
     for what in expected.keys() & alone.keys():
-        size, other = _largest(expected[what]), _largest(alone[what])
+        size, other = largest(expected[what]), largest(alone[what])
         if not other or size <= VANISHED * torch.finfo(x.dtype).eps * float((step.y * weights).abs().sum()):
             continue  # of one channel a reflection has no gradient but rounding
         factor = LARGE * size / other
@@ -63,8 +64,8 @@ def linearity_faults(layer: InvertibleLinear, x: Tensor, weights: Tensor, roundi
                 (weights + factor * single, True),
             )
         )
-        hidden = LARGE * rounding * size + NOISE * _largest(uneven / UNEVEN - large)
-        if hidden < size / 4 and _largest(both - large - expected[what]) > TOLERANCE * size + hidden:
+        hidden = LARGE * rounding * size + NOISE * largest(uneven / UNEVEN - large)
+        if hidden < size / 4 and largest(both - large - expected[what]) > TOLERANCE * size + hidden:
             yield (
                 f"the gradient by {what} {n} loses what is small beside that of the first entry of y: the backward "
                 "pass is not linear, and Adam scales small gradients up"
@@ -72,11 +73,7 @@ def linearity_faults(layer: InvertibleLinear, x: Tensor, weights: Tensor, roundi
             return
 
 
-def _gradients(step: Step) -> dict[str, Tensor]:
+def _gradients(step: TrainingStep) -> dict[str, Tensor]:
     """Return the gradients of a step in float64, without those that autograd does not reach."""
     held = {"x": step.by_input} | {repr(name): value for name, value in step.by_parameter.items()}
     return {what: value.double() for what, value in held.items() if value is not None and value.numel()}
-
-
-def _largest(values: Tensor) -> float:
-    return float(values.abs().nan_to_num(nan=torch.inf).max())

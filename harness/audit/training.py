@@ -36,9 +36,9 @@ from harness.audit.training_step import (
     copy_faults,
     derivative_faults,
     differences,
-    gradients,
     step_faults,
     step_weights,
+    summed_gradients,
     without_hooks,
 )
 from harness.core.settings import TrainingSettings
@@ -95,7 +95,7 @@ def _layer_faults(result: Audit, flow: Flow, reference: Flow, x: Tensor, toleran
         result.stepped_layers += 1
         few = value[:FEW].double()
         faults = chain(
-            derivative_faults(exact[path], few, step_weights(few)),
+            derivative_faults(exact[path], few),
             step_faults(layer, exact[path], value, tolerance, few=FEW),
             linearity_faults(layer, value, step_weights(value), tolerance),
             copy_faults(layer, exact[path], value[:FEW], STEP_MARGIN * tolerance),
@@ -159,14 +159,13 @@ def _reference_gradients(
     """
     trained = {name: weight for name, weight in reference.named_parameters() if weight.requires_grad}
     without_hooks(reference)
-    totals = {name: torch.zeros_like(value) for name, value in trained.items()}
-    sizes = {name: torch.zeros_like(value) for name, value in trained.items()}
-    for events, preprocessing in zip(x.double().split(FEW_OF_FLOW), log_det.split(FEW_OF_FLOW), strict=True):
-        z, flow_log_det = reference.train()(events)
-        log_prob = torch.distributions.Normal(0.0, 1.0).log_prob(z).sum(1) + flow_log_det
-        loss = pipeline.measures(log_prob, preprocessing)["nats_per_dim"].sum() / len(x)
-        for name, gradient in zip(trained, gradients(loss, list(trained.values())), strict=True):
-            totals[name] += gradient
-            sizes[name] += gradient.abs()
+
+    def losses() -> Iterator[Tensor]:
+        for events, preprocessing in zip(x.double().split(FEW_OF_FLOW), log_det.split(FEW_OF_FLOW), strict=True):
+            z, flow_log_det = reference.train()(events)
+            log_prob = torch.distributions.Normal(0.0, 1.0).log_prob(z).sum(1) + flow_log_det
+            yield pipeline.measures(log_prob, preprocessing)["nats_per_dim"].sum() / len(x)
+
+    totals, sizes = summed_gradients(losses(), trained)
     filled = [name for name, total in totals.items() if total.numel()]
     return {name: totals[name] for name in filled}, max((float(sizes[name].max()) for name in filled), default=0.0)

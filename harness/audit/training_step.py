@@ -12,7 +12,7 @@ by x and by the parameters are computed apart, as finite differences verify them
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
@@ -24,10 +24,11 @@ from harness.audit.module_state import moved, tensors_of, used
 from layers import InvertibleLinear
 
 STEP_MARGIN = 10.0  # gradients pass more operations than results, and matrix functions lose digits in float32
-DIRECTIONS = 2
-DIFFERENCE = 1e-5  # step of central differences in float64
+DIFFERENCE = 1e-4  # half the distance of a central difference in float64, in the length of all entries
 DERIVATIVE_TOLERANCE = 1e-4  # relative
+ROUNDING_OF_DIFFERENCES = 100 * torch.finfo(torch.float64).eps / DIFFERENCE
 ROUNDING = 16.0  # in eps: the error of a sum, relative to the sum of the absolute values of its parts
+PATHLESS = ": autograd sees no path (detached, under no_grad, or through .data)"
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Reference:
 
 
 @dataclass(frozen=True)
-class Step:
+class TrainingStep:
     """A step as training takes it (see `Reference`); a gradient is None if autograd has no path."""
 
     x: Tensor  # the events after the step
@@ -107,7 +108,7 @@ def step_faults(
         layer.train()
         other = "that of a training step"
         yield from differences(f"y of {size} events in eval()", y, step.y.double(), tolerance, other=other)
-        if not abs(float(log_det.mean() - step.log_det)) <= _log_det_tolerance(tolerance, step):
+        if not abs(float(log_det.mean() - step.log_det)) <= log_det_tolerance(tolerance, step.log_det, layer.dim):
             yield f"the log-det of {size} events in eval() differs from {other}"
 
 
@@ -138,22 +139,17 @@ def reference_step(layer: nn.Module, x: Tensor, weights: Tensor, size: int = 2) 
     """
     trained = {name: weight for name, weight in layer.named_parameters() if weight.requires_grad}
     without_hooks(layer)
-    by_map = {name: torch.zeros_like(value) for name, value in trained.items()}
-    sizes = {name: torch.zeros_like(value) for name, value in trained.items()}
-    by_log_det: list[Tensor] = []
+    parts = list(zip(x.split(size), weights.split(size), strict=True))
+    by_map, sizes = summed_gradients(((layer(events)[0] * weight).sum() for events, weight in parts), trained)
+    by_log_det = gradients(layer(parts[0][0])[1].mean(), list(trained.values()))
     outputs, inputs, log_det, size_of_loss = [], [], x.new_zeros(()), 0.0
-    for events, weight in zip(x.split(size), weights.split(size), strict=True):
-        leaf = events.detach().clone().requires_grad_()
-        with _frozen(trained.values()):
+    with _frozen(trained.values()):
+        for events, weight in parts:
+            leaf = events.detach().clone().requires_grad_()
             y, log_det = layer(leaf)
-        inputs += gradients((y * weight).sum(), [leaf])
-        outputs.append(y.detach())
-        size_of_loss += float((y.detach() * weight).abs().sum())
-        y, log_det = layer(events)
-        by_log_det = by_log_det or gradients(log_det.mean(), list(trained.values()))
-        for name, gradient in zip(trained, gradients((y * weight).sum(), list(trained.values())), strict=True):
-            by_map[name] += gradient
-            sizes[name] += gradient.abs()
+            inputs += gradients((y * weight).sum(), [leaf])
+            outputs.append(y.detach())
+            size_of_loss += float((y.detach() * weight).abs().sum())
     by_parameter = {}
     for name, other in zip(trained, by_log_det, strict=True):
         if other.numel():
@@ -161,6 +157,18 @@ def reference_step(layer: nn.Module, x: Tensor, weights: Tensor, size: int = 2) 
             total = max(float((sizes[name] + other.abs()).max()), of_loss)
             by_parameter[name] = Gradient(by_map[name], other, total)
     return Reference(torch.cat(outputs), log_det.detach().mean(), torch.cat(inputs), by_parameter)
+
+
+def summed_gradients(
+    losses: Iterable[Tensor], trained: Mapping[str, Tensor]
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Return the sums over losses of their gradients by each tensor, and of the absolute values of these."""
+    totals, sizes = ({name: torch.zeros_like(value) for name, value in trained.items()} for _ in range(2))
+    for loss in losses:
+        for name, gradient in zip(trained, gradients(loss, list(trained.values())), strict=True):
+            totals[name] += gradient
+            sizes[name] += gradient.abs()
+    return totals, sizes
 
 
 def without_hooks(module: nn.Module) -> None:
@@ -189,52 +197,53 @@ def gradients(output: Tensor, inputs: list[Tensor]) -> list[Tensor]:
     return [torch.zeros_like(v) if g is None else g for v, g in zip(inputs, gradients, strict=True)]
 
 
-def derivative_faults(layer: nn.Module, x: Tensor, weights: Tensor) -> Iterator[str]:
-    """Yield each part of L whose gradient in float64 is not its derivative, by central differences.
+def derivative_faults(layer: nn.Module, x: Tensor) -> Iterator[str]:
+    """Yield each gradient, of y or log-det by x or a parameter, that is not the derivative, by central differences.
 
-    A gradient that is wrong in every precision and batch is wrong in `reference_step` as well. Both parts are compared
-    along random directions of the events and the parameters; an error as large as the gradient escapes a hundredth of
-    it in both with a probability of 6e-5. The arguments are those of `reference_step`.
+    A gradient that is wrong in every precision and batch is wrong in `reference_step` as well.
+
+    Args:
+        layer: in float64; it loses the hooks of its parameters.
+        x: events, (N, *shape), in float64.
     """
-    step = reference_step(layer, x, weights, len(x))
-    values = {name: weight for name, weight in layer.named_parameters() if name in step.by_parameter}
-    draws = torch.Generator().manual_seed(5)
-    for _ in range(DIRECTIONS):
-        along_x = torch.randn(x.shape, generator=draws, dtype=x.dtype).to(x)
-        along = {
-            name: torch.randn(weight.shape, generator=draws, dtype=weight.dtype).to(x)
-            for name, weight in values.items()
-        }
-        ends = []
-        kept = {name: weight.detach().clone() for name, weight in values.items()}
-        for sign in (1, -1):
-            with torch.no_grad():
-                for name, weight in values.items():
-                    weight.copy_(kept[name] + sign * DIFFERENCE * along[name])
-                y, log_det = layer(x + sign * DIFFERENCE * along_x)
-            ends.append(torch.stack([(y * weights).sum(), log_det.mean()]))
-        with torch.no_grad():
-            for name, weight in values.items():
-                weight.copy_(kept[name])
-        measured = (ends[0] - ends[1]) / (2 * DIFFERENCE)
-        claims = [
-            (step.by_input * along_x).sum() + sum((g.map * along[name]).sum() for name, g in step.by_parameter.items()),
-            sum(((g.log_det * along[name]).sum() for name, g in step.by_parameter.items()), x.new_zeros(())),
-        ]
-        sizes = [
-            step.by_input.norm() + sum(g.map.norm() for g in step.by_parameter.values()),
-            sum((g.log_det.norm() for g in step.by_parameter.values()), x.new_zeros(())),
-        ]
-        for what, truth, claim, size in zip(("y", "the log-det"), measured, claims, sizes, strict=True):
-            if not abs(float(truth - claim)) <= DERIVATIVE_TOLERANCE * max(float(size), abs(float(truth))) + 1e-8:
-                yield (
-                    f"the gradient of {what} is not its derivative: {float(claim):.4g} along a random direction, and "
-                    f"{float(truth):.4g} by differences, both in float64"
-                )
-                return
+    without_hooks(layer)
+    leaf = x.detach().clone().requires_grad_()
+    leaves = {"x": leaf} | {repr(name): value for name, value in layer.named_parameters() if value.requires_grad}
+    for name, value in leaves.items():
+        for output, fault in zip(("y", "log-det"), _derivatives(lambda: layer(leaf), value), strict=True):
+            if fault is not None:
+                yield f"the gradient of {output} by {name} differs from finite differences{fault}"
 
 
-def take_step(layer: nn.Module, x: Tensor, weights: Tensor, scale: float = 1.0, log_det: bool = True) -> Step:
+def _derivatives(function: Callable[[], tuple[Tensor, Tensor]], leaf: Tensor) -> Iterator[str | None]:
+    """Yield the fault of the gradient of <v, f> along u for each result f, for random v and u of length 1, or None.
+
+    The leaf, which `function` reads, is moved in place and back.
+    """
+    draws = torch.Generator().manual_seed(11)
+    values = function()
+    *weights, u = (torch.randn(t.shape, generator=draws, dtype=torch.float64).to(t) for t in (*values, leaf))
+    u = u / u.norm().clamp(min=torch.finfo(u.dtype).tiny)
+    claims = [
+        torch.autograd.grad(value, leaf, v, retain_graph=True, allow_unused=True)[0] if value.requires_grad else None
+        for value, v in zip(values, weights, strict=True)
+    ]
+    point, ends = leaf.detach().clone(), []
+    with torch.no_grad():
+        for step in (DIFFERENCE, -DIFFERENCE):
+            leaf.copy_(point + step * u)
+            ends.append([value.clone() for value in function()])  # it may be the leaf itself, or a view of it
+        leaf.copy_(point)
+    for value, v, gradient, after, before in zip(values, weights, claims, *ends, strict=True):
+        products = torch.zeros_like(u) if gradient is None else gradient * u
+        difference = float(((after - before) * v).sum()) / (2 * DIFFERENCE)
+        rounding = ROUNDING_OF_DIFFERENCES * float(value.detach().norm() * v.norm())
+        allowed = DERIVATIVE_TOLERANCE * (abs(difference) + float(products.norm())) + rounding
+        wrong = not abs(float(products.sum()) - difference) <= allowed
+        yield (PATHLESS if gradient is None else "") if wrong else None
+
+
+def take_step(layer: nn.Module, x: Tensor, weights: Tensor, scale: float = 1.0, log_det: bool = True) -> TrainingStep:
     """Take a step of a layer in train(), up to the gradients.
 
     Args:
@@ -257,10 +266,10 @@ def take_step(layer: nn.Module, x: Tensor, weights: Tensor, scale: float = 1.0, 
         for name, parameter in layer.named_parameters()
         if parameter.requires_grad
     }
-    return Step(value.detach(), y.detach(), constant.detach().mean(), leaf.grad, by_parameter)
+    return TrainingStep(value.detach(), y.detach(), constant.detach().mean(), leaf.grad, by_parameter)
 
 
-def compare_step(step: Step, reference: Reference, tolerance: float) -> Iterator[str]:
+def compare_step(step: TrainingStep, reference: Reference, tolerance: float) -> Iterator[str]:
     """Yield each result of a step that differs from the reference by more than the tolerance (relative).
 
     Gradients may also differ by the rounding of the sum over the batch.
@@ -268,7 +277,7 @@ def compare_step(step: Step, reference: Reference, tolerance: float) -> Iterator
     n = f"in a training step of {len(step.y)} events"
     yield from differences(f"y {n}", step.y, reference.y, tolerance)
     log_det, truth = float(step.log_det), float(reference.log_det)
-    if not abs(log_det - truth) <= _log_det_tolerance(tolerance, step):
+    if not abs(log_det - truth) <= log_det_tolerance(tolerance, log_det, step.y[0].numel()):
         yield f"the log-det {n} is {log_det:.6g}, but {truth:.6g} in float64 for few events"
     yield from differences(f"the gradient by x {n}", step.by_input, reference.by_input, tolerance)
     for name, gradient in reference.by_parameter.items():
@@ -279,9 +288,12 @@ def compare_step(step: Step, reference: Reference, tolerance: float) -> Iterator
         yield from differences(what, value, gradient.total, tolerance, rounding, explanation)
 
 
-def _log_det_tolerance(tolerance: float, step: Step) -> float:
-    """Return the allowed error of a log-det, a sum of the logarithms of D singular values, in nats."""
-    return tolerance * (1 + abs(float(step.log_det)) + step.y[0].numel() / 4)
+def log_det_tolerance(tolerance: float, log_det: float | Tensor, dim: int) -> float:
+    """Return the error of a log-det in nats that rounding explains, from the relative error of results.
+
+    The log-det adds up the logarithms of D singular values, each with an error.
+    """
+    return tolerance * (1 + abs(float(log_det)) + dim / 4)
 
 
 def differences(
@@ -297,7 +309,7 @@ def differences(
     scale = float(truth.abs().max())
     if value is None:
         if scale > rounding:
-            yield f"{what} is missing: autograd sees no path (detached, under no_grad, or through .data)"
+            yield f"{what} is missing{PATHLESS}"
         return
     error = float((value.double() - truth).abs().max())
     if not error <= tolerance * scale + rounding:
@@ -342,5 +354,5 @@ def copy_faults(layer: nn.Module, reference: nn.Module, x: Tensor, tolerance: fl
     (y, log_det), (truth, expected) = twin(x), reference(x.double())
     reference.load_state_dict(kept)
     yield from differences("y of a deep copy with other weights", y, truth, tolerance, other="that of a new layer")
-    if not abs(float(log_det.mean()) - float(expected)) <= tolerance * (1 + abs(float(expected)) + x[0].numel() / 4):
+    if not abs(float(log_det.mean()) - float(expected)) <= log_det_tolerance(tolerance, expected, x[0].numel()):
         yield "the log-det of a deep copy with other weights differs from that of a new layer with them"

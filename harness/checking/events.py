@@ -39,9 +39,11 @@ class Begins(_Event):
 
 
 class Found(_Event):
-    """A finding of the current check, or the reason why it has no answer."""
+    """A finding of a rule on one case: a fault, a remark, or the reason why there is no answer."""
 
     event: Literal["found"] = "found"
+    check: str  # the rule
+    place: str
     message: str
     severity: Severity = "fault"
 

@@ -5,18 +5,19 @@ This protects against faults, not against malice: the layer shares its process w
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
 from harness.checking.events import Event, Wrong, event_of
 from harness.checking.report import CheckReport
-from harness.core.errors import UserError
+from harness.core.errors import Undecided, UserError
 from harness.core.isolation.messages import BadMessage, Sender
 from harness.core.isolation.process import Child, Context, ending_text, log_tail, start, start_server
 from harness.core.isolation.reaper import Reaper
@@ -78,6 +79,24 @@ def check_in_process(
             lines = (log_tail(log, LOG_LINES) or "").split("\n")
             report.log = "\n".join(shortened(visible(line), LOG_WIDTH) for line in lines)
         return report
+
+
+def try_imports(specs: Iterable[tuple[str, Path | None]]) -> None:
+    """Ensure that importing third-party layers and data sets does not end the process.
+
+    Other faults are ignored here: the plan reports them, with their place in the suite. Each of `specs` is a
+    FILE.py:CLASS or package.module:CLASS with the folder where its file is looked for first.
+
+    Raises:
+        UserError: an import ended its process.
+        Undecided: an import did not end in time.
+    """
+    for spec, folder in dict.fromkeys(specs):
+        report = None
+        with contextlib.suppress(UserError):
+            report = check_in_process(spec, {}, folder, shapes=(), large=False)
+        if report is not None and report.ended:
+            raise Undecided(report.ended) if report.overtime else UserError(report.ended)
 
 
 def _listen(

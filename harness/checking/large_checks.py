@@ -7,20 +7,16 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from harness.audit.stochastic_log_det import LogDetEstimate, stochastic_log_det
-from harness.audit.training_step import step_faults
+from harness.audit.training_step import derivative_faults, step_faults
 from harness.checking.layer_case import MARGIN, LayerCase, offset_size, relative_error, tolerance
 from harness.checking.layer_checks import (
     claimed_log_det,
     dense_faults,
-    gradient_faults,
     log_det_faults,
     log_det_method_faults,
 )
@@ -28,6 +24,7 @@ from harness.checking.layer_faults import explain_log_det
 from harness.checking.layer_module_checks import mask_faults
 from harness.checking.report import Remark, Unanswered
 from harness.checking.training_checks import drawn_sizes
+from harness.timing.operations import OperatorWatch
 from layers import InvertibleLinear
 from layers.base import push_identity
 
@@ -118,22 +115,10 @@ def forms_matrix(case: LayerCase) -> bool:
     The time of every pass then grows at least with D * D, and on an event of 12,288 entries the matrix takes 1.2 GB.
     """
     layer = case.initial()
-    with torch.no_grad(), _Largest() as seen:
+    sizes = [value.numel() for value in (*layer.parameters(), *layer.buffers())]
+    with torch.no_grad(), OperatorWatch(lambda operator, inputs, outputs: sizes.extend(map(Tensor.numel, outputs))):
         layer(case.events(1))
-    held = (value.numel() for value in (*layer.parameters(), *layer.buffers()))
-    return max(seen.entries, *held, 0) >= case.dim**2 / MATRIX
-
-
-class _Largest(TorchDispatchMode):
-    """Note the most entries of a tensor that an operator returns."""
-
-    entries = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        sizes = [leaf.numel() for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
-        self.entries = max(self.entries, *sizes, 0)
-        return result
+    return max(sizes, default=0) >= case.dim**2 / MATRIX
 
 
 @torch.no_grad()
@@ -211,7 +196,7 @@ def _inverse_in_float32(case: LayerCase, layer: InvertibleLinear, condition: flo
 def _samples(case: LayerCase, layer: InvertibleLinear, allowed: float) -> Iterator[str]:
     """Check gradients, log_det(), dense() and masks, which may depend on the size of an event otherwise."""
     x = case.events(2)
-    yield from gradient_faults(layer, x)
+    yield from derivative_faults(layer, x)
     yield from log_det_method_faults(layer, x, allowed)
     if layer.dim <= DENSE_LIMIT and type(layer).dense is not InvertibleLinear.dense:
         yield from dense_faults(layer, layer.dense().detach().double(), x, allowed)

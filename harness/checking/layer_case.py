@@ -127,14 +127,6 @@ def tolerance(dtype: torch.dtype, condition: float, offset: float) -> float:
     return torch.finfo(dtype).eps * condition * (MARGIN + OFFSET_MARGIN * offset)
 
 
-def log_det_tolerance(tolerance: float, log_det: float, dim: int) -> float:
-    """Return the error of a log-det in nats that rounding explains, from the relative error of results.
-
-    The log-det adds up the logarithms of D singular values, each with an error.
-    """
-    return tolerance * (1 + abs(log_det) + dim / 4)
-
-
 @torch.no_grad()
 def offset_size(layer: InvertibleLinear, like: Tensor, size: float) -> float:
     """Return the largest |b| over the size of W x, or of W's entries."""

@@ -12,15 +12,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from harness.audit.training_step import without_hooks
-from harness.checking.layer_case import MARGIN, LayerCase, inverse_matrix, log_det_tolerance, matrix, relative_error
+from harness.audit.training_step import derivative_faults, log_det_tolerance
+from harness.checking.layer_case import MARGIN, LayerCase, inverse_matrix, matrix, relative_error
 from harness.checking.layer_faults import explain_dense, explain_inverse, explain_log_det, shown_apart
 from harness.timing.operations import perturb
 from layers import InvertibleLinear
 
 Check = Callable[[LayerCase], Iterator[str]]
-
-DIFFERENCE = 1e-4  # half the distance of a central difference, in the length of all entries
 
 
 def forward(case: LayerCase) -> Iterator[str]:
@@ -254,26 +252,7 @@ def inverter(case: LayerCase) -> Iterator[str]:
 def gradients(case: LayerCase) -> Iterator[str]:
     """Check the gradients of y and log-det, by input and parameters, against finite differences (in float64)."""
     if case.dtype == torch.float64:
-        yield from gradient_faults(case.build(), case.events(2))
-
-
-def gradient_faults(layer: InvertibleLinear, x: Tensor) -> Iterator[str]:
-    """Yield each gradient, of y or log-det by x or a parameter, that differs from finite differences in float64."""
-    without_hooks(layer)
-    for target, output in enumerate(("y", "log-det")):
-
-        def result(target: int = target) -> Tensor:
-            return layer(x)[target]
-
-        if not _differentiates(result, x.requires_grad_()):
-            yield f"the gradient of {output} by x differs from finite differences"
-        x.requires_grad_(False)
-        for name, parameter in layer.named_parameters():
-            if parameter.requires_grad and not _differentiates(result, parameter):
-                value = result()
-                reaches = value.requires_grad and _gradient(value, parameter) is not None
-                why = "" if reaches else ": autograd sees no path (detached, under no_grad, or through .data)"
-                yield f"the gradient of {output} by {name!r} differs from finite differences{why}"
+        yield from derivative_faults(case.build(), case.events(2))
 
 
 def weight_updates(case: LayerCase) -> Iterator[str]:
@@ -295,11 +274,8 @@ def weight_updates(case: LayerCase) -> Iterator[str]:
 
 
 def _stale(case: LayerCase, layer: InvertibleLinear, unused: InvertibleLinear, x: Tensor, after: str) -> Iterator[str]:
-    expected = every_result(unused, x)
-    for what, value in every_result(layer, x).items():
-        error = relative_error(value.double(), expected[what].double())
-        if error > case.tolerance():
-            yield f"after {after} {what} still uses the old weights (relative error {error:.2g})"
+    for what, error in differing(every_result(unused, x), every_result(layer, x), case.tolerance()):
+        yield f"after {after} {what} still uses the old weights (relative error {error:.2g})"
 
 
 CHECKS: tuple[Check, ...] = (
@@ -326,44 +302,28 @@ def claimed_log_det(layer: InvertibleLinear, x: Tensor) -> float:
 
 
 @torch.no_grad()
-def every_result(layer: InvertibleLinear, x: Tensor) -> dict[str, Tensor]:
-    """Return the result of every method, with the log-det on a scale of at least 1 nat."""
+def results(layer: InvertibleLinear, x: Tensor) -> dict[str, Tensor]:
+    """Return y, the log-det and the inverse that a layer computes from x, to be compared by `differing`."""
     y, log_det = layer(x)
-    return {
-        "forward": y,
-        "the log-det": torch.cat([log_det.reshape(-1), log_det.new_ones(1)]),
-        "inverse": layer.inverse(x),
-        "inverter()": layer.inverter()(x),
-        "dense()": layer.dense(),
-        "log_det()": torch.cat([layer.log_det().reshape(-1), log_det.new_ones(1)]),
-    }
+    return {"y": y, "log-det": scaled(log_det), "inverse": layer.inverse(x)}
 
 
-def _differentiates(function: Callable[[], Tensor], leaf: Tensor) -> bool:
-    """Return whether the gradient of <v, f> along u is its central difference, for random v and u of length 1.
-
-    The leaf, which `function` reads, is moved in place and back.
-    """
-    generator = torch.Generator().manual_seed(11)
-    value = function()
-    v, u = (torch.randn(t.shape, generator=generator, dtype=torch.float64).to(t) for t in (value, leaf))
-    u = u / u.norm().clamp(min=torch.finfo(u.dtype).tiny)
-    products = torch.zeros_like(u)
-    if value.requires_grad:
-        gradient = _gradient(value, leaf, v)
-        products = products if gradient is None else gradient * u
-    point = leaf.detach().clone()
-    ends = []
-    with torch.no_grad():
-        for step in (DIFFERENCE, -DIFFERENCE):
-            leaf.copy_(point + step * u)
-            ends.append(function().clone())  # it may be the leaf itself, or a view of it
-        leaf.copy_(point)
-    difference = float(((ends[0] - ends[1]) * v).sum()) / (2 * DIFFERENCE)
-    rounding = 100 * torch.finfo(v.dtype).eps * float(value.detach().norm() * v.norm()) / DIFFERENCE
-    return abs(float(products.sum()) - difference) <= 1e-4 * (abs(difference) + float(products.norm())) + rounding
+@torch.no_grad()
+def every_result(layer: InvertibleLinear, x: Tensor) -> dict[str, Tensor]:
+    """Return the results of x, then those of the other methods, which may call forward with other events."""
+    first = results(layer, x)
+    others = {"inverter()": layer.inverter()(x), "dense()": layer.dense(), "log_det()": scaled(layer.log_det())}
+    return first | others
 
 
-def _gradient(value: Tensor, leaf: Tensor, weights: Tensor | None = None) -> Tensor | None:
-    weights = torch.ones_like(value) if weights is None else weights
-    return torch.autograd.grad(value, leaf, weights, allow_unused=True)[0]
+def scaled(log_det: Tensor) -> Tensor:
+    """Return a log-det, the first if there are wrongly several, on a scale of at least 1 nat."""
+    return torch.cat([log_det.flatten()[:1], log_det.new_ones(1)])
+
+
+def differing(expected: dict[str, Tensor], values: dict[str, Tensor], tolerance: float) -> Iterator[tuple[str, float]]:
+    """Yield the results that differ by more than the tolerance (relative), and by how much."""
+    for what, truth in expected.items():
+        error = relative_error(values[what].double(), truth.double())
+        if not error <= tolerance:
+            yield what, error

@@ -7,21 +7,19 @@ from __future__ import annotations
 
 import copy
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from harness.audit.module_state import used
-from harness.checking.layer_case import SCALES, LayerCase, relative_error
-from harness.checking.layer_checks import Check, affine, inverse, log_det
+from harness.checking.layer_case import SCALES, LayerCase
+from harness.checking.layer_checks import Check, affine, differing, inverse, log_det, results, scaled
 from harness.checking.report import Remark
 from harness.evaluation.evaluation import state_of
-from harness.timing.operations import perturb
+from harness.timing.operations import OperatorWatch, perturb
 from layers import InvertibleLinear, layer_options
 from layers.adapters import Adapted
 
@@ -116,14 +114,14 @@ def modes(case: LayerCase) -> Iterator[str]:
     y, log_det = layer(x)
     if not y.requires_grad:
         yield "y carries no gradient in grad mode"
-    first = {"y": y, "log-det": log_det, "inverse": layer.inverse(x)}
-    variants = {"under no_grad": _results(layer, x)}
+    first = {"y": y, "log-det": scaled(log_det), "inverse": layer.inverse(x)}
+    variants = {"under no_grad": results(layer, x)}
     if not case.cls.hardens:
-        variants["after eval()"] = _results(layer.eval(), x)
-        variants["after train()"] = _results(layer.train(), x)
-        variants["in eval() from the start"] = _results(case.build().eval(), x)
+        variants["after eval()"] = results(layer.eval(), x)
+        variants["after train()"] = results(layer.train(), x)
+        variants["in eval() from the start"] = results(case.build().eval(), x)
     for what, values in variants.items():
-        for part, error in _differences(case.tolerance(), first, values):
+        for part, error in differing(first, values, case.tolerance()):
             yield f"{part} differs by {error:.2g} (relative) {what}"
 
 
@@ -136,7 +134,7 @@ def mask_faults(layer: InvertibleLinear, x: Tensor, tolerance: float) -> Iterato
     """Yield each fault of the masks of a layer, whose hidden entries are changed."""
     buffers = dict(layer.named_buffers())
     masked = {name: value for name, value in layer.named_parameters() if f"{name}_mask" in buffers}
-    before = _results(layer, x) if masked else {}
+    before = results(layer, x) if masked else {}
     for name, parameter in masked.items():
         mask = buffers[f"{name}_mask"]
         if mask.dtype != torch.bool:
@@ -150,7 +148,7 @@ def mask_faults(layer: InvertibleLinear, x: Tensor, tolerance: float) -> Iterato
             yield f"entries of {name!r} that its mask hides receive a gradient"
         with torch.no_grad():
             parameter[hidden] += 1
-        for what, _ in _differences(tolerance, before, _results(layer, x)):
+        for what, _ in differing(before, results(layer, x), tolerance):
             yield f"entries of {name!r} that its mask hides change {what}"
 
 
@@ -163,36 +161,36 @@ def reload(case: LayerCase) -> Iterator[str]:
     other.load_state_dict(torch.load(file, map_location=case.device, weights_only=True))
     plain = [name for name, value in vars(layer).items() if isinstance(value, Tensor)]
     hint = f"; plain tensor attributes are lost: {', '.join(plain)}" if plain else ""
-    for what, error in _differences(case.tolerance(), _results(layer, x), _results(other, x)):
+    for what, error in differing(results(layer, x), results(other, x), case.tolerance()):
         yield f"{what} differs after reload by {error:.2g} (relative): keep it as a parameter or buffer{hint}"
 
 
 def copies(case: LayerCase) -> Iterator[str]:
     """Check that a deep copy gives the same map and shares no weights."""
     layer, x = case.build(), case.events()
-    before, twin = _results(layer, x), copy.deepcopy(layer)
-    for what, error in _differences(case.tolerance(), before, _results(twin, x)):
+    before, twin = results(layer, x), copy.deepcopy(layer)
+    for what, error in differing(before, results(twin, x), case.tolerance()):
         yield f"{what} of a deep copy differs by {error:.2g} (relative)"
     perturb(twin, 0.1, torch.Generator().manual_seed(5))
-    for what, error in _differences(case.tolerance(), _results(case.copy(twin), x), _results(twin, x)):
+    for what, error in differing(results(case.copy(twin), x), results(twin, x), case.tolerance()):
         yield (
             f"{what} of a deep copy with other weights differs by {error:.2g} (relative) from that of a new layer with "
             "its state: the copy refers to the original, as a function made in __init__ does"
         )
-    if any(_differences(0.0, before, _results(layer, x))):
+    if any(differing(before, results(layer, x), 0.0)):
         yield "a deep copy shares state with the original: changing one changes the other"
 
 
 def precision(case: LayerCase) -> Iterator[str]:
     """Check that .double() and .float() convert the whole layer."""
     layer, x = case.build(), case.events()
-    before = _results(layer, x)
+    before = results(layer, x)
     target = torch.float32 if case.dtype == torch.float64 else torch.float64
-    after = _results(layer.to(target), x.to(target))
+    after = results(layer.to(target), x.to(target))
     for what, value in after.items():
         if value.dtype != target:
             yield f"{what} is {value.dtype} after a change to {target}: a constant was left behind"
-    for what, error in _differences(case.tolerance(torch.float32), before, after):
+    for what, error in differing(before, after, case.tolerance(torch.float32)):
         yield f"{what} differs by {error:.2g} (relative) after a change to {target}"
 
 
@@ -203,31 +201,31 @@ FEW = 12
 def batches(case: LayerCase) -> Iterator[str]:
     """Check that events are independent: size, order and memory order of a batch change neither results nor log-det."""
     layer, x = case.build(), case.events(max((MANY, *case.batches)))
-    expected = _results(layer, x)
+    expected = results(layer, x)
     few = x[: MANY : MANY // FEW]
-    backwards = _results(layer, x.flip(0))
-    backwards = {what: value.flip(0) if value.ndim else value for what, value in backwards.items()}
+    backwards = results(layer, x.flip(0))
+    backwards = {what: value if what == "log-det" else value.flip(0) for what, value in backwards.items()}
     strided = x.transpose(1, -1).contiguous().transpose(1, -1)
     variants: dict[str, tuple[slice, dict[str, Tensor]]] = {
         "one by one": (slice(0, MANY, MANY // FEW), _split(layer, few, 1)),
         "by sevens": (slice(0, MANY), _split(layer, x[:MANY], 7)),
         "in reverse order": (slice(None), backwards),
-        "in other memory order": (slice(None), _results(layer, strided)),
-        "as every second of a batch": (slice(0, FEW), _results(layer, x[:FEW].repeat_interleave(2, dim=0)[::2])),
+        "in other memory order": (slice(None), results(layer, strided)),
+        "as every second of a batch": (slice(0, FEW), results(layer, x[:FEW].repeat_interleave(2, dim=0)[::2])),
     }
     variants |= {f"by {size}": (slice(None), _split(layer, x, size)) for size in case.batches if size < len(x)}
     for what, (places, variant) in variants.items():
         alike = {part: expected[part][places] for part in ("y", "inverse")} | {"log-det": expected["log-det"]}
-        for part, error in _differences(case.tolerance(), alike, variant):
+        for part, error in differing(alike, variant, case.tolerance()):
             yield f"{part} of events {what} differs by {error:.2g} (relative) from that in a batch of {len(x)}"
 
 
 def _split(layer: InvertibleLinear, x: Tensor, size: int) -> dict[str, Tensor]:
     """Return the results of a batch in parts; for the log-dets the one that differs most from their mean."""
-    parts = [_results(layer, part) for part in x.split(size)]
+    parts = [results(layer, part) for part in x.split(size)]
     log_dets = torch.stack([part["log-det"] for part in parts])
     together = {what: torch.cat([part[what] for part in parts]) for what in ("y", "inverse")}
-    return together | {"log-det": log_dets[(log_dets - log_dets.mean()).abs().argmax()]}
+    return together | {"log-det": log_dets[(log_dets - log_dets.mean(0)).abs().amax(1).argmax()]}
 
 
 def unused_parameters(case: LayerCase) -> Iterator[str]:
@@ -266,10 +264,20 @@ def unused_parameters(case: LayerCase) -> Iterator[str]:
 def registered(case: LayerCase) -> Iterator[str]:
     """Check that every tensor used by the map is a parameter or a buffer, or computed from those and x."""
     layer, x = case.build(), case.events()
-    with _Inputs(map(_storage, (x, *layer.parameters(), *layer.buffers()))) as seen:
+    made, strangers = set(map(_storage, (x, *layer.parameters(), *layer.buffers()))), dict[int, Tensor]()
+    kept: list[Tensor] = []  # a freed storage could be reused
+
+    def see(_: Any, inputs: list[Tensor], outputs: list[Tensor]) -> None:
+        for tensor in inputs:
+            if tensor.ndim and _storage(tensor) not in made:
+                strangers.setdefault(_storage(tensor), tensor)
+        made.update(map(_storage, outputs))
+        kept.extend(outputs)
+
+    with OperatorWatch(see):
         layer(x)
         layer.inverse(x)
-    for tensor in seen.strangers.values():
+    for tensor in strangers.values():
         what = f"a tensor of shape {tuple(tensor.shape)} and type {str(tensor.dtype).removeprefix('torch.')}"
         if tensor.requires_grad:
             yield (
@@ -278,31 +286,6 @@ def registered(case: LayerCase) -> Iterator[str]:
             )
         else:
             yield Remark(f"the map uses {what} that is not registered, so .to() and a state_dict leave it out")
-
-
-class _Inputs(TorchDispatchMode):
-    """Collect in `strangers` the tensors, by storage, that no operator has made and that are not `expected`."""
-
-    def __init__(self, expected: Iterable[int]) -> None:
-        super().__init__()
-        self.strangers: dict[int, Tensor] = {}
-        self._expected = set(expected)
-        self._kept: list[Tensor] = []  # a freed storage could be reused
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        for tensor in _tensors((args, kwargs)):
-            place = _storage(tensor)
-            if tensor.ndim and place not in self._expected:
-                self.strangers.setdefault(place, tensor)
-        result = func(*args, **(kwargs or {}))
-        for tensor in _tensors(result):
-            self._expected.add(_storage(tensor))
-            self._kept.append(tensor)
-        return result
-
-
-def _tensors(value: Any) -> list[Tensor]:
-    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
 
 
 def _storage(tensor: Tensor) -> int:
@@ -356,21 +339,3 @@ CHECKS: tuple[Check, ...] = (
     registered,
     wrong_input,
 )
-
-
-@torch.no_grad()
-def _results(layer: InvertibleLinear, x: Tensor) -> dict[str, Tensor]:
-    """Return all results that a layer computes from x; for a log-det of a wrong shape the first entry."""
-    y, log_det = layer(x)
-    return {"y": y, "log-det": log_det.flatten()[0], "inverse": layer.inverse(x)}
-
-
-def _differences(tolerance: float, before: dict[str, Tensor], after: dict[str, Tensor]) -> Iterator[tuple[str, float]]:
-    """Yield the results that differ by more than the tolerance, and by how much; log-dets relative to 1 + |log-det|."""
-    for what, value in before.items():
-        if what == "log-det":
-            error = (after[what] - value).abs().max().item() / (1 + value.abs().max().item())
-        else:
-            error = relative_error(after[what].double(), value.double())
-        if not error <= tolerance:
-            yield what, error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -24,16 +24,6 @@ class Remark(str):
 
 class Unanswered(str):
     """The reason why a rule has no answer on a case, such as its duration; a check yields it in place of a str."""
-
-
-@dataclass(frozen=True)
-class RuleFinding:
-    """One finding: the rule, the shape and precision of the case, and the fault, the remark or the missing answer."""
-
-    check: str
-    place: str
-    message: str
-    severity: Severity = "fault"
 
 
 @dataclass
@@ -62,7 +52,7 @@ class CheckReport:
     dtypes: tuple[str, ...] = ()
     versions: Mapping[str, str | None] = field(default_factory=dict)
     shapes: dict[tuple[int, ...], str | None] = field(default_factory=dict)
-    findings: list[RuleFinding] = field(default_factory=list)
+    findings: list[Found] = field(default_factory=list)
     begun: set[str] = field(default_factory=set)
     current: Begins | None = None
     over: bool = False
@@ -82,9 +72,8 @@ class CheckReport:
             case Begins():
                 self.current = event
                 self.begun.add(event.rule)
-            case Found() if self.current is not None:
-                finding = RuleFinding(self.current.rule, self.current.place, event.message, event.severity)
-                self.findings.append(finding)
+            case Found():
+                self.findings.append(event)
             case Served():
                 self.shapes[tuple(event.shape)] = event.refusal
             case Wrong():
@@ -99,15 +88,15 @@ class CheckReport:
         self.take(Begins(rule=rule, place=str(place)))
 
     def answer(self, messages: Iterable[str]) -> bool:
-        """Receive the findings of the current check; return whether a fault is among them."""
-        faulty = False
+        """Receive the findings of the check that has begun; return whether a fault is among them."""
+        before = len(self.faults)
         for message in messages:
             severity: Severity = "fault"
             if isinstance(message, (Remark, Unanswered)):
                 severity = "remark" if isinstance(message, Remark) else "unanswered"
-            faulty |= severity == "fault"
-            self.take(Found(message=bounded(message), severity=severity))
-        return faulty
+            place = self.current or Begins(rule=CONSTRUCTION, place="")
+            self.take(Found(check=place.rule, place=place.place, message=bounded(message), severity=severity))
+        return len(self.faults) > before
 
     @property
     def answered(self) -> frozenset[str]:
@@ -131,12 +120,12 @@ class CheckReport:
         return {shape: refusal for shape, refusal in self.shapes.items() if refusal is not None}
 
     @property
-    def faults(self) -> list[RuleFinding]:
+    def faults(self) -> list[Found]:
         """The findings for which the layer is refused."""
         return [finding for finding in self.findings if finding.severity == "fault"]
 
     @property
-    def remarks(self) -> list[RuleFinding]:
+    def remarks(self) -> list[Found]:
         """The findings that do not refuse the layer."""
         return [finding for finding in self.findings if finding.severity == "remark"]
 
@@ -171,31 +160,28 @@ class CheckReport:
     def news(self) -> list[str]:
         """Return the lines of the report on the rules that were answered since the last call."""
         new = self.answered - self._shown
-        if not new:
-            return []
-        lines = [] if self._shown else self.heading()
+        lines = [] if self._shown or not new else self._heading()
         self._shown |= new
-        return [*lines, *(line for rule in self.rules if rule in new for line in self.rule_lines(rule))]
+        return [*lines, *self._verdicts(new)]
 
     def lines(self) -> list[str]:
         """Return the report as text: one line per rule, and below a failed one its distinct faults."""
-        return [*self.heading(), *(line for rule in self.rules for line in self.rule_lines(rule)), *self.closing()]
+        return [*self._heading(), *self._verdicts(self.rules), *self.closing()]
 
-    def heading(self) -> list[str]:
-        """Return the lines above those of the rules: the shapes, known once the rule `CONSTRUCTION` is answered."""
+    def _heading(self) -> list[str]:
+        """Return the shapes, known once the rule `CONSTRUCTION` is answered."""
         lines = [f"{self.spec}: {len(self.served)} shapes, {' and '.join(self.dtypes)}"]
         lines += [f"  not served  {shape}: {reason}" for shape, reason in self.refused.items()]
         return [visible(line) for line in lines]
 
-    def rule_lines(self, rule: str) -> list[str]:
-        """Return the verdict on a rule, and below a failed one its distinct faults; nothing if it is not answered."""
-        match self.verdict(rule):
-            case "failed":
-                faults = _distinct(finding for finding in self.faults if finding.check == rule)
-                return [visible(line) for line in (f"  FAIL  {rule}", *faults)]
-            case "passed":
-                return [visible(f"  pass  {rule}")]
-        return []
+    def _verdicts(self, rules: Collection[str]) -> list[str]:
+        """Return the verdict on each of these rules that is answered, and below a failed one its distinct faults."""
+        lines = []
+        for rule in self.rules:
+            if rule in rules and (verdict := self.verdict(rule)) != "not answered":
+                lines.append(f"  {'FAIL' if verdict == 'failed' else 'pass'}  {rule}")
+                lines += _distinct(finding for finding in self.faults if finding.check == rule)
+        return [visible(line) for line in lines]
 
     def closing(self) -> list[str]:
         """Return the lines below those of the rules: remarks, the rules that are not answered, and the verdict."""
@@ -227,15 +213,13 @@ class CheckReport:
 
     def document(self) -> dict[str, Any]:
         """Return the report as the JSON document of `--json`."""
+        answers = [finding for finding in self.findings if finding.severity != "remark"]
+        named = {"place", "message"}
         rules = [
             {
                 "rule": rule,
                 "verdict": self.verdict(rule),
-                "findings": [
-                    _place_and_message(finding)
-                    for finding in self.findings
-                    if finding.check == rule and finding.severity != "remark"
-                ],
+                "findings": [finding.model_dump(include=named) for finding in answers if finding.check == rule],
             }
             for rule in self.rules
         ]
@@ -247,7 +231,7 @@ class CheckReport:
             "rules": rules,
             "not_answered": list(self.unanswered),
             "shapes": {"served": [list(shape) for shape in self.served], "refused": refused},
-            "remarks": [{"rule": finding.check} | _place_and_message(finding) for finding in self.remarks],
+            "remarks": [{"rule": remark.check} | remark.model_dump(include=named) for remark in self.remarks],
             "ended": self.ended or None,
             "log": self.log or None,
             "seconds": round(self.seconds, 2),
@@ -265,7 +249,7 @@ class CheckReport:
         return visible("; ".join(parts))
 
 
-def _distinct(findings: Iterable[RuleFinding], before: str = "") -> list[str]:
+def _distinct(findings: Iterable[Found], before: str = "") -> list[str]:
     """Return a line for each of the first distinct messages, with the places of each."""
     places: dict[str, list[str]] = {}
     for finding in findings:
@@ -276,7 +260,3 @@ def _distinct(findings: Iterable[RuleFinding], before: str = "") -> list[str]:
     if len(places) > SHOWN:
         lines.append(f"          and {len(places) - SHOWN} more like these")
     return lines
-
-
-def _place_and_message(finding: RuleFinding) -> dict[str, str]:
-    return {"place": finding.place, "message": finding.message}

@@ -23,8 +23,8 @@ from harness.audit.training_step import (
     step_weights,
     take_step,
 )
-from harness.checking.layer_case import MARGIN, LayerCase, relative_error
-from harness.checking.layer_checks import Check, every_result
+from harness.checking.layer_case import MARGIN, LayerCase
+from harness.checking.layer_checks import Check, differing, every_result
 from harness.evaluation.evaluation import state_of
 from harness.training.updates import flattened
 from layers import InvertibleLinear
@@ -185,14 +185,11 @@ def _gradient_faults(case: LayerCase, layer: nn.Module, unused: nn.Module, numbe
 def _compare_fresh(case: LayerCase, layer: InvertibleLinear, x: Tensor) -> Iterator[str]:
     """Compare a trained layer with a new one of the same weights: every result, and a training step."""
     fresh = case.copy(layer)
-    results, truth = every_result(layer.eval(), x), every_result(fresh.eval(), x)
-    for what, value in results.items():
-        error = relative_error(value.double(), truth[what].double())
-        if not error <= case.tolerance():
-            yield (
-                f"after {UPDATES} updates {what} differs by {error:.2g} (relative) from that of a new layer with the "
-                "same parameters and buffers: it is of earlier weights, or of something else that has moved"
-            )
+    for what, error in differing(every_result(fresh.eval(), x), every_result(layer.eval(), x), case.tolerance()):
+        yield (
+            f"after {UPDATES} updates {what} differs by {error:.2g} (relative) from that of a new layer with the "
+            "same parameters and buffers: it is of earlier weights, or of something else that has moved"
+        )
     weights = step_weights(x)
     expected = reference_step(fresh.double().train(), x.double(), weights.double())
     for fault in compare_step(take_step(layer.train(), x, weights), expected, STEP_MARGIN * case.tolerance()):

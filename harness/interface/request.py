@@ -65,7 +65,7 @@ def make_request(
             checksums of the folder's last plan, by `DataRef.arrays`; returns the checksums of those that are there, or
             none if it has not looked.
     """
-    from harness.checking.imports import try_imports
+    from harness.checking.isolated import try_imports
     from harness.planning.overrides import run_command
 
     arguments = {"--only": options.only, "--set": options.settings, "--layer": options.layers}

@@ -38,7 +38,7 @@ def validate(
         SuiteError: the suite is wrong, with every fault and its place.
         UserError: data are missing (DataMissing) or wrong.
     """
-    from harness.checking.imports import try_imports
+    from harness.checking.isolated import try_imports
 
     read = read_suite(suite)
     check_section(read)

@@ -1,8 +1,8 @@
-"""Examine loaded splits before training: held-out events seen in training, and channels that are functions of others.
+"""Examine loaded splits before training: held-out events seen in training, and values without a bound.
 
 A remark is a warning where results on the data would mislead: 1 % or more of the held-out events were seen, or values
-on no lattice have a channel that others determine, so that a density on them can grow without bound. On a lattice the
-noise of the dequantisation bounds it, and the remark only says so.
+that are said to be continuous are constant, repeated, on a lattice, or functions of other channels, so that a density
+on them can grow without bound. On a lattice the noise of the dequantisation bounds it, and the remark only says so.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from harness.core.errors import DataError, UserError
 from harness.core.records import write_atomically
 from harness.core.settings import DataRef
 from harness.datasets import Splits, Store, find_dataset
+from harness.datasets._values.encoding import MOST_REPEATED
+from harness.datasets._values.lattice import FEWEST, find_lattice
 from harness.pipeline.neighbours import Neighbours
 from harness.pipeline.overlap import digests, overlapping
-from harness.pipeline.repeats import repeated_values
 
 VERSION = 2  # of the remarks in the cache
 LEAST_SHARE = 0.01  # of held-out events that were seen: a handful of equal events is natural
@@ -31,7 +32,10 @@ LARGE_SHARE = 0.1  # of events that nearly equal another: natural in no data set
 FEW = 3  # events that nearly equal others
 EXAMINED = 256  # events of a split that are compared with near and overlapping ones, evenly spread
 ROWS = 20_000  # of the values of the channels, evenly spread, that are examined
-MOST_EVENTS = 2000  # that they come from
+MOST_EVENTS = 2048  # that they come from
+VALUES = 1 << 21  # of the training events, evenly spread, that are examined for repeated values
+ENTRIES = 16  # of each channel that are examined for a lattice of their own
+SAME = 1e-7  # difference of values that count as one, as a share of the interquartile range of the channel
 MOST_CHANNELS = 512
 NAMED = 5  # channels of a linear function that a remark names
 DEPENDENT = 1e-6  # standard deviation of what others leave of a channel, as a share of all of it
@@ -101,7 +105,7 @@ def notes_of(remarks: Sequence[DataRemark]) -> dict[str, str]:
 def examine(splits: Splits, names: Sequence[str] = ()) -> list[DataRemark]:
     """Return the remarks on splits, whose channels may have names."""
     labels = list(names) or [f"channel {number}" for number in range(splits.shape[0])]
-    of_values = (*_repeating(splits, labels), *_degenerate(splits, labels))
+    of_values = (*_repeating(splits, labels), *_dependent(splits, labels))
     return [*map(DataRemark, splits.left_out), *_seen(splits), *of_values]
 
 
@@ -155,47 +159,90 @@ def _repeating(splits: Splits, labels: Sequence[str]) -> Iterator[DataRemark]:
         yield DataRemark(text, warning=True, unbounded=True)
 
 
-def _degenerate(splits: Splits, labels: list[str]) -> list[DataRemark]:
-    """Return which channels are constant, or linear functions of those before them, in a sample of training events."""
+def repeated_values(events: np.ndarray, labels: Sequence[str]) -> list[str]:
+    """Return a clause for each channel, named by its label, of events (N, C, *spatial) whose values repeat.
+
+    Overlapping windows share values, so these are compared within one event, and between events at one entry.
+    """
+    count = min(MOST_EVENTS, max(FEWEST, VALUES // math.prod(events.shape[1:])))
+    some = np.asarray(events[:: math.ceil(len(events) / count)])
+    some = some.reshape(*some.shape[:2], -1)
+    clauses = (_clause(some[:, channel]) for channel in range(some.shape[1]))
+    return [f"{label} {clause}" for label, clause in zip(labels, clauses, strict=True) if clause is not None]
+
+
+def _clause(values: np.ndarray) -> str | None:
+    """Return what repeats in the values (n, L) of a channel; None if nothing does."""
+    entries = values.shape[1]
+    if not np.isfinite(values).all():
+        return "has values that are not finite"
+    lattice = find_lattice(np.unique(values), values.dtype, values.size)
+    if lattice is not None:
+        return f"lies on a lattice of step {lattice.step:.6g}"
+    low, high = np.percentile(values, [25, 75])
+    least = SAME * (high - low)
+    by_entry = np.sort(values, axis=0)
+    ties = _ties(by_entry, least)
+    constant = np.flatnonzero(by_entry[-1] - by_entry[0] <= least)
+    if len(constant) and len(values) > 1:
+        some = f" at {len(constant):,} of {entries:,} entries, the first at {constant[0]}"
+        return f"has one value{some * (len(constant) < entries)} in training"
+    repeated = np.flatnonzero(ties.sum(axis=0) > max(MOST_REPEATED * len(values), FEWEST))
+    if len(repeated):
+        places = f" at {len(repeated):,} of {entries:,} entries" * (entries > 1)
+        return f"has values{places} of which {ties[:, repeated].mean():.0%} occur in several events"
+    if entries > 1 and (share := _ties(np.sort(values, axis=1).T, least).mean()) > MOST_REPEATED:
+        return f"has values of which {share:.0%} occur more than once in their event"
+    for entry in range(0, entries, math.ceil(entries / ENTRIES)):
+        if (lattice := find_lattice(np.unique(by_entry[:, entry]), values.dtype, len(values))) is not None:
+            return f"lies on a lattice of step {lattice.step:.6g} at entry {entry}"
+    return None
+
+
+def _ties(ascending: np.ndarray, least: float) -> np.ndarray:
+    """Return whether each value differs by at most `least` from another in its column of ascending values (n, L)."""
+    equal, none = np.diff(ascending, axis=0) <= least, np.zeros((1, ascending.shape[1]), bool)
+    return np.concatenate([equal, none]) | np.concatenate([none, equal])
+
+
+def _dependent(splits: Splits, labels: Sequence[str]) -> Iterator[DataRemark]:
+    """Yield which channels are constant, or linear functions of those before them, in a sample of training events."""
     train, channels = splits.train, splits.shape[0]
     sample = _sample(train)
     if channels > MOST_CHANNELS or len(sample) <= 2 * channels:  # so few values are always dependent
-        return []
+        return
     deviation = sample.std(axis=0)
     rounding = float(np.finfo(train.dtype).eps) if train.dtype.kind == "f" else 0.0
     error = DEPENDENT * deviation + 4 * rounding * np.abs(sample).max(axis=0)
-    constant = deviation <= error
-    varying = np.flatnonzero(~constant)
+    varying = np.flatnonzero(deviation > error)
+    # `_repeating` reports those off a lattice.
+    constant = np.setdiff1d(np.arange(channels), varying) if splits.lattice else varying[:0]
     clauses = {
         int(channel): f"{labels[channel]} has one value in training"
-        for channel in np.flatnonzero(constant)
-        if splits.lattice and np.ptp(train[:, channel]) <= 16 * error[channel]  # others: see `_repeating`
+        for channel in constant
+        if np.ptp(train[:, channel]) <= 16 * error[channel]
     }
     standard = (sample[:, varying] - sample[:, varying].mean(axis=0)) / deviation[varying]
-    if len(varying):
-        # A QR decomposition leaves nothing of a column that others determine.
-        left = np.abs(np.diag(np.linalg.qr(standard, mode="r"))) / math.sqrt(len(sample))
-        dependent = left <= error[varying] / deviation[varying]
-        base = varying[~dependent]
-        factors, *_ = np.linalg.lstsq(standard[:, ~dependent], standard[:, dependent], rcond=None)
-        for channel, weights in zip(varying[dependent], factors.T, strict=True):
-            others = base[np.abs(weights) > math.sqrt(DEPENDENT)]
-            same = len(others) == 1 and np.abs(sample[:, channel] - sample[:, others[0]]).max() <= 16 * error[channel]
-            named = [labels[other] for other in others[:NAMED]]
-            named += [f"{len(others) - NAMED} more"] * (len(others) > NAMED)
-            listed = " and ".join(filter(None, (", ".join(named[:-1]), named[-1])))
-            clauses[int(channel)] = f"{labels[channel]} {'equals' if same else 'is a linear function of'} {listed}"
-    if not clauses:
-        return []
+    # A QR decomposition leaves nothing of a column that others determine.
+    left = np.abs(np.diag(np.linalg.qr(standard, mode="r"))) / math.sqrt(len(sample))
+    dependent = left <= error[varying] / deviation[varying]
+    factors, *_ = np.linalg.lstsq(standard[:, ~dependent], standard[:, dependent], rcond=None)
+    for channel, weights in zip(varying[dependent], factors.T, strict=True):
+        others = varying[~dependent][np.abs(weights) > math.sqrt(DEPENDENT)]
+        same = len(others) == 1 and np.abs(sample[:, channel] - sample[:, others[0]]).max() <= 16 * error[channel]
+        named = [labels[other] for other in others[:NAMED]]
+        named += [f"{len(others) - NAMED} more"] * (len(others) > NAMED)
+        kind = "equals" if same else "is a linear function of"
+        clauses[int(channel)] = f"{labels[channel]} {kind} {' and '.join(named)}"
     text = ", ".join(clause for _, clause in sorted(clauses.items()))
-    if splits.lattice:
-        return [DataRemark(f"{text}: the noise of the dequantisation bounds what a density gains by it")]
-    return [DataRemark(f"{text}: a density can grow without bound", warning=True, unbounded=True)]
+    if text and splits.lattice:
+        yield DataRemark(f"{text}: the noise of the dequantisation bounds what a density gains by it")
+    elif text:
+        yield DataRemark(f"{text}: a density can grow without bound", warning=True, unbounded=True)
 
 
 def _sample(events: np.ndarray) -> np.ndarray:
     """Return the values of the channels at some positions of events (N, C, *spatial), (about ROWS, C) in float64."""
-    positions = math.prod(events.shape[2:])
-    some = events[:: math.ceil(len(events) / max(ROWS // positions, MOST_EVENTS))]
-    some = some.reshape(len(some), events.shape[1], positions)[:, :, :: math.ceil(len(some) * positions / ROWS)]
-    return np.moveaxis(some.astype(np.float64), 1, 2).reshape(-1, events.shape[1])
+    some = events[:: math.ceil(len(events) / max(ROWS // math.prod(events.shape[2:]), MOST_EVENTS))]
+    values = np.moveaxis(some, 1, -1).reshape(-1, events.shape[1])
+    return values[:: math.ceil(len(values) / ROWS)].astype(np.float64)

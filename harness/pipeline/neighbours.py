@@ -10,7 +10,6 @@ at each event from its k / 2 th to k th neighbour (Levina and Bickel 2004): a do
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
@@ -25,8 +24,8 @@ NEAR = 1 / 3  # of the distance to the k th neighbour
 LARGEST_DIMENSION = 32.0
 LEAST_VARIANCE = 1e-3  # of a direction, as a share of the mean: the noise of rare entries is not enlarged further
 AT_ONCE = 1 << 22  # entries that are embedded together
-SAMPLE = 256  # of the events, that are compared with the others of them
 QUERIES = 128  # that are compared together
+SAMPLE = 256  # of the events, that are compared with the others of them
 
 
 class Neighbours:
@@ -38,14 +37,13 @@ class Neighbours:
     """
 
     def __init__(self, events: np.ndarray, training: np.ndarray) -> None:
-        self._dim = math.prod(events.shape[1:])
-        most = min(MOST_EVENTS, max(1, MOST_ENTRIES // self._dim))
-        self.events = events[:: math.ceil(len(events) / most)]
-        some = training[:: math.ceil(len(training) * self._dim / AT_ONCE)].astype(np.float64)
+        dim = math.prod(events.shape[1:])
+        self.events = events[:: math.ceil(len(events) / min(MOST_EVENTS, max(1, MOST_ENTRIES // dim)))]
+        some = training[:: math.ceil(len(training) * dim / AT_ONCE)].astype(np.float64)
         kind = np.result_type(events.dtype, np.float32)  # float64 of values that float32 may not hold
-        self._map = np.eye(self._dim, dtype=np.float32)
-        if self._dim > DIMENSIONS:
-            self._map = np.random.default_rng(0).standard_normal((self._dim, DIMENSIONS), np.float32) / DIMENSIONS**0.5
+        self._map = np.eye(dim, dtype=np.float32)
+        if dim > DIMENSIONS:
+            self._map = np.random.default_rng(0).standard_normal((dim, DIMENSIONS), np.float32) / DIMENSIONS**0.5
         with np.errstate(over="ignore", invalid="ignore"):
             deviation = some.std((0, *range(2, events.ndim)), keepdims=True)[0]
             self._mean, self._scale = some.mean(axis=0).astype(kind), np.where(deviation > 0, deviation, 1).astype(kind)
@@ -60,12 +58,9 @@ class Neighbours:
         self._offsets = np.square(self._points).sum(axis=1)
 
     def _embed(self, events: np.ndarray) -> np.ndarray:
-        size, parts = max(1, AT_ONCE // self._dim), []
-        for first in range(0, len(events), size):
-            part = events[first : first + size] - self._mean
-            part /= self._scale
-            parts.append(part.reshape(len(part), -1).astype(np.float32, copy=False) @ self._map)
-        return np.concatenate(parts)
+        size = max(1, AT_ONCE // len(self._map))
+        parts = ((events[first : first + size] - self._mean) / self._scale for first in range(0, len(events), size))
+        return np.concatenate([part.reshape(len(part), -1).astype(np.float32) @ self._map for part in parts])
 
     @cached_property
     def usual(self) -> float:
@@ -76,44 +71,40 @@ class Neighbours:
     def near(self, queries: np.ndarray, numbers: np.ndarray | None = None) -> np.ndarray:
         """Return whether each of the queries (Q, C, *spatial) nearly equals an event, perhaps mirrored or turned, (Q,).
 
-        If the queries are among the events, `numbers` are theirs, and no query is compared with numbers.
+        If the queries are among the events, `numbers` are theirs, and no query is compared with itself.
         """
         if len(self.events) < FEWEST:
             return np.zeros(len(queries), bool)
-        parts = [slice(first, first + QUERIES) for first in range(0, len(queries), QUERIES)]
-        return np.concatenate([self._near(queries[part], None if numbers is None else numbers[part]) for part in parts])
-
-    def _near(self, queries: np.ndarray, numbers: np.ndarray | None) -> np.ndarray:
         k = min(NEIGHBOURS, len(self._points) // 4)
-        nearest, further = np.full(len(queries), np.inf), np.empty(0)
-        for number, turned in enumerate(_turned(queries)):
-            points = self._embed(turned)
-            squares = points @ (-2 * self._points.T)
-            squares += self._offsets  # and the squared norm of the query, which changes no order
-            if numbers is not None:
-                squares[np.arange(len(queries)), numbers] = np.inf
-            index = squares.argmin(axis=1)
-            nearest = np.minimum(nearest, np.linalg.norm(points - self._points[index], axis=1))
-            if number == 0:
-                squares.partition(k - 1, axis=1)
-                squares = np.sort(squares[:, :k]) + np.square(points).sum(axis=1, keepdims=True)
-                further = np.sqrt(squares.clip(min=0))[:, k // 2 - 1 :]
-        last = further[:, -1]
+        first, *turned = (self._distances(each, k, numbers) for each in _turned(queries))
+        nearest = np.min([first[:, 0], *(distances[:, 0] for distances in turned)], axis=0)
+        further, last = first[:, k // 2 - 1 : -1], first[:, -1]
         harmonic = np.cumsum(1 / np.arange(1, k))  # the mean of -log u of the j th smallest of k - 1 uniform numbers
         expected = float((harmonic[-1] - harmonic[k // 2 - 2 : -1]).sum())
         with np.errstate(divide="ignore", invalid="ignore"):
-            dimension = expected / np.log(last[:, None] / further[:, :-1]).sum(axis=1)
+            dimension = expected / np.log(last[:, None] / further).sum(axis=1)
             surprise = -dimension.clip(max=LARGEST_DIMENSION) * np.log(nearest / last)
         return (nearest < NEAR * last) & (surprise > -math.log(CHANCE))
 
+    def _distances(self, queries: np.ndarray, k: int, numbers: np.ndarray | None) -> np.ndarray:
+        """Return the distances of the queries to the nearest k events but themselves, ascending, (Q, k)."""
+        points, nearest = self._embed(queries), []
+        for first in range(0, len(points), QUERIES):
+            squares = points[first : first + QUERIES] @ (-2 * self._points.T)
+            squares += self._offsets  # and the squared norm of the query, which changes no order
+            if numbers is not None:
+                squares[np.arange(len(squares)), numbers[first : first + QUERIES]] = np.inf
+            nearest.append(squares.argpartition(k - 1, axis=1)[:, :k])
+        return np.sort(np.linalg.norm(self._points[np.concatenate(nearest)] - points[:, None], axis=2))
 
-def _turned(events: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield events, then windows backwards, or images in all their mirrored and turned forms."""
-    yield events
-    flips = [events[..., ::-1]] if events.ndim == 3 else []
-    if events.ndim == 4:
-        flips = [events[..., ::-1], events[..., ::-1, :], events[..., ::-1, ::-1]]
+
+def _turned(events: np.ndarray) -> list[np.ndarray]:
+    """Return events, then windows backwards, or images in all their mirrored and turned forms."""
+    forms = [events]
     if max(events.shape[2:]) > 1:  # vectors have an order of their entries
-        yield from flips
+        forms += [each[..., ::-1] for each in forms]
+    if events.ndim == 4:
+        forms += [each[..., ::-1, :] for each in forms]
     if events.ndim == 4 and events.shape[2] == events.shape[3]:
-        yield from (each.swapaxes(2, 3) for each in (events, *flips))
+        forms += [each.swapaxes(2, 3) for each in forms]
+    return forms

@@ -65,29 +65,28 @@ class Rewriting:
 
     STATES = 61  # sets of factors by index, one after the other
 
-    def __init__(self, tensors: Sequence[Tensor], width: float) -> None:
+    def __init__(self, widths: Sequence[tuple[Tensor, float]]) -> None:
         generator = torch.Generator().manual_seed(0)
-        self._calls, self._width = 0, width
-        self._tensors = [tensor for tensor in tensors if tensor.is_floating_point() or tensor.is_complex()]
-        self._steps: list[tuple[Tensor, ...]] = []
-        for tensor in self._tensors:
-            last = tensor.shape[-1:]  # empty for a number
-            factors = 1 + width * (2 * torch.rand(self.STATES, *last, generator=generator, dtype=torch.float64) - 1)
-            self._steps.append((factors / factors.roll(1, 0)).to(tensor).unbind())
+        self._calls = 0
+        self._steps: list[tuple[Tensor, float, tuple[Tensor, ...]]] = []
+        for tensor, width in widths:
+            if tensor.is_floating_point() or tensor.is_complex():
+                last = tensor.shape[-1:]  # empty for a number
+                factors = 1 + width * (2 * torch.rand(self.STATES, *last, generator=generator, dtype=torch.float64) - 1)
+                self._steps.append((tensor, width, (factors / factors.roll(1, 0)).to(tensor).unbind()))
 
     def __call__(self) -> None:
         """Move all tensors to their next values."""
         self._calls += 1
         turns, state = divmod(self._calls, self.STATES)
-        for tensor, steps in zip(self._tensors, self._steps, strict=True):
-            tensor.data.mul_(steps[state] if state else steps[state] * (self._common(turns) / self._common(turns - 1)))
-
-    def _common(self, turn: int) -> float:
-        return 1 + self._width / 10 * (2 * (GOLDEN * turn % 1) - 1)  # multiples of an irrational number: no period
+        common = [2 * (GOLDEN * turn % 1) - 1 for turn in (turns, turns - 1)]  # of an irrational number: no period
+        for tensor, width, steps in self._steps:
+            new, old = (1 + width / 10 * part for part in common)
+            tensor.data.mul_(steps[state] if state else steps[state] * (new / old))
 
 
 @dataclass(frozen=True)
-class Prepared(Case):
+class OperationCase(Case):
     """An operation of a layer, whose `call` returns its results."""
 
     layer: InvertibleLinear
@@ -103,7 +102,7 @@ def prepare(
     dtype: torch.dtype,
     device: torch.device,
     seed: int = 0,
-) -> Prepared:
+) -> OperationCase:
     """Return the operation on a batch of events, ready to be called.
 
     The layer itself is moved to `device` and `dtype`, and put into training mode or `eval()`.
@@ -112,14 +111,9 @@ def prepare(
     x = events(layer.shape, batch, dtype=dtype, device=device, seed=seed)
     weights = [parameter for parameter in layer.parameters() if parameter.requires_grad]
 
-    def prepared(call: Callable[[], object], x: Tensor, weights: Sequence[Tensor] = weights) -> Prepared:
-        parts = Rewriting([x], EVENTS_WIDTH), Rewriting(weights, WEIGHTS_WIDTH)
-
-        def rewrite() -> None:
-            for part in parts:
-                part()
-
-        return Prepared(call, rewrite, layer, x, operation)
+    def prepared(call: Callable[[], object], x: Tensor, weights: Sequence[Tensor] = weights) -> OperationCase:
+        widths = [(x, EVENTS_WIDTH), *((weight, WEIGHTS_WIDTH) for weight in weights)]
+        return OperationCase(call, Rewriting(widths), layer, x, operation)
 
     if operation == "forward":
         x.requires_grad_()
@@ -150,8 +144,8 @@ def prepare(
     return prepared(inverse, y, [] if warm else weights)
 
 
-def remembered(case: Prepared, fresh: InvertibleLinear) -> str | None:
-    """Return how a result after a change of input and weights differs from that of a new layer with the same; or None.
+def remembered(case: OperationCase, fresh: InvertibleLinear) -> str | None:
+    """Return how the result after new weights differs from a fresh layer's (a stale cache); None if it does not.
 
     The `case` was called before; the `fresh` layer was not, and gets the weights of the case's.
     """
@@ -163,7 +157,7 @@ def remembered(case: Prepared, fresh: InvertibleLinear) -> str | None:
     results = []
     for each in (case, other):
         with seeded(0, case.operation):  # the layer may draw numbers
-            results.append([leaf.detach() for leaf in tree_leaves(each()) if isinstance(leaf, Tensor)])
+            results.append([leaf.detach() for leaf in tensors_in(each())])
     for result, expected in zip(*results, strict=True):
         finite = expected[expected.isfinite()].abs()
         scale = float(finite.max()) if finite.numel() else 0.0
@@ -190,18 +184,27 @@ def inverse_error(back: Tensor, x: Tensor) -> float:
 
 def backend_of(call: Callable[[], object], device: torch.device) -> str:
     """Run a call once and return its backend: "cpp" or "cuda" if it calls an operator of csrc/, else "torch"."""
-    with _OperatorWatch() as watch:
+    namespaces: set[str] = set()
+    with OperatorWatch(lambda operator, *_: namespaces.add(operator.namespace)):
         call()
-    if not watch.saw_kernel:
+    if "invertbench" not in namespaces:
         return "torch"
     return "cpp" if device.type == "cpu" else device.type
 
 
-class _OperatorWatch(TorchDispatchMode):
-    """Run every operator unchanged, and note whether one was from csrc/."""
+class OperatorWatch(TorchDispatchMode):
+    """Run every operator unchanged; then call `see` with it, the tensors that it was given, and its tensors."""
 
-    saw_kernel = False
+    def __init__(self, see: Callable[[Any, list[Tensor], list[Tensor]], object]) -> None:
+        super().__init__()
+        self._see = see
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.saw_kernel |= func.namespace == "invertbench"
-        return func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        self._see(func, tensors_in((args, kwargs)), tensors_in(result))
+        return result
+
+
+def tensors_in(value: object) -> list[Tensor]:
+    """Return the tensors in nested containers."""
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]

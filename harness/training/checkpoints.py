@@ -23,7 +23,6 @@ from harness.core.files import STATE, atomic_file, read_file
 from harness.core.provenance.sources import changes
 from harness.core.run_options import RunOptions
 from harness.core.trial import Trial
-from harness.training.tensor_files import read_tensors
 
 KEPT = 2
 CHECKSUM_BYTES = 32
@@ -168,15 +167,24 @@ def read_checkpoint(path: Path) -> tuple[CheckpointHeader, dict[str, Any]]:
     """
     content = read_file(path, STATE)
     header, line = read_header(io.BytesIO(content))
+    state = read_tensors(content, len(line))
+    if not isinstance(state, dict):
+        raise ValueError("it is no mapping")
+    return header, state
+
+
+def read_tensors(content: bytes, start: int = 0) -> Any:
+    """Return what `torch.save` wrote, on the CPU, from `start` to the checksum at the end of all content.
+
+    Raises:
+        ValueError: it is damaged, or holds objects other than tensors, numbers and texts.
+    """
     if hashlib.sha256(memoryview(content)[:-CHECKSUM_BYTES]).digest() != content[-CHECKSUM_BYTES:]:
         raise ValueError("it is damaged: its checksum does not fit")
     try:
-        state = read_tensors(content[len(line) : -CHECKSUM_BYTES])
-        if not isinstance(state, dict):
-            raise ValueError("it is no mapping")
-    except ValueError as error:
-        raise ValueError(f"it is not readable: {error}") from error
-    return header, state
+        return torch.load(io.BytesIO(content[start:-CHECKSUM_BYTES]), map_location="cpu", weights_only=True)
+    except Exception as error:  # torch and pickle raise many kinds
+        raise ValueError("it is not readable as tensors, numbers and texts") from error
 
 
 def _load(parts: Mapping[str, Stateful], state: Mapping[str, Any]) -> None:

@@ -24,10 +24,9 @@ from harness.core.files import STATE, atomic_file, checked_name, read_file
 from harness.kinds.density.trial import DensityTrial, FlowTrial
 from harness.pipeline.models import build_flow
 from harness.pipeline.pipeline import Pipeline, ValueRange
-from harness.training.tensor_files import read_tensors
+from harness.training.checkpoints import read_tensors
 
 KEYS = {"trial", "shape", "changes", "values", "state"}
-CHECKSUM_BYTES = 32
 LARGEST_EVENT = 1 << 26  # entries
 AGAIN = "delete the record of the trial and this file, and run the suite again"
 
@@ -127,11 +126,7 @@ def _flow(trial: FlowTrial, content: dict[str, Any], path: Path, device: str) ->
 
 def _read(trial: FlowTrial, path: Path) -> dict[str, Any]:
     try:
-        stored = read_file(path, STATE)
-        state, checksum = stored[:-CHECKSUM_BYTES], stored[-CHECKSUM_BYTES:]
-        if hashlib.sha256(state).digest() != checksum:
-            raise ValueError("its checksum does not fit")
-        content = read_tensors(state)
+        content = read_tensors(read_file(path, STATE))
         if not isinstance(content, dict) or content.keys() != KEYS or not _is_state(content["state"]):
             raise ValueError("it holds something else")
         if not isinstance(content["changes"], dict) or any(not isinstance(name, str) for name in content["changes"]):

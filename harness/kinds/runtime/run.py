@@ -16,7 +16,7 @@ from harness.core.settings import LayerRef, Progress
 from harness.core.texts import bounded, error_text, message_of
 from harness.kinds.runtime.trial import RuntimeTrial
 from harness.pipeline.models import make_layer
-from harness.timing.operations import Prepared, backend_of, events, inverse_error, perturb, prepare, remembered
+from harness.timing.operations import OperationCase, backend_of, events, inverse_error, perturb, prepare, remembered
 from harness.timing.peak_memory import bytes_outside_torch, is_notable, peak_bytes
 from harness.timing.settings import Operation
 from harness.timing.timing import measure
@@ -25,7 +25,7 @@ from layers import InvertibleLinear, UnsupportedShape, count_entries
 TIMES = ("median_ms", "iqr_ms", "drift", "cpu_share", "page_faults", "calls", "rounds")
 """The measures of the clock."""
 
-Cases = dict[str, Prepared]
+Cases = dict[str, OperationCase]
 """The operation of each row that is timed."""
 
 
@@ -94,7 +94,7 @@ def _layer(ref: LayerRef, shape: tuple[int, ...]) -> InvertibleLinear:
     return layer
 
 
-def _case(ref: LayerRef, operation: Operation, x: Tensor, row: dict[str, Any]) -> Prepared:
+def _case(ref: LayerRef, operation: Operation, x: Tensor, row: dict[str, Any]) -> OperationCase:
     """Return the operation to be timed, on the events x; facts that need no clock go into the row."""
     layer = _layer(ref, tuple(x.shape[1:]))
     row["parameters"] = count_entries(layer.parameters())
@@ -119,7 +119,7 @@ def _case(ref: LayerRef, operation: Operation, x: Tensor, row: dict[str, Any]) -
     return case
 
 
-def _kept(ref: LayerRef, case: Prepared) -> dict[str, Any]:
+def _kept(ref: LayerRef, case: OperationCase) -> dict[str, Any]:
     """Return the entries of a row whose operation returns kept results, or fails on new values; else none."""
     try:
         fault = remembered(case, _layer(ref, case.layer.shape))

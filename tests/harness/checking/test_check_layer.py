@@ -39,11 +39,11 @@ REFUSED = {
     "WrongWhenLarge": ({"large-events"}, "but slogdet of the map is"),
     "CachedLogDet": (
         {"weight-updates", "updates", "copies"},
-        "after a change of weights the log-det still uses the old weights",
+        "after a change of weights log-det still uses the old weights",
     ),
     "WrongInEval": ({"log-det", "log-det-method", "modes", "training-step"}, "log-det differs by"),
     "AdaptsInEval": ({"unchanged-state", "modes", "weight-updates"}, "forward or inverse changes 'bias'"),
-    "FrozenInEval": ({"weight-updates"}, "forward still uses the old weights"),
+    "FrozenInEval": ({"weight-updates"}, "y still uses the old weights"),
     "ClampedInverse": ({"scales", "unusual-events"}, "inverse is off by"),
     "RepeatedInverse": ({"inverse"}, "forward(inverse(x)) differs from x"),
     "IdleParameters": ({"unused-parameters"}, "10,000 of 10,000 entries of 'idle' receive no gradient"),

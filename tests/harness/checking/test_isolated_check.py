@@ -14,9 +14,8 @@ import pytest
 
 from harness.checking.check_layer import CHECKS, check_layer
 from harness.checking.events import Begins, Done, Found, event_of
-from harness.checking.imports import try_imports
-from harness.checking.isolated import check_in_process
-from harness.checking.report import CONSTRUCTION, CheckReport, Remark, RuleFinding
+from harness.checking.isolated import check_in_process, try_imports
+from harness.checking.report import CONSTRUCTION, CheckReport, Remark
 from harness.cli.parser import main
 from harness.core.errors import Undecided
 from harness.core.isolation.messages import BadMessage
@@ -171,7 +170,10 @@ def checked(*events, **end):
 
 
 DENSE, INVERSE = (Begins(rule=rule, place="here") for rule in ("dense", "inverse"))
-SLOW = Found(message="slow", severity="unanswered")
+SLOW, NO = (
+    Found(check="dense", place="here", message=text, severity=kind)
+    for text, kind in (("slow", "unanswered"), ("no", "fault"))
+)
 TOO_LATE = {"ended": "it took too long", "overtime": True}
 
 
@@ -179,8 +181,8 @@ TOO_LATE = {"ended": "it took too long", "overtime": True}
     ("events", "end", "outcome", "unanswered"),
     [
         ([DENSE, INVERSE], TOO_LATE, "undecided", ("construction", "inverse")),
-        ([DENSE, Found(message="no"), INVERSE], TOO_LATE, "refused", ("construction", "inverse")),
-        ([DENSE, INVERSE, Found(message="no")], TOO_LATE, "refused", ("construction",)),
+        ([DENSE, NO, INVERSE], TOO_LATE, "refused", ("construction", "inverse")),
+        ([DENSE, INVERSE, NO.model_copy(update={"check": "inverse"})], TOO_LATE, "refused", ("construction",)),
         ([], TOO_LATE, "undecided", ("construction", "dense", "inverse")),
         ([DENSE, INVERSE], {"ended": "it was killed"}, "refused", ("construction", "inverse")),
         ([DENSE, SLOW, INVERSE, Done()], {}, "undecided", ("construction", "dense")),
@@ -194,8 +196,7 @@ def test_only_time_leaves_a_layer_undecided(events, end, outcome, unanswered):
     assert ("undecided" in last) == (outcome == "undecided") and ("refused" in last) == (
         "killed" in end.get("ended", "")
     ), "an undecided layer never reads as a refusal"
-    slow = RuleFinding("dense", "here", "slow", "unanswered")
-    assert (slow in report.findings) == ("          dense, here: slow" in report.lines())
+    assert (SLOW in report.findings) == ("          dense, here: slow" in report.lines())
 
 
 def alive(pid):
@@ -226,7 +227,7 @@ def test_the_command_exits_with_4_if_time_runs_out(folder, monkeypatch, capsys):
     document = json.loads(capsys.readouterr().out)
     assert document["verdict"] == "undecided" and document["error"] is None
     assert document["not_answered"] == [CONSTRUCTION, *CHECKS]
-    monkeypatch.setattr("harness.checking.imports.check_in_process", partial(check_in_process, timeout=1))
+    monkeypatch.setattr("harness.checking.isolated.check_in_process", partial(check_in_process, timeout=1))
     with pytest.raises(Undecided, match="construction, import"):
         try_imports([("hangs.py:Any", None)])
 
@@ -341,7 +342,7 @@ def test_a_rule_that_no_case_reached_does_not_pass(monkeypatch):
         {"number": 4, "event": {"event": "done"}},
         {"number": 3},
         {"number": 3, "event": {"event": "ends"}},
-        {"number": 3, "event": {"event": "found", "message": "no", "severity": "none"}},
+        {"number": 3, "event": {"event": "found", "check": "a", "place": "b", "message": "no", "severity": "none"}},
     ],
 )
 def test_a_message_that_is_not_the_next_event_is_refused(message):

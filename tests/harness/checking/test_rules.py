@@ -304,7 +304,7 @@ FAULTS = [
     (
         "weight-updates",
         variant(forward=remember_by_input),
-        "after a change of weights forward still uses the old weights",
+        "after a change of weights y still uses the old weights",
     ),
     (
         "unused-parameters",

@@ -222,7 +222,7 @@ FAULTS = [
     ),
     ("updates", variant(forward=step_on_the_tenth), "the weights are not what Adam computes"),
     ("updates", BUFFER_LEARNS, "'shift' moves during 80 updates"),
-    ("updates", started(learn_hidden_scale, matrix=lambda self: self.weight * self.scale()), "forward differs by"),
+    ("updates", started(learn_hidden_scale, matrix=lambda self: self.weight * self.scale()), "y differs by"),
     ("updates", variant(matrix=keep_under_no_grad), "inverse differs by"),
     ("updates", variant(matrix=forget_after_thirty), "after 80 updates, the gradient by 'weight'"),
 ]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from harness.pipeline.repeats import repeated_values
+from harness.pipeline.data_remarks import repeated_values
 
 RNG = np.random.default_rng(0)
 VALUES = RNG.normal(size=(400, 2, 48)).astype(np.float32)

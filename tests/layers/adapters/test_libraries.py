@@ -33,7 +33,7 @@ FAULTY = [
     ("FrEIA.modules:LearnedElementwiseScaling", {}, "reverse-log-det", "it is that of forward, with its sign"),
     ("nflows.transforms:LULinear", {"features": "D", "using_cache": True}, "weight-updates", "still uses the old"),
     ("normflows.flows:Permute", {"num_channels": "D"}, "log-det-form", "log-det is torch.float32"),
-    ("pyro.distributions.transforms:Householder", {"input_dim": "D"}, "weight-updates", "forward still uses the old"),
+    ("pyro.distributions.transforms:Householder", {"input_dim": "D"}, "weight-updates", "y still uses the old"),
     ("pyro.distributions.transforms:permute", {"input_dim": "D"}, "reload", "y differs after reload"),
     ("torch.distributions:AffineTransform", {"loc": 0, "scale": "ones(1)", "event_dim": 1}, "log-det", "but slogdet"),
 ]
