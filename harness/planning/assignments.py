@@ -24,13 +24,9 @@ def parse_pairs(option: str, texts: Sequence[str], form: str) -> tuple[list[tupl
             faults.append(f"{option} {text}: not of the form {form}")
             continue
         try:
-            document = load(value, f"{option} {text}")
+            pairs.append((text, name, load(value, f"{option} {text}", of_file=False).value))
         except SuiteError as error:
             faults.append(str(error))
-            continue
-        faults += [f"{option} {text}: {fault.message}" for fault in document.faults]
-        if not document.faults:
-            pairs.append((text, name, document.value))
     return pairs, faults
 
 
