@@ -18,7 +18,6 @@ from harness.kinds.density.problems import (
     encoding_problems,
     mixer_problems,
     sample_problems,
-    unused_problems,
 )
 from harness.kinds.density.repetitions import Repetitions, Seeds, drawn, repetition_problems
 from harness.kinds.density.rows import BaselineRow, TrainedCell, TrainedRow
@@ -198,7 +197,6 @@ class DensitySuite(Suite, kind="density"):
         yield from self._baseline_problems(scope)
         yield from mixer_problems(scope)
         yield from backbone_problems(scope)
-        yield from unused_problems(scope)
         for column in scope.data.values():
             yield from encoding_problems(column)
         yield from average_problems(scope)
