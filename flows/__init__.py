@@ -1,4 +1,4 @@
-"""The shared backbones and the preprocessing of their input; independent of the layers under test."""
+"""Flows, the shared backbones and the preprocessing of their input; independent of the layers under test."""
 
 from flows.actnorm import ActNorm
 from flows.backbone import Backbone

@@ -31,6 +31,9 @@ Checksums = Mapping[DataRef, str | None]
 CHANGES = {"settings": "--set", "layers": "--layer", "seeds": "--seeds"}
 """Arguments of `settle` that change a suite -> the option of the command line."""
 
+IN_PLANS = ("averages", "remark")
+"""Keys of profiles of some kinds that their reports need."""
+
 
 class Planned(NamedTuple):
     """The plan of a profile, which is the same whatever `--only` selects, and the trials that it selects.
@@ -80,7 +83,7 @@ class _Part:
                 "memory": scope.limit("memory"),
                 "published": suite.published,
                 "trials": tuple(suite.expand(scope, self.common, data)),
-                **suite.plan_settings(scope),
+                **{key: getattr(scope.profile, key) for key in IN_PLANS if hasattr(scope.profile, key)},
             }
         )
         others = {row for row in scope.rows if row not in self.rows}
@@ -106,8 +109,8 @@ class Settled:
     @property
     def optional(self) -> frozenset[DataRef]:
         """The data sets that a run leaves out where their files are missing."""
-        parts = (part for part in self._selected if not part.named and part.scope.suite.leaves_out_missing(part.scope))
-        return frozenset(data for part in parts for data in part.data)
+        parts = (part for part in self._selected if getattr(part.scope.profile, "leave_out_missing", False))
+        return frozenset(data for part in parts if not part.named for data in part.data)
 
     @property
     def _selected(self) -> list[_Part]:
@@ -150,7 +153,7 @@ def check_suite(suite: SuiteFile, *, shapes: bool = False, but: str | None = Non
 
     for part in suite.parts.values():
         scopes = [scope_of(part, name) for name in part.profiles if name != but]
-        raise_faults(part.origin.document, suite_problems(part, scopes, shapes))
+        raise_faults(part.origin.document, suite_problems(scopes, shapes))
     return suite
 
 

@@ -123,10 +123,6 @@ class DensitySuite(Suite, kind="density"):
             for label, entry in entries.items()
         }
 
-    def leaves_out_missing(self, scope: Scope) -> bool:
-        """Return `leave_out_missing` of the profile."""
-        return bool(scope.profile.leave_out_missing)
-
     def expand(self, scope: Scope, common: Mapping[str, Any], data: Mapping[str, Sequence[DataRef]]) -> Iterator[Trial]:
         """Yield the trials in their order, then one per data set that times its layers.
 
@@ -158,7 +154,7 @@ class DensitySuite(Suite, kind="density"):
 
         for column_label, cells in scope.cells.items():
             timed = [cell for cell in cells if not cell.layer.baseline]
-            for event in self.event_shapes(scope, timed[0]) if timed else ():
+            for event in timed[0].event_shapes if timed else ():
                 yield RuntimeTrial(
                     **common,
                     sweep=column_label,
@@ -177,10 +173,6 @@ class DensitySuite(Suite, kind="density"):
             "seed": tuple(seeds),
             "repetition": tuple(sorted({each.repetition for each in every if each.repetition is not None})),
         }
-
-    def plan_settings(self, scope: Scope) -> dict[str, Any]:
-        """Return averages and remark, which the tables of likelihoods show."""
-        return {"averages": scope.profile.averages, "remark": scope.profile.remark}
 
     def option_sets(self, cell: Cell) -> list[dict[str, Any]]:
         """Return the options of the layer, then those of its candidates."""

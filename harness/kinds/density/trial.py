@@ -133,13 +133,14 @@ class FlowTrial(Trial):
         from harness.pipeline.models import backbone_of  # imports torch
 
         dataset, coupling = find_dataset(self.data.name), self.flow.coupling
-        images = coupling == "auto" and len(dataset.shape(dict(self.data.options))) == 3
-        unused = ("flows.perceptron",) if images or coupling not in ("auto", "sequence") else ()
+        backbones = () if self.layer.baseline else (backbone_of(self.flow),)
+        sequences = coupling == "sequence" or (coupling == "auto" and len(dataset.shape(dict(self.data.options))) == 2)
+        unused = ["flows.perceptron" for cls in backbones if "coupling" in cls.settings() and not sequences]
         return Dependencies(
             ("harness.kinds.density.run",),
-            classes=(type(dataset), *(() if self.layer.baseline else (backbone_of(self.flow),))),
+            classes=(type(dataset), *backbones),
             mixer=self.flow.mixer != "none",
-            unused=() if self.layer.baseline else unused,
+            unused=tuple(unused),
         )
 
     def fault(self, record: Record) -> str | None:
