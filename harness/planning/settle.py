@@ -14,7 +14,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from harness.core.errors import UserError, nearest, suggestion
+from harness.core.errors import UserError, suggestion
 from harness.core.provenance.machine import usable_cores
 from harness.core.settings import DataRef
 from harness.core.texts import one_line
@@ -195,7 +195,8 @@ def settle(
             f"suite {suite.suite} has no profile {profile!r} in all of its {suite.part_key}s"
             f"{suggestion(profile, suite.profile_names)}; it has {', '.join(suite.profile_names)} (--profile NAME)"
         )
-    selected = _selected_parts(only, suite.part_key, list(suite.parts))
+    labels = dict.fromkeys(suite.parts, "")
+    selected = frozenset(pick(parse_only(only, (suite.part_key,)), suite.part_key, labels))
     options = [option for name, option in CHANGES.items() if changes.get(name)]
     if len(selected) != 1 and options:
         key = suite.part_key
@@ -242,14 +243,6 @@ def _heading(suite: SuiteFile, profile: str, device: Device) -> dict[str, Any]:
 def _in_order(trials: Iterable[AnyTrial]) -> tuple[AnyTrial, ...]:
     """Return the trials with those that run alone last, as a run does them."""
     return tuple(sorted(trials, key=lambda trial: trial.alone))
-
-
-def _selected_parts(only: Sequence[str], key: str, labels: list[str]) -> frozenset[str]:
-    names = parse_only(only, keys=(key,))[key]
-    for name in names:
-        if name not in labels:
-            raise UserError(f"--only {key}={name}: there is no such {key}; {nearest(name, labels)}")
-    return frozenset(names or labels)
 
 
 def resolve_device(device: GivenDevice) -> Device:

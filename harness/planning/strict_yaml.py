@@ -123,18 +123,21 @@ def _plain(value: Any) -> Any:
 def load(content: bytes | str, name: str, *, of_file: bool = True) -> Document:
     """Parse one YAML document; an empty one has the value None. The first fault raises a SuiteError with its place."""
     document = Document(name, of_file=of_file)
-    text = content if isinstance(content, str) else _decode(content, name)
-    if len(text) > MAX_BYTES:
+    if len(content) > MAX_BYTES:
         raise SuiteError(
             f"{name}: larger than {MAX_BYTES:,} bytes, the limit of a suite; name a suite file, or split it"
         )
     try:
-        node = StrictLoader(text).get_single_node()
+        node = StrictLoader(content).get_single_node()
         if node is not None:
             document.value = _Walk(document).value(node, ())
     except yaml.reader.ReaderError as error:
-        position = _line_and_column(text[: error.position])
-        message = f"the character {chr(error.character)!r} is not allowed in YAML text; is this a suite file?"
+        before = content[: error.position]
+        text = before if isinstance(before, str) else before.decode("utf-8", "replace")
+        position = text.count("\n") + 1, len(text) - text.rfind("\n")
+        of_text = error.encoding == "unicode"
+        what = f"the character {chr(error.character)!r}" if of_text else f"the byte 0x{error.character:02x}"
+        message = f"{what} is not allowed in YAML text; is this a suite file?"
         raise SuiteError(document.located(position, message)) from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -145,19 +148,6 @@ def load(content: bytes | str, name: str, *, of_file: bool = True) -> Document:
     except RecursionError as error:
         raise SuiteError(document.located((1, 1), "nested too deeply; a suite has a handful of levels")) from error
     return document
-
-
-def _decode(content: bytes, name: str) -> str:
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line, column = _line_and_column(content[: error.start].decode("utf-8", "replace"))
-        what = f"byte 0x{content[error.start]:02x} is not UTF-8 text; is this a suite file?"
-        raise SuiteError(f"{name}:{line}:{column}: {what}") from error
-
-
-def _line_and_column(before: str) -> tuple[int, int]:
-    return before.count("\n") + 1, len(before) - before.rfind("\n")
 
 
 class _Walk:
