@@ -162,7 +162,7 @@ def pick(selection: Mapping[str, Sequence[str]], key: str, candidates: Mapping[s
     for value in selection[key]:
         named = {value} & set(candidates) or {label for label, name in candidates.items() if name == value}
         if not named:
-            names = list(dict.fromkeys([*candidates, *candidates.values()]))
+            names = list(dict.fromkeys(filter(None, [*candidates, *candidates.values()])))
             raise UserError(f"--only {key}={value}: nothing in this profile has it; {nearest(value, names)}")
         picked |= named
     return [label for label in candidates if not selection[key] or label in picked]
