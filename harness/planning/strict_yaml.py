@@ -167,6 +167,7 @@ class _Walk:
             raise _Refused(node, "an alias inside its own anchor: the value would contain itself")
         self.document._values[place] = _start(node)
         self.open.append(node)
+        value: Any
         if isinstance(node, yaml.ScalarNode):
             value = _scalar(node)
         elif isinstance(node, yaml.MappingNode) and node.tag == _TAG + "map":
