@@ -114,7 +114,7 @@ def test_exponential_aliases_are_refused(first, item):
 def test_merge_keys_keep_the_first_value_and_its_position():
     document = load("a: &a {x: 1, y: {z: 2}}\nb: &b {x: 9, w: 4}\nc:\n  <<: [*a, *b]\n  y: 3\n", "x")
     assert document.value["c"] == {"x": 1, "y": 3, "w": 4}
-    assert document.position(("c", "y")) == (5, 6)
+    assert document.position(("c", "y")) == (5, 6) and document.position(("c",)) == (4, 3)
     assert document.key_position(("c", "w")) == (2, 14)  # in the merged mapping
 
 
