@@ -1,10 +1,11 @@
-"""The shared backbones and the preprocessing of their input; independent of the layers under test."""
+"""Flows, the shared backbones and the preprocessing of their input; independent of the layers under test."""
 
 from flows.actnorm import ActNorm
-from flows.autoregressive import Autoregressive, patch_shapes
+from flows.backbone import Backbone
+from flows.backbones.autoregressive import Autoregressive
+from flows.backbones.glow import Glow
 from flows.bijection import Bijection, Dense, Estimated
 from flows.couplings import AffineCoupling, MaskedCoupling, make_coupling, make_split_prior
-from flows.glow import Glow
 from flows.permutation import Permutation
 from flows.preprocess import (
     AffineRange,
@@ -26,6 +27,7 @@ __all__ = [
     "AffineCoupling",
     "AffineRange",
     "Autoregressive",
+    "Backbone",
     "Bijection",
     "Dense",
     "Estimated",
@@ -43,7 +45,6 @@ __all__ = [
     "logit_pixels",
     "make_coupling",
     "make_split_prior",
-    "patch_shapes",
     "quantise",
     "scale_pixels",
     "scale_range",

@@ -1,7 +1,8 @@
 """Add things to a copy of the project, which finds them.
 
-A layer, a data set, a third-party one, a figure, an executor and a strategy of a tuning are one file each, a kind of
-trial is one folder, and no other file changes. A key of suites changes the model that has it and the code that uses it.
+A layer, a backbone, a data set, a third-party one, a figure, an executor and a strategy of a tuning are one file each,
+a kind of trial is one folder, and no other file changes. A key of suites changes the model that has it and the code
+that uses it.
 The layer refuses images, which shared tests and suites allow.
 """
 
@@ -20,6 +21,7 @@ pytestmark = pytest.mark.system
 ROOT = Path(__file__).resolve().parents[1]
 ADDED = Path(__file__).with_name("added")  # files at the paths where they are copied
 COMMANDS = """\
+import shlex
 from harness.cli.parser import main
 
 for command in (
@@ -35,9 +37,10 @@ for command in (
     "run entries.yaml --profile smoke",
     "run added.yaml --profile smoke --out once --executor inorder --only layer=conv1x1 --only dataset=noise",
     "plan added.yaml --profile smoke --set tuning.candidates=2 --set tuning.strategy=corners",
+    "run added.yaml --profile smoke --out scaled --only dataset=noise --set 'flow={backbone: scales, steps: 3}'",
 ):
     print("$", command, flush=True)
-    assert main(command.split()) == 0, command
+    assert main(shlex.split(command)) == 0, command
 """
 KEY = {
     "harness/core/settings.py": (
@@ -120,6 +123,16 @@ def test_commands_find_an_added_executor_and_an_added_strategy(printed):
     assert "in order: noise-conv1x1-s0" in once and "1 trial: 1 ok" in once
     plan = next(text for command, text in printed.items() if "corners" in command)
     assert plan.count(" tuning ") == 2 * 4, "two candidates of each layer on each data set"
+
+
+def test_commands_find_an_added_backbone(project, printed):
+    """Its two trials pass the audit; a setting that it does not take, and a name that no file has, are refused."""
+    trained = next(text for command, text in printed.items() if command.startswith("run") and "scales" in command)
+    assert "2 trials: 2 ok" in trained and "3 pairs of scales and layers" in trained
+    assert "flows/backbones/scales.py" in next((project / "scaled").rglob("records/*.json")).read_text()
+    refuse = "from harness.cli.parser import main; assert main('plan added.yaml --profile smoke --set {}'.split()) == 2"
+    for setting in ("flow.backbone=scales --set flow.width=9", "flow.backbone=skales"):
+        run_python(project, "-c", refuse.format(setting))
 
 
 def test_a_key_of_suites_is_two_files(project, tmp_path):

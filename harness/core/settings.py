@@ -12,7 +12,8 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -23,6 +24,8 @@ from pydantic import (
     SerializerFunctionWrapHandler,
     model_serializer,
 )
+
+from harness.core.run_options import PROJECT
 
 Options = Annotated[
     tuple[tuple[str, Any], ...],
@@ -152,7 +155,10 @@ Count = Annotated[int, Field(ge=1, strict=True)]
 Positive = Annotated[float, Field(gt=0, strict=True)]
 Flag = Annotated[bool, Field(strict=True)]
 
-Backbone = Literal["glow", "autoregressive"]
+if TYPE_CHECKING:
+    BackboneName = str
+else:  # the files of flows/backbones, without their import, which takes torch
+    BackboneName = Literal[tuple(sorted(module.name for module in iter_modules([str(PROJECT / "flows/backbones")])))]
 
 MOST_ENTRIES = 1 << 24
 """Entries of an event. A layer is built on every shape before a run, which takes minutes beyond this."""
@@ -183,7 +189,7 @@ class FlowSettings(Settings):
         split_step: one more full step before each split, as in ButterflyFlow's released image code.
     """
 
-    backbone: Backbone = "glow"
+    backbone: BackboneName = "glow"
     levels: Annotated[int, Field(ge=1, le=62, strict=True)] = 2
     steps: Annotated[int, Field(ge=1, le=10_000, strict=True)] = 4
     width: Annotated[int, Field(ge=1, le=65_536, strict=True)] = 64

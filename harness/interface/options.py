@@ -72,11 +72,10 @@ def _yaml(path: str, value: Any) -> str:
     """Return a value as a text that strict YAML reads as this value."""
     if isinstance(value, str):
         try:
-            document = load(value, path)
+            if load(value, path).value == value:
+                return value
         except SuiteError:
-            document = None
-        if document is not None and not document.faults and document.value == value:
-            return value
+            pass
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:

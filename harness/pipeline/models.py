@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from contextlib import nullcontext
 from functools import partial
-from typing import Any
 
 import torch
 
-from flows import Autoregressive, Flow, Glow, UnsupportedEvent, level_shapes, patch_shapes, seeded
+from flows import Backbone, Flow, UnsupportedEvent, backbones, seeded
 from flows.baselines import build_baseline
+from harness.core.discovery import class_in
 from harness.core.layer_classes import resolve_layer
 from harness.core.settings import FlowSettings, LayerRef
 from harness.pipeline.pipeline import permutation
@@ -29,11 +29,14 @@ def make_layer(layer: LayerRef, shape: tuple[int, ...], seed: int | None = None)
         return cls(shape, **dict(layer.options))
 
 
+def backbone_of(flow: FlowSettings) -> type[Backbone]:
+    """Return the class of the backbone."""
+    return class_in(backbones, flow.backbone, Backbone)  # type: ignore[type-abstract]
+
+
 def layer_shapes(shape: tuple[int, ...], flow: FlowSettings) -> list[tuple[int, ...]]:
     """Return the event shapes that a layer meets in the backbone; raise UnsupportedEvent if it cannot serve `shape`."""
-    if flow.backbone == "autoregressive":
-        return patch_shapes(shape, flow.levels)[-1:]
-    return level_shapes(shape, flow.levels)
+    return backbone_of(flow).layer_shapes(shape, flow.levels)
 
 
 def build_flow(
@@ -41,9 +44,8 @@ def build_flow(
 ) -> Flow:
     """Build the flow of a row: a baseline, or the backbone around a layer.
 
-    In Glow, a layer that is itself the step's 1x1 convolution gets no other one, unless the row keeps the mixer;
-    between autoregressive blocks there is a mixer only if the row keeps it. A baseline derives its size from levels,
-    steps and width, and documents how.
+    There is a mixer where the row keeps it, and in a backbone that has mixers (`Backbone.mixed`) beside each layer that
+    is no 1x1 convolution itself. A baseline derives its size from levels, steps and width, and documents how.
 
     The flow of an oracle starts with the inverse of the data's permutation, whose seed is `permute`.
 
@@ -55,10 +57,8 @@ def build_flow(
     """
     if layer.baseline:
         return build_baseline(layer.layer, shape, flow.levels, flow.steps, flow.width, seed, dict(layer.options))
-    cls = resolve_layer(layer.layer)
-    mixer = None
-    mixed = layer.keep_mixer or (flow.backbone == "glow" and not cls.replaces_mixer)
-    if flow.mixer != "none" and mixed:
+    backbone, cls, mixer = backbone_of(flow), resolve_layer(layer.layer), None
+    if flow.mixer != "none" and (layer.keep_mixer or (backbone.mixed and not cls.replaces_mixer)):
         mixer = LayerRef(row="mixer", layer="conv1x1", options=(("parameterisation", flow.mixer),))
     fault = layer.oracle_fault(permute)
     if fault is not None:
@@ -67,16 +67,5 @@ def build_flow(
     if layer.oracle and permute is not None:
         order = torch.from_numpy(permutation(math.prod(shape), permute)).argsort()
     make, make_mixer = partial(make_layer, layer), None if mixer is None else partial(make_layer, mixer)
-    common: dict[str, Any] = {name: getattr(flow, name) for name in ("levels", "steps", "width", "gate")}
-    common |= {"seed": seed, "order": order}
-    if flow.backbone == "autoregressive":
-        return Autoregressive(shape, make, make_mixer, turn=flow.turn, **common)
-    return Glow(
-        shape,
-        make,
-        make_mixer,
-        coupling=flow.coupling,
-        prior=flow.prior,
-        split_step=flow.split_step,
-        **common,
-    )
+    settings = {name: getattr(flow, name) for name in backbone.settings()}
+    return backbone(shape, make, make_mixer, seed=seed, order=order, **settings)

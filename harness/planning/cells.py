@@ -16,13 +16,22 @@ from typing import TYPE_CHECKING, Any
 from harness.core.errors import UserError
 from harness.core.explain import Place
 from harness.core.settings import LayerRef
-from harness.planning.assignments import option_behind
 from harness.planning.problems import Where
 from harness.planning.suite_model import EVERY_LAYER, AnyRow
 
 if TYPE_CHECKING:
     from harness.datasets import Dataset
     from harness.planning.suite_base import Suite
+
+
+Changes = Mapping[Place, str]
+"""Place of a setting -> the option that changed it, the last option first."""
+
+
+def option_behind(changes: Changes, place: Place) -> str | None:
+    """Return the first option that changed the setting at this place, something in it or all around it."""
+    options = (option for leaf, option in changes.items() if leaf[: len(place)] == place[: len(leaf)])
+    return next(options, None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +42,7 @@ class Scope:
     name: str
     profile: Any  # of the profiles' model of the suite's kind, with the changes
     content: Mapping[str, Any]  # the same as a plain mapping
-    changes: Mapping[Place, str]  # place of a changed setting -> the option that changed it, the last one first
+    changes: Changes
     extra: tuple[str, ...]  # third-party layers that the command line adds as rows
 
     @property
@@ -231,6 +240,12 @@ class Cell:
         with contextlib.suppress(UserError):
             return self.spec.resolve(self.row, self.scope.suite.origin.folder)
         return None
+
+    @property
+    def event_shapes(self) -> list[tuple[int, ...]]:
+        """The event shapes of the column; a UserError if its data set is unknown or misconfigured."""
+        shapes = getattr(self.scope.entries[self.column], "shapes", None)
+        return [self.scope.data[self.column].event_shape] if shapes is None else list(shapes)
 
     @cached_property
     def option_sets(self) -> list[dict[str, Any]]:

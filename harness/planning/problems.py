@@ -1,4 +1,4 @@
-"""Problems of a suite: where each is, its value, the rule and the way out."""
+"""Problems of a suite: where each is, its value, the rule and a hint."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from harness.core.errors import SuiteError
 from harness.core.explain import Place
-from harness.planning.strict_yaml import Document, Fault
+from harness.planning.strict_yaml import Document
 
 MAX_SHOWN = 50
 
@@ -36,21 +36,24 @@ class Problem:
     message: str
     at_key: bool = False
 
-    def fault(self, document: Document) -> Fault:
-        """Return the problem with its line and column."""
+    @property
+    def text(self) -> str:
+        """The message, after the option of the command line that caused it."""
+        return self.message if self.where.origin is None else f"{self.where.origin}: {self.message}"
+
+    def position(self, document: Document) -> tuple[int, int]:
+        """Return line and column in the file; (0, 0) of an option of the command line."""
         if self.where.origin is not None:
-            return Fault(0, 0, f"{self.where.origin}: {self.message}")
-        find = document.key_position if self.at_key else document.position
-        line, column = find(self.where.place)
-        return Fault(line, column, self.message)
+            return 0, 0
+        return (document.key_position if self.at_key else document.position)(self.where.place)
 
 
-def raise_faults(document: Document, faults: Iterable[Fault | Problem]) -> None:
-    """Raise one SuiteError with every fault on a line of its own, in the order of the file; without any, return."""
-    ordered = sorted({fault.fault(document) if isinstance(fault, Problem) else fault for fault in faults})
+def raise_faults(document: Document, problems: Iterable[Problem]) -> None:
+    """Raise one SuiteError with every problem on a line of its own, in the order of the file; without any, return."""
+    ordered = sorted({(problem.position(document), problem.text) for problem in problems})
     if not ordered:
         return
-    lines = list(map(document.located, ordered))
+    lines = [document.located(position, text) if any(position) else text for position, text in ordered]
     if len(lines) > MAX_SHOWN:
         lines[MAX_SHOWN:] = [f"{document.name}: and {len(lines) - MAX_SHOWN} more"]
     raise SuiteError("\n".join(lines))

@@ -14,7 +14,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from harness.core.errors import UserError, nearest, suggestion
+from harness.core.errors import UserError, suggestion
 from harness.core.provenance.machine import usable_cores
 from harness.core.settings import DataRef
 from harness.core.texts import one_line
@@ -30,6 +30,9 @@ Checksums = Mapping[DataRef, str | None]
 
 CHANGES = {"settings": "--set", "layers": "--layer", "seeds": "--seeds"}
 """Arguments of `settle` that change a suite -> the option of the command line."""
+
+IN_PLANS = ("averages", "remark")
+"""Keys of profiles of some kinds that their reports need."""
 
 
 class Planned(NamedTuple):
@@ -80,7 +83,7 @@ class _Part:
                 "memory": scope.limit("memory"),
                 "published": suite.published,
                 "trials": tuple(suite.expand(scope, self.common, data)),
-                **suite.plan_settings(scope),
+                **{key: getattr(scope.profile, key) for key in IN_PLANS if hasattr(scope.profile, key)},
             }
         )
         others = {row for row in scope.rows if row not in self.rows}
@@ -106,8 +109,8 @@ class Settled:
     @property
     def optional(self) -> frozenset[DataRef]:
         """The data sets that a run leaves out where their files are missing."""
-        parts = (part for part in self._selected if not part.named and part.scope.suite.leaves_out_missing(part.scope))
-        return frozenset(data for part in parts for data in part.data)
+        parts = (part for part in self._selected if getattr(part.scope.profile, "leave_out_missing", False))
+        return frozenset(data for part in parts if not part.named for data in part.data)
 
     @property
     def _selected(self) -> list[_Part]:
@@ -150,7 +153,7 @@ def check_suite(suite: SuiteFile, *, shapes: bool = False, but: str | None = Non
 
     for part in suite.parts.values():
         scopes = [scope_of(part, name) for name in part.profiles if name != but]
-        raise_faults(part.origin.document, suite_problems(part, scopes, shapes))
+        raise_faults(part.origin.document, suite_problems(scopes, shapes))
     return suite
 
 
@@ -192,7 +195,8 @@ def settle(
             f"suite {suite.suite} has no profile {profile!r} in all of its {suite.part_key}s"
             f"{suggestion(profile, suite.profile_names)}; it has {', '.join(suite.profile_names)} (--profile NAME)"
         )
-    selected = _selected_parts(only, suite.part_key, list(suite.parts))
+    labels = dict.fromkeys(suite.parts, "")
+    selected = frozenset(pick(parse_only(only, (suite.part_key,)), suite.part_key, labels))
     options = [option for name, option in CHANGES.items() if changes.get(name)]
     if len(selected) != 1 and options:
         key = suite.part_key
@@ -239,14 +243,6 @@ def _heading(suite: SuiteFile, profile: str, device: Device) -> dict[str, Any]:
 def _in_order(trials: Iterable[AnyTrial]) -> tuple[AnyTrial, ...]:
     """Return the trials with those that run alone last, as a run does them."""
     return tuple(sorted(trials, key=lambda trial: trial.alone))
-
-
-def _selected_parts(only: Sequence[str], key: str, labels: list[str]) -> frozenset[str]:
-    names = parse_only(only, keys=(key,))[key]
-    for name in names:
-        if name not in labels:
-            raise UserError(f"--only {key}={name}: there is no such {key}; {nearest(name, labels)}")
-    return frozenset(names or labels)
 
 
 def resolve_device(device: GivenDevice) -> Device:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +13,7 @@ from harness.core.errors import SuiteError, nearest
 from harness.core.explain import Explained, dotted, explain, shown
 from harness.core.texts import control_fault
 from harness.planning.problems import Problem, Where, raise_faults
-from harness.planning.strict_yaml import Document, Fault, document_of, read
+from harness.planning.strict_yaml import Document, document_of, read
 from harness.planning.suite_base import Origin, Suite, SuiteFile
 from harness.planning.suite_model import SUITES
 
@@ -42,7 +42,6 @@ def read_suite(source: Source, *, examined: bool = False) -> SuiteFile:
     """
     document, folder = find_document(source)
     if not isinstance(document.value, dict):
-        raise_faults(document, document.faults)
         what = "the file is empty" if document.value is None else "the top level is not a mapping"
         raise SuiteError(f"{document.name}:1:1: {what}; a suite has the keys suite, kind, layers, profiles")
     kinds = {kind: cls.file_model() for kind, cls in sorted(SUITES.items())}
@@ -53,9 +52,8 @@ def read_suite(source: Source, *, examined: bool = False) -> SuiteFile:
         suite: SuiteFile = kinds[document.value["kind"]].model_validate(document.value)
     except ValidationError as error:
         model = kinds.get(str(document.value.get("kind")), SuiteFile)
-        raise_faults(document, [*document.faults, *_other_faults(document, explain(error, model, kinds))])
+        raise_faults(document, _structure_problems(document, explain(error, model, kinds)))
         raise
-    raise_faults(document, document.faults)
     return suite.attach(Origin(document, folder, examined, _joined(suite, document, folder, examined)))
 
 
@@ -76,23 +74,18 @@ def _joined(suite: SuiteFile, document: Document, folder: Path | None, examined:
     return parts
 
 
-def _other_faults(document: Document, structure: list[Explained]) -> list[Fault]:
-    """Return the faults of the structure, except where the reader of YAML has reported one and left out the value.
-
-    A part that aliases put into several places has each fault once.
-    """
-    reported = {(fault.line, fault.column) for fault in document.faults}
-    faults: dict[tuple[int, int, str], Fault] = {}
+def _structure_problems(document: Document, structure: list[Explained]) -> Iterable[Problem]:
+    """Return the problems of the structure, each once in a part that aliases put into several places."""
+    problems: dict[tuple[Any, str], Problem] = {}
     for place, message, at_key in structure:
-        fault = Where(place).says(message, at_key).fault(document)
-        if (fault.line, fault.column) not in reported:
-            rule = message.removeprefix(dotted(place)).replace(dotted(place[:-1]), "")
-            faults.setdefault((fault.line, fault.column, rule), fault)
-    return list(faults.values())
+        problem = Where(place).says(message, at_key)
+        rule = message.removeprefix(dotted(place)).replace(dotted(place[:-1]), "")
+        problems.setdefault((problem.position(document), rule), problem)
+    return problems.values()
 
 
 def find_document(source: Source) -> tuple[Document, Path | None]:
-    """Return a suite as YAML, with its faults, and its folder; None for a packaged one."""
+    """Return a suite as YAML and its folder; None for a packaged one."""
     if isinstance(source, Mapping):
         name = source.get("suite")
         return document_of(source, name if isinstance(name, str) and name else "the suite"), Path()

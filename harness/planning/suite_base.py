@@ -198,10 +198,6 @@ class Suite(SuiteFile):
         """Return column -> data set, once for each repetition in order, of a kind whose trials read data."""
         return {}
 
-    def leaves_out_missing(self, scope: Scope) -> bool:
-        """Return whether data sets of `references` whose files are missing are left out of a run."""
-        return False
-
     def problems(self, scope: Scope) -> Iterator[Problem]:
         """Yield the problems of a profile that only this kind can have; `harness.planning.suite_checks` has the rest.
 
@@ -232,17 +228,9 @@ class Suite(SuiteFile):
         """Return the values of the settings that repeat trials ("seed", "repetition"), of a kind that has such."""
         return {}
 
-    def event_shapes(self, scope: Scope, cell: Cell) -> list[tuple[int, ...]]:
-        """Return the event shapes of a cell's column; raise a UserError if its data set is unknown or misconfigured."""
-        return [scope.data[cell.column].event_shape]
-
     def option_sets(self, cell: Cell) -> list[dict[str, Any]]:
         """Return the options of a cell's layer, and those that its trials may settle on instead."""
         return [dict(cell.layer.options)]
-
-    def plan_settings(self, scope: Scope) -> dict[str, Any]:
-        """Return further fields of the plan, for the reports of this kind."""
-        return {}
 
     @cached_property
     def verdicts(self) -> dict[tuple[Any, ...], Any]:

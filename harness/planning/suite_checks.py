@@ -10,24 +10,22 @@ import torch
 from flows import UnsupportedEvent
 from flows.baselines import baseline_options
 from harness.core.errors import UserError, nearest
-from harness.core.layer_classes import option_errors, resolve_layer
+from harness.core.layer_classes import option_errors
 from harness.core.settings import FlowSettings
 from harness.core.third_party import same_folder
 from harness.datasets import find_dataset
 from harness.pipeline.models import layer_shapes
 from harness.planning.cells import Cell, Column, Scope, class_name
 from harness.planning.problems import Problem, Where
-from harness.planning.suite_base import Suite
 from harness.planning.suite_model import MOST_CELLS, MOST_TRIALS
 from layers import UnsupportedShape
 
 
-def suite_problems(suite: Suite, scopes: Sequence[Scope], shapes: bool) -> list[Problem]:
+def suite_problems(scopes: Sequence[Scope], shapes: bool) -> list[Problem]:
     """Return the problems of a suite in some profiles; build layers on shapes if asked to, or at other problems."""
     if large := [problem for scope in scopes for problem in _size_problems(scope)]:
         return large
-    problems = list(_unknown_layers(suite))
-    problems += [problem for scope in scopes for problem in _settings_problems(scope)]
+    problems = [problem for scope in scopes for problem in _settings_problems(scope)]
     return problems + _shape_problems(scopes) if shapes or problems else problems
 
 
@@ -49,31 +47,24 @@ def _size_problems(scope: Scope) -> Iterator[Problem]:
             yield scope.where.says(f"profiles.{scope.name}: {about} {rule}", at_key=True)
 
 
-def _unknown_layers(suite: Suite) -> Iterator[Problem]:
-    for label, (row, where) in suite.rows().items():
-        named = getattr(row, row.key) is not None
-        try:
-            row.resolve(label, suite.origin.folder)
-        except UserError as error:
-            yield (where.at((row.key,)) if named else where).says(str(error), at_key=not named)
-
-
 def _settings_problems(scope: Scope) -> Iterator[Problem]:
     """Yield the problems with names and options of one profile, and those that its kind finds."""
     if not scope.columns:
         key = scope.suite.columns_key
         message = f"profiles.{scope.name} has no {key}, and so nothing to do; add the key {key!r}"
         yield scope.where.says(message, at_key=True)
-    labels = set(scope.suite.rows())
-    for spec in scope.extra:
-        label, where = class_name(spec), Where((), f"--layer {spec}")
+    for label, (row, where) in scope.suite.rows(scope.extra).items():
+        named = getattr(row, row.key) is not None
         try:
-            resolve_layer(spec, scope.suite.origin.folder)
+            row.resolve(label, scope.suite.origin.folder)
         except UserError as error:
-            yield where.says(str(error))
-        if label in labels:
-            yield where.says(f"the suite has a row {label!r} already; give the class another name")
-        labels.add(label)
+            yield (where.at((row.key,)) if named else where).says(str(error), at_key=not named)
+    labels = list(scope.suite.rows())
+    for spec in scope.extra:
+        if (label := class_name(spec)) in labels:
+            message = f"the suite has a row {label!r} already; give the class another name"
+            yield Where((), f"--layer {spec}").says(message)
+        labels.append(label)
     yield from _unknown_labels(scope)
     for column in scope.data.values():
         if column.shape is None:
@@ -196,10 +187,10 @@ def _cause(scope: Scope, cell: Cell) -> tuple[Where, bool, str, str] | None:
 
 
 def _built_shapes(scope: Scope, cell: Cell) -> list[tuple[int, ...]]:
-    """Return the shapes of events on which the object of a cell is built; raise as `Suite.event_shapes`."""
+    """Return the shapes of events on which the object of a cell is built; raise as `Cell.event_shapes`."""
     if scope.suite.shapes == "unchecked":
         return []
-    shapes = scope.suite.event_shapes(scope, cell)
+    shapes = cell.event_shapes
     if scope.suite.shapes == "events" or not cell.spec.levels:
         return shapes
     return [inner for shape in shapes for inner in layer_shapes(shape, cell.settings.flow)]

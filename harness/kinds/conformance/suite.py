@@ -21,6 +21,6 @@ class ConformanceSuite(Suite, kind="conformance"):
     def expand(self, scope: Scope, common: Mapping[str, Any], data: object) -> Iterator[ConformanceTrial]:
         """Yield a trial per column and row."""
         for cell in scope.every_cell:
-            [shape] = self.event_shapes(scope, cell)
+            [shape] = cell.event_shapes
             about = {"label": cell.column, "shape": shape, "layer": cell.layer}
             yield ConformanceTrial.model_validate({**common, **about})

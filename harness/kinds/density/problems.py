@@ -28,37 +28,39 @@ def mixer_problems(scope: Scope) -> Iterator[Problem]:
 
 
 def backbone_problems(scope: Scope) -> Iterator[Problem]:
-    """Yield settings that have no effect between autoregressive blocks, and flows of fewer than two of them."""
-    for cell in scope.every_cell:
-        flow = cell.settings.flow
-        if flow.backbone != "autoregressive" or cell.layer.baseline:
-            continue
-        for name in ("coupling", "prior", "split_step"):
-            place = cell.place("flow", name)
-            if place is not None:
-                yield place.says(f"flow.{name}: has no effect on the backbone autoregressive; remove it", at_key=True)
-        if flow.steps < 2:
-            yield (cell.place("flow", "steps") or cell.where).says(
-                f"flow.steps: {flow.steps}, but layers stand between autoregressive blocks; give at least 2"
-            )
+    """Yield flows of too few steps for their backbone, and settings that no flow of the profile takes."""
+    from harness.pipeline.models import backbone_of  # imports torch
 
-
-def unused_problems(scope: Scope) -> Iterator[Problem]:
-    """Yield a turn or a mixer that a profile or --set gives, and that no flow of the profile uses."""
-    used: set[tuple[str, Where]] = set()
-    unused: set[tuple[str, Where]] = set()
+    used: set[Where] = set()
+    unused: dict[Where, str] = {}
     for cell in scope.every_cell:
         if cell.layer.baseline:
             continue
-        blocks = cell.settings.flow.backbone == "autoregressive"
-        for name, uses in (("turn", blocks), ("mixer", not blocks or cell.layer.keep_mixer)):
+        flow, backbone = cell.settings.flow, backbone_of(cell.settings.flow)
+        if flow.steps < backbone.least_steps:
+            yield (cell.place("flow", "steps") or cell.where).says(
+                f"flow.steps: {flow.steps}, and the backbone {flow.backbone} takes at least {backbone.least_steps}"
+            )
+        taken = {"backbone", *backbone.settings(), *["mixer"] * (backbone.mixed or cell.layer.keep_mixer)}
+        chosen = cell.place("flow", "backbone")
+        for name in type(flow).model_fields:
             place = cell.place("flow", name)
-            if place is not None:
-                (used if uses else unused).add((name, place))
-    where = {"turn": "in Glow", "mixer": "between autoregressive blocks, but for rows with keep_mixer"}
-    for name, place in unused - used:
-        if place.origin is not None or place.place[:1] == ("profiles",):  # other profiles may use what a suite says
-            yield place.says(f"flow.{name}: has no effect {where[name]}; remove it", at_key=True)
+            if place is not None and name in taken:
+                used.add(place)
+            elif place is not None and (_inside(place) or not (chosen is None or _inside(chosen))):
+                but = ", but for rows with keep_mixer" * (name == "mixer")
+                unused[place] = f"flow.{name}: has no effect on the backbone {flow.backbone}{but}; remove it"
+                beside = chosen is not None and chosen.place[:-1] == place.place[:-1]
+                if beside and name != "mixer":  # no row of this backbone can take it
+                    yield place.says(unused.pop(place), at_key=True)
+    for place, message in unused.items():
+        if place not in used:
+            yield place.says(message, at_key=True)
+
+
+def _inside(place: Where) -> bool:
+    """Return whether a setting is a profile's, so that no other profile may use it."""
+    return place.origin is not None or place.place[:1] == ("profiles",)
 
 
 def encoding_problems(column: Column) -> Iterator[Problem]:

@@ -18,7 +18,6 @@ from harness.kinds.density.problems import (
     encoding_problems,
     mixer_problems,
     sample_problems,
-    unused_problems,
 )
 from harness.kinds.density.repetitions import Repetitions, Seeds, drawn, repetition_problems
 from harness.kinds.density.rows import BaselineRow, TrainedCell, TrainedRow
@@ -124,10 +123,6 @@ class DensitySuite(Suite, kind="density"):
             for label, entry in entries.items()
         }
 
-    def leaves_out_missing(self, scope: Scope) -> bool:
-        """Return `leave_out_missing` of the profile."""
-        return bool(scope.profile.leave_out_missing)
-
     def expand(self, scope: Scope, common: Mapping[str, Any], data: Mapping[str, Sequence[DataRef]]) -> Iterator[Trial]:
         """Yield the trials in their order, then one per data set that times its layers.
 
@@ -159,7 +154,7 @@ class DensitySuite(Suite, kind="density"):
 
         for column_label, cells in scope.cells.items():
             timed = [cell for cell in cells if not cell.layer.baseline]
-            for event in self.event_shapes(scope, timed[0]) if timed else ():
+            for event in timed[0].event_shapes if timed else ():
                 yield RuntimeTrial(
                     **common,
                     sweep=column_label,
@@ -179,10 +174,6 @@ class DensitySuite(Suite, kind="density"):
             "repetition": tuple(sorted({each.repetition for each in every if each.repetition is not None})),
         }
 
-    def plan_settings(self, scope: Scope) -> dict[str, Any]:
-        """Return averages and remark, which the tables of likelihoods show."""
-        return {"averages": scope.profile.averages, "remark": scope.profile.remark}
-
     def option_sets(self, cell: Cell) -> list[dict[str, Any]]:
         """Return the options of the layer, then those of its candidates."""
         base = dict(cell.layer.options)
@@ -198,7 +189,6 @@ class DensitySuite(Suite, kind="density"):
         yield from self._baseline_problems(scope)
         yield from mixer_problems(scope)
         yield from backbone_problems(scope)
-        yield from unused_problems(scope)
         for column in scope.data.values():
             yield from encoding_problems(column)
         yield from average_problems(scope)

@@ -130,18 +130,17 @@ class FlowTrial(Trial):
     def dependencies(self) -> Dependencies:
         """Return the run, the data set, the backbone, and the perceptron where a coupling may be one."""
         from harness.datasets import find_dataset
+        from harness.pipeline.models import backbone_of  # imports torch
 
-        dataset = find_dataset(self.data.name)
-        baseline, coupling = self.layer.baseline, self.flow.coupling
-        blocks = self.flow.backbone == "autoregressive" and not baseline
-        perceptrons = baseline or (coupling == "sequence" and not blocks)
-        if coupling == "auto" and not (baseline or blocks):
-            perceptrons = len(dataset.shape(dict(self.data.options))) == 2
+        dataset, coupling = find_dataset(self.data.name), self.flow.coupling
+        backbones = () if self.layer.baseline else (backbone_of(self.flow),)
+        sequences = coupling == "sequence" or (coupling == "auto" and len(dataset.shape(dict(self.data.options))) == 2)
+        unused = ["flows.perceptron" for cls in backbones if "coupling" in cls.settings() and not sequences]
         return Dependencies(
             ("harness.kinds.density.run",),
-            classes=(type(dataset),),
+            classes=(type(dataset), *backbones),
             mixer=self.flow.mixer != "none",
-            unused=("flows.perceptron",) * (not perceptrons) + ("flows.autoregressive",) * (not blocks),
+            unused=tuple(unused),
         )
 
     def fault(self, record: Record) -> str | None:

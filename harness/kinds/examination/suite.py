@@ -30,7 +30,7 @@ class ExaminationSuite(Suite, kind="examination"):
     def expand(self, scope: Scope, common: Mapping[str, Any], data: object) -> Iterator[ExaminationTrial]:
         """Yield a trial per column, row and property."""
         for cell in scope.every_cell:
-            [shape] = self.event_shapes(scope, cell)
+            [shape] = cell.event_shapes
             about = {"label": cell.column, "shape": shape, "layer": cell.layer, "mixer": cell.settings.flow.mixer}
             for examine in self.examine:
                 yield ExaminationTrial.model_validate({**common, **about, "examine": examine})

@@ -45,7 +45,7 @@ class ParametersSuite(Suite, kind="parameters"):
         for column, cells in scope.cells.items():
             for width in scope.of_column(column, "widths") or ():
                 for cell in cells:
-                    [shape] = self.event_shapes(scope, cell)
+                    [shape] = cell.event_shapes
                     flow = cell.settings.flow.model_copy(update={"width": width})
                     yield ParametersTrial(**common, label=column, shape=shape, layer=cell.layer, flow=flow)
 

@@ -62,4 +62,7 @@ class ParametersTrial(Trial):
 
     def dependencies(self) -> Dependencies:
         """Return the run; building a model runs no operator."""
-        return Dependencies(("harness.kinds.parameters.run",), mixer=self.flow.mixer != "none", operators=False)
+        from harness.pipeline.models import backbone_of  # imports torch
+
+        run, classes = ("harness.kinds.parameters.run",), (backbone_of(self.flow),)
+        return Dependencies(run, classes=classes, mixer=self.flow.mixer != "none", operators=False)

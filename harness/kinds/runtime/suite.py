@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from harness.core.settings import Count, Settings
 from harness.kinds.runtime.trial import RuntimeTrial
-from harness.planning.cells import Cell, Scope
+from harness.planning.cells import Scope
 from harness.planning.suite_base import Suite
 from harness.planning.suite_model import LayerSettings, ProfileKeys, Shape
 from harness.timing.settings import Operation, TimingSettings
@@ -94,7 +94,3 @@ class RuntimeSuite(Suite, kind="runtime"):
                             timing=TimingSettings(**timing.model_dump(exclude={"processes"})),
                             process=process,
                         )
-
-    def event_shapes(self, scope: Scope, cell: Cell) -> list[tuple[int, ...]]:
-        """Return the shapes of the sweep."""
-        return list(scope.profile.sweeps[cell.column].shapes)

@@ -103,16 +103,16 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("old", PLACES)
-def test_a_fault_in_any_of_the_places_of_a_setting_is_named_with_its_line(tmp_path, old):
-    new, words, line, column = PLACES[old]
+def test_a_fault_in_any_of_the_places_of_a_setting_is_named_with_its_line(tmp_path, case):
     path = tmp_path / "tiny.yaml"
-    assert SUITE.count(old) == 1
-    path.write_text(SUITE.replace(old, new))
-    with pytest.raises(SuiteError) as caught:
-        load_suite(path)
-    [message] = str(caught.value).splitlines()
-    assert message.startswith(f"{path}:{line}:{column}: {words}"), message
+    for old, (new, words, line, column) in PLACES.items():
+        with case(new=new):
+            assert SUITE.count(old) == 1
+            path.write_text(SUITE.replace(old, new))
+            with pytest.raises(SuiteError) as caught:
+                load_suite(path)
+            [message] = str(caught.value).splitlines()
+            assert message.startswith(f"{path}:{line}:{column}: {words}"), message
 
 
 def test_the_place_of_a_setting_is_the_strongest_that_states_it(suite):
@@ -188,12 +188,9 @@ def test_seeds_come_from_suite_option_and_set(suite):
     ("text", "words"),
     [
         ("training.stepz=3", "unknown key 'stepz' in training; did you mean steps?"),
-        ("training.steps=three", "expected a whole number, got the string 'three'"),
         ("training.steps=0", "must be at least 1"),
-        ("trainin.steps=3", "unknown key 'trainin'; did you mean training"),
         ("training.steps", "not of the form path=value"),
         ("=3", "not of the form path=value"),
-        ("training.steps=[", "not valid YAML"),
         ("training.steps=!!python/name:os.system", "is not allowed"),
         ("layers.woodbry.options.rank_space=3", "no row 'woodbry'; did you mean woodbury?"),
         ("layers.woodbury.options.rank=3", "option 'rank' is unknown"),
@@ -202,7 +199,6 @@ def test_seeds_come_from_suite_option_and_set(suite):
         ("datasets.digts.permute=3", "no data set 'digts'; did you mean digits?"),
         ("datasets.digits.dequantise=false", "on a lattice"),
         ("datasets.digits.preprocessing=log", "is not one of 'scale' or 'logit'"),
-        ("timing.rounds=0", "must be at least 1"),
         ("widths=[3]", "'widths' means nothing in a suite of kind density, only of kind parameters; remove it"),
         ("seeds=0", "a number of seeds"),
     ],
@@ -269,8 +265,6 @@ def test_only_accepts_the_name_of_a_labelled_data_set(tmp_path):
     ("text", "words"),
     [
         ("layer=butterfly", "nothing in this profile has it; known: conv1x1, woodbury"),
-        ("layer=woodbery", "did you mean woodbury?"),
-        ("dataset=mnist", "known: digits, shuffled"),
         ("dataset=shufled", "did you mean shuffled?"),
         ("seed=7", "known: 0, 1"),
         ("layers=woodbury", "unknown key 'layers'; did you mean layer?"),
@@ -445,12 +439,10 @@ def test_a_profile_names_the_rows_it_trains(tmp_path):
 
 
 def test_points_are_measured_in_several_processes_one_after_the_other():
-    made = settle(load_suite("runtime"), "smoke", "cpu", settings=["timing.processes=2"]).plan()[0]
-    points = [(trial.sweep, trial.shape, trial.batch) for trial in made.trials]
-    assert [trial.process for trial in made.trials] == [0] * 6 + [1] * 6 and points[:6] == points[6:]
-    assert len({trial.id for trial in made.trials}) == 12
-    once = settle(load_suite("runtime"), "smoke", "cpu").plan()[0]
-    assert once.trials == made.trials[:6], "trials of the first process keep their ids"
+    suite = load_suite("runtime")
+    made = settle(suite, "smoke", "cpu", settings=["timing.processes=2"]).plan()[0]
+    assert [trial.process for trial in made.trials] == [0] * 6 + [1] * 6 and len({*ids(made)}) == 12
+    assert settle(suite, "smoke", "cpu").plan()[0].trials == made.trials[:6], "the first process keeps its ids"
 
 
 def test_the_runtime_suite_sweeps_sides_batches_and_channels():
@@ -472,11 +464,9 @@ def changed(plan, **changes):
     return plan.model_copy(update={"trials": (*plan.trials[:-1], new)})
 
 
-AVERAGES = {f"mean {number}": ("digits", "waveforms") for number in range(5_000)}
 CONTRADICTIONS = {
     "an id twice": (lambda plan: plan.model_copy(update={"trials": plan.trials * 2}), "two trials of one id"),
     "suite": (lambda plan: changed(plan, suite="other"), "its suite is not in the plan"),
-    "suite of the plan": (lambda plan: plan.model_copy(update={"suite": "other"}), "its suite is not in"),
     "profile": (lambda plan: plan.model_copy(update={"profile": "paper"}), "its profile is not in"),
     "device": (lambda plan: changed(plan, device="cuda"), "its device is not in"),
     "seed": (lambda plan: changed(plan, seed=77), "its seed is not in"),
@@ -484,32 +474,28 @@ CONTRADICTIONS = {
     "columns": (lambda plan: plan.model_copy(update={"columns": plan.columns[:1]}), "its data set or sweep is not in"),
     "no trials": (lambda plan: plan.model_copy(update={"trials": ()}), "it has no trials"),
     "quotes": (lambda plan: plan.model_copy(update={"command": "run 'x"}), "command: No closing quotation"),
-    "no average": (lambda plan: plan.model_copy(update={"averages": {"all": ()}}), r"averages.all.* at least 2"),
-    "label": (lambda plan: plan.model_copy(update={"rows": (*plan.rows, "x" * 81)}), r"rows\[3\].* 80 characters"),
     "title": (lambda plan: plan.model_copy(update={"title": "x" * 2001}), "title: .* 2000 characters"),
-    "command": (lambda plan: plan.model_copy(update={"command": "x" * 100_001}), "command: .* 100000 characters"),
     "many rows": (
         lambda plan: plan.model_copy(update={"rows": (*plan.rows, *map(str, range(5000)))}),
         "cells, and at m",
     ),
-    "many averages": (lambda plan: plan.model_copy(update={"averages": AVERAGES}), "cells, and at most 5,000"),
     "many seeds": (lambda plan: plan.model_copy(update={"seeds": tuple(range(50_000))}), "seeds times cells, and at m"),
     "large seed": (lambda plan: changed(plan, seed=1 << 63), "the whole number .*beyond 64 bits"),
     "control": (lambda plan: plan.model_copy(update={"title": "a\x1b[31m"}), "a text with control characters"),
 }
 
 
-@pytest.mark.parametrize("name", CONTRADICTIONS)
-def test_a_plan_whose_parts_contradict_each_other_is_one_message(tmp_path, density_run, name):
-    change, words = CONTRADICTIONS[name]
+def test_a_plan_whose_parts_contradict_each_other_is_one_message(tmp_path, density_run, case):
     plan = density_run[0]
     plan = plan.model_copy(update={"trials": tuple(trial for trial in plan.trials if trial.kind == "density")})
     plan.save(tmp_path)
     assert Plan.load(tmp_path) == plan
-    (tmp_path / "plan.json").write_text(change(plan).model_dump_json(indent=1))
-    with pytest.raises(UserError, match=rf"plan\.json: not a readable plan \(.*{words}.*\); run the suite") as caught:
-        Plan.load(tmp_path)
-    assert "\n" not in str(caught.value) and str(caught.value).isprintable()
+    for name, (change, words) in CONTRADICTIONS.items():
+        with case(contradiction=name):
+            (tmp_path / "plan.json").write_text(change(plan).model_dump_json(indent=1))
+            with pytest.raises(UserError, match=rf"not a readable plan \(.*{words}.*\); run the suite") as caught:
+                Plan.load(tmp_path)
+            assert "\n" not in str(caught.value) and str(caught.value).isprintable()
 
 
 def test_a_plan_with_a_part_of_a_tuning_is_one_message(tmp_path, density_run):

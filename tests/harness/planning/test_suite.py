@@ -78,67 +78,33 @@ def test_the_name_serves_as_title(tmp_path):
         ("steps: 2", "stepz: 2", 7, 33, "unknown key 'stepz' in training; did you mean steps?"),
         ("steps: 2", "steps: three", 7, 40, "training.steps: expected a whole number, got the string 'three'"),
         ("steps: 2", "steps: 2.0", 7, 40, "expected a whole number, got the number 2.0"),
-        ("steps: 2", "steps: true", 7, 40, "expected a whole number, got true"),
         ("steps: 2", "steps: 0", 7, 40, "training.steps: the number 0 must be at least 1"),
         ("steps: 2", "learning_rate: 1", 7, 33, "the key 'learning_rate' stands twice, first in line 7"),
-        (
-            "learning_rate: 1e-3",
-            "learning_rate: fast",
-            7,
-            27,
-            "expected a number, got the string 'fast'",
-        ),
+        ("learning_rate: 1e-3", "learning_rate: fast", 7, 27, "expected a number, got the string 'fast'"),
         ("seeds: 2", "seeds: 0", 10, 12, "number of seeds is between"),
         ("seeds: 2", "seeds: [1, 1]", 10, 12, "a seed stands twice"),
         ("seeds: 2", "seeds: [1, -1]", 10, 16, "seeds[1]: the number -1 must be at least 0"),
-        ("seeds: 2", "sedes: 2", 10, 5, "unknown key 'sedes' in profiles.quick; did you mean seeds"),
-        (
-            "  quick:",
-            "  quik:",
-            9,
-            3,
-            "'quik' is not one of 'smoke', 'quick', 'local' or 'paper'; did you mean",
-        ),
+        ("  quick:", "  quik:", 9, 3, "'quik' is not one of 'smoke', 'quick', 'local' or 'paper'; did you"),
         ("  quick:", "  quick: 3\n  smoke:", 9, 10, "profiles.quick: expected a mapping, got the number 3"),
-        ("{levels: 3}", "3", 6, 24, "layers.butterfly.options: expected a mapping, got the number 3"),
         ("{levels: 3}", "{levels: 12}", 6, 24, "at most 6 levels"),
         ("{levels: 3}", "{levels: three}", 6, 33, "'three'"),
         ("{levels: 3}", "{level: 3}", 6, 32, "did you mean levels"),
         ("  butterfly:", "  buterfly:", 6, 3, "layer 'buterfly' is not registered"),
         ("conv1x1: {}", "mine: {layer: conv}", 5, 17, "layer 'conv' is not registered"),
-        ("conv1x1: {}", "mine: {layer: ./absent.py:Mine}", 5, 17, "there is no such file"),
         ("conv1x1: {}", f"mine: {{layer: {'a' * 300}.py:Mine}}", 5, 17, "there is no such file"),
-        (
-            "seeds: 2",
-            f"seeds: 10000\n    datasets: {SIX_COLUMNS}\n  smoke:",
-            9,
-            3,
-            "they make 120,000 trials",
-        ),
+        ("seeds: 2", f"seeds: 10000\n    datasets: {SIX_COLUMNS}\n  smoke:", 9, 3, "they make 120,000 trials"),
         ("conv1x1: {}", '"a,b": {layer: conv1x1}', 5, 3, "is no label"),
         ("digits: {}", "digts: {}", 13, 7, "data set 'digts' is not registered (did you mean digits?)"),
-        ("digits: {}", "x: {data: digts}", 13, 17, "data set 'digts' is not registered"),
         ("digits: {}", "digits: {options: {size: 3}}", 13, 32, "'size'"),
         ("digits: {}", "digits: {layers: {butterfy: {}}}", 13, 25, "no row 'butterfy'; did you mean butterfly?"),
         ("digits: {}", "digits: {dequantise: false}", 13, 28, "on a lattice"),
         ("digits: {}", "digits: {permute: per-sed}", 13, 25, "expected per-seed (a permutation for each seed) or a"),
-        ("digits: {}", "digits: {permute: -1}", 13, 25, "(the seed of one permutation for all seeds), got -1"),
         ("digits: {}", "waveforms: {preprocessing: logit}", 13, 34, "for pixels"),
         ("digits: {}", "digits: {shape: [1, 8, 8]}", 13, 16, "kind conformance or examination or parameters; remove"),
         ("width: 8", "gate: closed", 11, 39, "flow.gate: the string 'closed' is not one of 'published' or 'bounded'"),
         ("levels: 1,", "levels: 4,", 13, 7, "use at most 3 levels"),
         ("    datasets:\n      digits: {}\n", "", 9, 3, "profiles.quick has no datasets"),
         ("seeds: 2", "timing: {processes: 2}", 10, 14, "'processes' means nothing in a suite of kind density, only of"),
-        (
-            "seeds: 2",
-            "widths: [3]",
-            10,
-            5,
-            "means nothing in a suite of kind density, only of kind parameters",
-        ),
-        ("seeds: 2", "layers: {buterfly: {}}", 10, 14, "the suite has no row 'buterfly'; did you mean butterfly?"),
-        ("seeds: 2", "seeds: 2\n    seeds: 3", 11, 5, "'seeds' stands twice"),
-        ("seeds: 2", "seeds: !!python/name:os.system x", 10, 12, "!!python/name:os.system is not allowed"),
     ],
 )
 def test_each_fault_has_its_place(tmp_path, old, new, line, column, words):
@@ -156,15 +122,9 @@ def test_too_many_cells_are_refused_before_they_are_examined(tmp_path):
     )
 
 
-def test_a_value_that_yaml_refuses_is_reported_once(tmp_path):
-    text = GOOD.replace("seeds: 2", "seeds: !!python/name:os.system x")
-    assert len(complaints(write(tmp_path, text))) == 1
-
-
-def test_all_faults_of_syntax_and_structure_are_reported_at_once(tmp_path):
+def test_all_faults_of_structure_are_reported_at_once(tmp_path):
     text = GOOD.replace("title: Tiny", "title: 3").replace("steps: 2", "stepz: 2").replace("seeds: 2", "seeds: three")
-    faults = complaints(write(tmp_path, text.replace("width: 8", "width: !!timestamp 8")))
-    assert [place[:2] for place in faults] == [(3, 8), (7, 33), (10, 12), (11, 40)]
+    assert [place[:2] for place in complaints(write(tmp_path, text))] == [(3, 8), (7, 33), (10, 12)]
 
 
 def test_all_faults_of_names_and_shapes_are_reported_at_once(tmp_path):
@@ -239,20 +199,18 @@ def test_layers_are_checked_on_one_thread(tmp_path):
         torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize(
-    ("sweep", "words"),
-    [
-        ("{shapes: [[3, 4, 4]]}", "either batch (a number) or batches (a list)"),
-        ("{shapes: [[3, 4, 4]], batch: 1, batches: [1]}", "either batch"),
-        ("{shapes: [[3]], batch: 1}", "too short"),
-        ("{shapes: [], batch: 1}", "too short"),
-        ("{batch: 1}", "the key 'shapes' is missing"),
-    ],
-)
-def test_a_wrong_sweep_is_refused(tmp_path, sweep, words):
-    head = "suite: t\nkind: runtime\ntitle: T\nlayers: {conv1x1: {}}\n"
-    text = f"{head}profiles: {{quick: {{sweeps: {{a: {sweep}}}}}}}\n"
-    assert any(words in message for *_, message in complaints(write(tmp_path, text)))
+def test_a_wrong_sweep_is_refused(tmp_path, case):
+    for sweep, words in {
+        "{shapes: [[3, 4, 4]]}": "either batch (a number) or batches (a list)",
+        "{shapes: [[3, 4, 4]], batch: 1, batches: [1]}": "either batch",
+        "{shapes: [[3]], batch: 1}": "too short",
+        "{shapes: [], batch: 1}": "too short",
+        "{batch: 1}": "the key 'shapes' is missing",
+    }.items():
+        with case(sweep=sweep):
+            head = "suite: t\nkind: runtime\ntitle: T\nlayers: {conv1x1: {}}\n"
+            text = f"{head}profiles: {{quick: {{sweeps: {{a: {sweep}}}}}}}\n"
+            assert any(words in message for *_, message in complaints(write(tmp_path, text)))
 
 
 def test_keys_of_another_kind_are_refused(tmp_path):
@@ -272,10 +230,9 @@ def test_reading_the_structure_needs_no_layers(tmp_path):
     assert isinstance(read_suite(write(tmp_path, GOOD.replace("conv1x1", "absent"))), Suite)
 
 
-@pytest.mark.parametrize("key", ["levels", "steps", "width"])
-def test_a_size_that_no_flow_has_is_one_fault_before_anything_is_built(tmp_path, monkeypatch, key):
+def test_a_size_that_no_flow_has_is_one_fault_before_anything_is_built(tmp_path, monkeypatch):
     monkeypatch.setattr("harness.planning.suite_checks.suite_problems", lambda *_: pytest.fail("built"))
-    size = {"levels": 1, "steps": 1, "width": 8}[key]
-    path = write(tmp_path, GOOD.replace(f"{key}: {size}", f"{key}: 2000000000"))
-    [(line, _, message)] = complaints(path)
-    assert line == 11 and f"flow.{key}: the number 2000000000 must be at most" in message
+    for old in ("levels: 1", "steps: 1", "width: 8"):
+        key = old.partition(":")[0]
+        [(line, _, message)] = complaints(write(tmp_path, GOOD.replace(old, f"{key}: 2000000000")))
+        assert line == 11 and f"flow.{key}: the number 2000000000 must be at most" in message

@@ -11,12 +11,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from harness.core.settings import Backbone, DataRef, FlowSettings
+from harness.core.settings import DataRef, FlowSettings
 from harness.kinds.density.intervals import interval_texts, sample_words
 from harness.kinds.density.likelihoods import IMPROVING, UNITS, density, units
 from harness.kinds.density.tables.differences import control_of, leads
 from harness.kinds.density.trial import DensityTrial
 from harness.kinds.density.tuning.searches import tuning_text
+from harness.pipeline.models import backbone_of
 from harness.reporting.figures.figure_style import INK, Look, footnotes, looks, panels, plain, row_handles, side_legend
 from harness.reporting.frame import Results
 from harness.reporting.statistics.statistics import Difference
@@ -26,12 +27,6 @@ if TYPE_CHECKING:
 
 HEADING = "Lead against capacity"
 ORDER = 2
-
-SERIES: dict[Backbone, dict[str, str]] = {
-    "glow": {"width": "coupling width", "steps": "steps per level"},
-    "autoregressive": {"width": "width of blocks", "steps": "blocks"},
-}
-"""By backbone, the settings of `flow` that are capacities, and the names of their axes."""
 
 SPREAD = 0.07  # between the layers of one capacity, in units of the distance of two capacities; less for many layers
 WIDEST = 0.75  # of all layers of one capacity, so that they are apart from those of the next
@@ -105,7 +100,7 @@ def _panels(plan: Plan) -> Iterator[Panel]:
             groups.append({column: usual})
     for group in groups:
         reference = data[next(iter(group))]
-        for setting in SERIES["glow"]:
+        for setting in dict.fromkeys(name for flow in group.values() for name in backbone_of(flow).capacities):
             yield from _series(plain(reference.name) + ", permuted" * (reference.permute is not None), group, setting)
 
 
@@ -118,6 +113,9 @@ def _agree(first: set[tuple[str, Hashable]], second: set[tuple[str, Hashable]]) 
 def _series(title: str, flows: Mapping[str, FlowSettings], setting: str) -> Iterator[Panel]:
     """Yield a panel for each group of columns with several values of one setting and equal others."""
     for rest in dict.fromkeys(_without(flow, setting) for flow in flows.values()):
+        axis = backbone_of(rest).capacities.get(setting)
+        if axis is None:
+            continue
         columns = {getattr(flow, setting): column for column, flow in flows.items() if _without(flow, setting) == rest}
         if len(columns) > 1:
             others = {
@@ -125,9 +123,7 @@ def _series(title: str, flows: Mapping[str, FlowSettings], setting: str) -> Iter
                 for column, flow in flows.items()
                 if flow.backbone != rest.backbone or _is_beside(_without(flow, setting), rest)
             }
-            yield Panel(
-                title, SERIES[rest.backbone][setting], {str(value): columns[value] for value in sorted(columns)}, others
-            )
+            yield Panel(title, axis, {str(value): columns[value] for value in sorted(columns)}, others)
 
 
 def _is_beside(flow: FlowSettings, rest: FlowSettings) -> bool:
@@ -136,8 +132,6 @@ def _is_beside(flow: FlowSettings, rest: FlowSettings) -> bool:
 
 
 def _network(flow: FlowSettings) -> str:
-    if flow.backbone == "autoregressive":
-        return flow.backbone
     return flow.coupling if flow.coupling != "auto" else flow.backbone
 
 

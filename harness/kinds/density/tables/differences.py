@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from harness.core.settings import LayerRef
 from harness.kinds.density.intervals import HOLM, sample_words
 from harness.kinds.density.likelihoods import (
     UNITS,
@@ -20,6 +19,7 @@ from harness.kinds.density.likelihoods import (
 )
 from harness.kinds.density.trial import DensityTrial
 from harness.kinds.density.tuning.searches import tuning_text
+from harness.pipeline.models import backbone_of
 from harness.reporting.frame import Results
 from harness.reporting.statistics.statistics import ADJUSTED, LEAST_SEEDS, Difference, estimate, interval_kind
 from harness.reporting.tables.cells import EMPTY, grid
@@ -103,7 +103,7 @@ def leads_table(results: Results) -> Table | None:
             columns.append({row: _percent(share) for row, share in ways[column].items()})
     shown = [row for row in plan.rows if any(row in cells for cells in columns)]
     caption = (
-        f"Lead over {control}, the control with {_described(plan, control)}: its negative log-likelihood minus "
+        f"Lead over {control}, the control with {_controls(plan)[control]}: its negative log-likelihood minus "
         f"that of the layer, mean{_brackets(by_column)} over paired {_words(by_column)}; above zero the layer is "
         "better."
     )
@@ -119,22 +119,20 @@ def leads_table(results: Results) -> Table | None:
 def control_of(plan: Plan) -> str | None:
     """Return the row over which leads are counted; None without such a row.
 
-    It is the first row with the turn of positions alone, a control of suites of autoregressive blocks, else the first
-    one with two 1x1 convolutions in each step.
+    It is the first row that is a control of its backbone.
     """
-    layers = {trial.layer.row: trial.layer for trial in plan.trials if isinstance(trial, DensityTrial)}
-    rows = [layers[row] for row in plan.rows if row in layers]
-    twice = (layer.row for layer in rows if layer.layer == "conv1x1" and layer.keep_mixer)
-    return next((layer.row for layer in rows if _turns(layer)), next(twice, None))
+    controls = _controls(plan)
+    return next((row for row in plan.rows if row in controls), None)
 
 
-def _described(plan: Plan, control: str) -> str:
-    turns = {trial.layer.row for trial in plan.trials if isinstance(trial, DensityTrial) and _turns(trial.layer)}
-    return "the turn of positions alone" if control in turns else "two 1x1 convolutions in each step"
-
-
-def _turns(layer: LayerRef) -> bool:
-    return layer.layer == "fixed" and dict(layer.options).get("map") == "turn"
+def _controls(plan: Plan) -> dict[str, str]:
+    """Return the rows that are controls of their backbones, with the descriptions of these."""
+    pairs = dict.fromkeys((trial.layer, trial.flow) for trial in plan.trials if isinstance(trial, DensityTrial))
+    return {
+        layer.row: control
+        for layer, flow in pairs
+        if (control := backbone_of(flow).control(layer.layer, dict(layer.options), layer.keep_mixer)) is not None
+    }
 
 
 def leads(results: Results, column: str, control: str) -> dict[str, Difference]:

@@ -34,6 +34,7 @@ from harness.kinds.density.tables.events import worst_events
 from harness.kinds.density.tables.fidelity import missing_fidelity
 from harness.kinds.density.trial import DensityTrial
 from harness.kinds.density.tuning.searches import tuning_text
+from harness.pipeline.models import backbone_of
 from harness.reporting.frame import MISSING, Results
 from harness.reporting.statistics.statistics import (
     LEAST_FOR_STUDENT,
@@ -115,8 +116,8 @@ def density_caption(results: Results, bold: bool) -> str:
     )
     budget = _per_column(trials, _budget)
     layered = [trial for trial in trials if not trial.layer.baseline]
-    glow = all(trial.flow.backbone == "glow" for trial in layered)
-    size = f"Glow with {_per_column(layered, _glow)}" if glow else _per_column(layered, _backbone)
+    titles = {backbone_of(trial.flow).title for trial in layered}
+    size = "".join(titles) + _per_column(layered, _described) if len(titles) == 1 else _per_column(layered, _backbone)
     device = device_text(plan.device, results.frame)
     parts = [
         f"Negative log-likelihood on the test split, {sample}; lower is better.",
@@ -153,18 +154,11 @@ def pairs_text(number: int, by_repetition: bool) -> str:
 
 
 def _backbone(trial: DensityTrial) -> str:
-    flow = trial.flow
-    if flow.backbone == "glow":
-        return f"Glow with {_glow(trial)}"
-    text = f"{flow.steps} autoregressive blocks of width {flow.width} on patches of {2**flow.levels} entries per axis"
-    text += ", layers before the turn" if flow.turn else ", layers in place of the turn"
-    return text + ", scales bounded to (0.5, 1.5)" * (flow.gate == "bounded")
+    return backbone_of(trial.flow).title + _described(trial)
 
 
-def _glow(trial: DensityTrial) -> str:
-    attention, bounded = trial.flow.coupling == "attention", trial.flow.gate == "bounded"
-    text = _size(trial) + ", couplings of attention" * attention
-    return text + ", coupling scales bounded to (0.5, 1.5)" * bounded
+def _described(trial: DensityTrial) -> str:
+    return backbone_of(trial.flow).described(trial.flow)
 
 
 def _size(trial: DensityTrial) -> str:

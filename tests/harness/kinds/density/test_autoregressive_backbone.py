@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from flows.affine import bounded_gate, exponential_gate
-from flows.autoregressive import AutoregressiveBlock
+from flows.backbones.autoregressive import AutoregressiveBlock
 from harness.audit.audit import audit
 from harness.core.errors import SuiteError
 from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
@@ -156,9 +156,13 @@ def test_a_data_set_may_have_some_of_the_rows(plan_of):
         ("rows: [turning, twice]", "rows: [turning, twize]", "rows: no row 'twize' in the profile; did you mean twice"),
         ("width: 8}", "width: 8, coupling: attention}", "flow.coupling: has no effect on the backbone autoregressive"),
         ("width: 8}", "width: 8, prior: learned}", "flow.prior: has no effect on the backbone autoregressive"),
-        ("backbone: glow}", "backbone: glow, turn: true}", "flow.turn: has no effect in Glow"),
-        ("digits: {}", "digits: {rows: [emerging], flow: {mixer: qr}}", "flow.mixer: has no effect between"),
-        ("steps: 2", "steps: 1", "flow.steps: 1, but layers stand between autoregressive blocks; give at least 2"),
+        ("backbone: glow}", "backbone: glow, turn: true}", "flow.turn: has no effect on the backbone glow"),
+        (
+            "digits: {}",
+            "digits: {rows: [emerging], flow: {mixer: qr}}",
+            "flow.mixer: has no effect on",
+        ),
+        ("steps: 2", "steps: 1", "flow.steps: 1, and the backbone autoregressive takes at least 2"),
         ("levels: 1", "levels: 3", "at least two positions after 3 squeezes; use levels = 2"),
         ("autoregressive,", "autoregresive,", "backbone"),
     ],

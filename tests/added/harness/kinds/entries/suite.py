@@ -7,5 +7,5 @@ class EntriesSuite(Suite, kind="entries"):
     def expand(self, scope, common, data):
         for column, cells in scope.cells.items():
             for cell in cells:
-                [shape] = self.event_shapes(scope, cell)
+                [shape] = cell.event_shapes
                 yield EntriesTrial(**common, label=column, shape=shape, layer=cell.layer)

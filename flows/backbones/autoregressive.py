@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import cast, get_args
+from collections.abc import Mapping
+from typing import Any, ClassVar, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -11,10 +12,10 @@ from torch import Tensor, nn
 from flows.actnorm import ActNorm
 from flows.affine import Gate, GateName, bounded_gate, exponential_gate
 from flows.attention import BLOCKS, Block, Past, draw_weights
+from flows.backbone import Backbone, MakeLayer
 from flows.bijection import Dense
-from flows.glow import MakeLayer
 from flows.permutation import Permutation
-from flows.protocol import Flow, Shape, seeded
+from flows.protocol import Shape, seeded
 from flows.shapes import UnsupportedEvent, level_shapes
 from flows.squeeze import Squeeze
 from layers.linalg.precision import full_precision
@@ -95,7 +96,7 @@ class AutoregressiveBlock(Dense):
         return self.gate(s), shift
 
 
-class Autoregressive(Flow):
+class Autoregressive(Backbone):
     """x -> z: patches, then `steps` autoregressive blocks, between which stand the layer under test and a turn.
 
     An image becomes patches of 2^levels x 2^levels pixels, a sequence frames of 2^levels samples: `levels` squeezes,
@@ -119,7 +120,7 @@ class Autoregressive(Flow):
 
     Args:
         shape: event shape (C, L) or (C, H, W).
-        make_layer: event shape -> the layer under test (see `flows.glow.Glow`).
+        make_layer: event shape -> the layer under test (see `flows.backbones.glow.Glow`).
         make_mixer: the same for a 1x1 before the layer under test; None for none.
         levels: squeezes; 2^levels must divide every spatial axis.
         steps: autoregressive blocks, at least 2; one fewer layers under test.
@@ -127,7 +128,7 @@ class Autoregressive(Flow):
         gate: scale of the blocks: exp(s), as published, or in (0.5, 1.5).
         turn: whether the order of the positions is reversed after each layer under test.
         seed: draws the initial weights.
-        order: as for `flows.glow.Glow`.
+        order: as for `flows.backbones.glow.Glow`.
 
     Raises:
         UnsupportedEvent: the shape does not allow these squeezes, or leaves one position, which has no order.
@@ -136,6 +137,9 @@ class Autoregressive(Flow):
     """
 
     splits = False
+    mixed: ClassVar[bool] = False
+    least_steps: ClassVar[int] = 2
+    capacities: ClassVar[Mapping[str, str]] = {"width": "width of blocks", "steps": "blocks"}
 
     def __init__(
         self,
@@ -179,3 +183,23 @@ class Autoregressive(Flow):
             with seeded(seed, f"{path}/block"):
                 parts.append((f"{path}/block", AutoregressiveBlock(patches, width, GATES[gate])))
         self.set_levels([parts])
+
+    @classmethod
+    def layer_shapes(cls, shape: Shape, levels: int) -> list[Shape]:
+        """Return the shape of the patches."""
+        return patch_shapes(shape, levels)[-1:]
+
+    @classmethod
+    def described(cls, settings: Any) -> str:
+        """Return the number and the width of the blocks, the patches, the turn and the gate."""
+        size = 2**settings.levels
+        text = f"{settings.steps} autoregressive blocks of width {settings.width} on patches of {size} entries per axis"
+        text += ", layers before the turn" if settings.turn else ", layers in place of the turn"
+        return text + ", scales bounded to (0.5, 1.5)" * (settings.gate == "bounded")
+
+    @classmethod
+    def control(cls, layer: str, options: Mapping[str, Any], keep_mixer: bool) -> str | None:
+        """Return also that a row is the turn alone."""
+        if layer == "fixed" and options.get("map") == "turn":
+            return "the turn of positions alone"
+        return super().control(layer, options, keep_mixer)

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from flows import Autoregressive, Glow, UnsupportedEvent, patch_shapes
+from flows import Autoregressive, Glow, UnsupportedEvent
 from flows.affine import bounded_gate, exponential_gate
 from flows.attention import BLOCKS, Block
-from flows.autoregressive import AutoregressiveBlock
+from flows.backbones.autoregressive import AutoregressiveBlock, patch_shapes
 from layers.conv1x1 import Conv1x1
 from layers.fixed import Fixed
 from layers.periodic import Periodic

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Literal, cast, get_args
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal, cast, get_args
 
 from torch import Tensor, nn
 
 from flows.actnorm import ActNorm
 from flows.affine import GateName
+from flows.backbone import Backbone, MakeLayer
 from flows.couplings import AffineCoupling, Coupling, make_coupling, make_split_prior
 from flows.permutation import Permutation
-from flows.protocol import Flow, Part, Shape, seeded
+from flows.protocol import Part, Shape, seeded
 from flows.shapes import level_shapes
 from flows.squeeze import Squeeze
 
-MakeLayer = Callable[[Shape], nn.Module]
 Prior = Literal["standard", "learned"]
 
 
@@ -79,7 +79,7 @@ class Level(nn.Module):
         return parts
 
 
-class Glow(Flow):
+class Glow(Backbone):
     """x -> z: levels of squeeze, steps and split, with a standard normal z of the same dimension D.
 
     log p(x) = log N(z; 0, I) + log|det dz/dx|. Every weight is drawn under (seed, path), such as
@@ -108,6 +108,9 @@ class Glow(Flow):
         ValueError: an unknown coupling, gate or prior, no step, no width, an order that is not a permutation.
         Exceptions of make_layer and make_mixer propagate unchanged.
     """
+
+    capacities: ClassVar[Mapping[str, str]] = {"width": "coupling width", "steps": "steps per level"}
+    title: ClassVar[str] = "Glow with "
 
     def __init__(
         self,
@@ -155,3 +158,16 @@ class Glow(Flow):
         if self.permutation is not None:
             parts[0].insert(0, ("permutation", self.permutation))
         return cast(list[list[Part]], parts)
+
+    @classmethod
+    def layer_shapes(cls, shape: Shape, levels: int) -> list[Shape]:
+        """Return the event shape inside each level."""
+        return level_shapes(shape, levels)
+
+    @classmethod
+    def described(cls, settings: Any) -> str:
+        """Return levels, steps and width, and what is not as by default."""
+        levels, steps = settings.levels, settings.steps
+        text = f"{levels} level{'s' * (levels != 1)} of {steps} step{'s' * (steps != 1)}, width {settings.width}"
+        text += ", couplings of attention" * (settings.coupling == "attention")
+        return text + ", coupling scales bounded to (0.5, 1.5)" * (settings.gate == "bounded")
