@@ -43,16 +43,17 @@ def exact_log_det(function, x):
     return torch.stack(values)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("name", BASELINES)
+@pytest.mark.parametrize(
+    ("name", "shape"), [(name, shape) for name in BASELINES for shape in SHAPES[("res" in name or "dense" in name) :]]
+)
 def test_a_bijection_with_its_log_det(name, shape):
     flow = trained(name, shape)
     x = torch.randn(2, *shape, dtype=torch.float64)
     z, log_det = flow(x)
-    exact = exact_log_det(lambda v: flow(v)[0], x)
+    exact = exact_log_det(lambda v: flow(v)[0], x[:1] if flow.estimated else x)
     if flow.estimated:  # the mean of many estimates, within four standard errors
-        many = flow(x.repeat_interleave(400, dim=0), chance())[1].detach().view(2, -1)
-        assert bool(((many.mean(1) - exact).abs() <= 4 * many.std(1) / 20).all()), (many.mean(1), exact)
+        many = flow(x[:1].expand(400, *shape), chance())[1].detach()
+        assert (many.mean() - exact).abs() <= 4 * many.std() / 20, (many.mean(), exact)
     else:
         torch.testing.assert_close(log_det, exact, rtol=1e-9, atol=1e-9)
     with torch.no_grad():
