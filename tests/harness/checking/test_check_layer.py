@@ -59,7 +59,7 @@ def test_mutants_of_real_layers_are_refused(mutant):
     if mutant == "WrongMask" and kernels.load():
         checks = checks | {"masks"}  # the compiled solve reads the triangle hidden by the wrong mask
     large = mutant in LARGE
-    report = check_layer(f"mutants.py:{mutant}", folder=MUTANTS.parent, shapes=[(4, 4, 4)], large=large)
+    report = check_layer(f"mutants.py:{mutant}", folder=MUTANTS.parent, shapes=[(4, 4, 4), (4, 8)], large=large)
     assert not report.ok
     failed = {finding.check for finding in report.findings if finding.severity == "fault"}
     assert failed >= checks if mutant in CASCADES else failed == checks
