@@ -1,6 +1,7 @@
 """Options and fixtures shared by all tests."""
 
 import contextlib
+import gc
 import os
 import signal
 import tempfile
@@ -49,6 +50,10 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.benchmark_disable = True
     else:
         config.option.reportchars = ""  # thousands of lines about skipped tests would hide the table
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # modules and thousands of tests stay; without this, each collection of garbage examines them
 
 
 @pytest.hookimpl(hookwrapper=True)

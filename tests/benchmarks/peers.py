@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
-import profile_step
 import torch
 from released_yardstick import EagerButterfly, ReleasedFlow, training_step
 from tabulate import tabulate
@@ -27,7 +27,8 @@ from torch import Tensor
 from flows import Glow
 from harness.core.flags import keep_freed_memory
 from harness.core.provenance.machine import cpu_model
-from harness.core.settings import TrainingSettings
+from harness.core.settings import FlowSettings, LayerRef, TrainingSettings
+from harness.pipeline.models import build_flow
 from harness.reporting.tables.cells import milliseconds
 from harness.timing.settings import TimingSettings
 from harness.timing.timing import Measurement, measure
@@ -37,6 +38,18 @@ from layers.butterfly import Butterfly
 from layers.kernels import load as kernels
 
 Call = Callable[[], object]
+OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
+    "image": {
+        "conv1x1": {"parameterisation": "dense"},
+        "woodbury": {"rank_channels": 16, "rank_space": 16},
+        "butterfly": {"levels": 10, "full_depth_at": 3072, "initialisation": "rotation"},
+    },
+    "mimic": {
+        "emerging": {"kernel_size": 51},
+        "periodic": {"kernel_size": 51},
+        "butterfly": {"levels": 10, "full_depth_at": 2048, "shared": True, "flatten": "channels_last"},
+    },
+}
 
 
 @dataclass(frozen=True)
@@ -47,6 +60,21 @@ class Row:
     aim: float | None
     ours: Call
     peer: Call
+
+
+def model(case: str, layer: str, width: int, batch: int) -> tuple[Glow, Tensor]:
+    """Return a flow and one batch for it: the released backbones, the image one narrower and with fewer steps."""
+    if case == "image":
+        shape: tuple[int, ...] = (3, 32, 32)
+        settings = FlowSettings(levels=3, steps=4, width=width, mixer="dense", split_step=True)
+    else:
+        shape = (2, 1024)
+        settings = FlowSettings(levels=2, steps=2, width=width)
+    options = tuple(sorted(OPTIONS[case].get(layer, {}).items()))
+    flow = build_flow(shape, LayerRef(row=layer, layer=layer, options=options), settings, seed=0)
+    x = torch.randn(batch, *shape, generator=torch.Generator().manual_seed(0))
+    flow.initialise(x)
+    return flow, x
 
 
 def image() -> Iterator[Row]:
@@ -79,7 +107,7 @@ ROWS = {rows.__name__: rows for rows in (image, waveform, butterfly)}
 
 def _step(case: str, layer: str, width: int, batch: int, aim: float) -> Row:
     """Return the row of one training step."""
-    flow, x = profile_step.model(case, layer, width, batch)
+    flow, x = model(case, layer, width, batch)
     name = f"{'image' if case == 'image' else 'waveform'} training step, {'Glow' if layer == 'conv1x1' else layer}"
     peer = training_step(ReleasedFlow(flow), x)
     return Row(f"{name}, width {width}, batch {batch}", aim, our_step(flow, x), peer)

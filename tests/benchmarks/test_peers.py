@@ -13,7 +13,6 @@ from layers.butterfly import Butterfly
 
 sys.path.insert(0, str(Path(__file__).parent))  # as when the script runs
 import peers
-import profile_step
 from released_yardstick import EagerButterfly, ReleasedFlow, joined, training_step
 
 EXACT = {"rtol": 1e-9, "atol": 1e-11}
@@ -50,7 +49,7 @@ def test_the_released_butterfly_equals_ours(shared):
 @pytest.mark.parametrize(("case", "layer"), [(c, row) for c in ("image", "mimic") for row in ("conv1x1", "butterfly")])
 def test_a_step_of_the_released_flow_equals_ours(case, layer):
     """Compare the loss, the gradients of all weights, and the loss after a step at the same rate."""
-    flow, x = profile_step.model(case, layer, 4, 2)
+    flow, x = peers.model(case, layer, 4, 2)
     flow, x = perturbed(flow), x.double()
     peer = ReleasedFlow(flow)
     step = training_step(peer, x, learning_rate=1e-4)  # ours warms up to 1e-3 in ten steps

@@ -18,14 +18,9 @@ from flows.perceptron import Perceptron
 
 pytestmark = pytest.mark.usefixtures("way")
 
-GATES = [
-    ("images", sigmoid_gate),
-    ("sequences", exponential_gate),
-    ("images", bounded_gate),
-    ("sequences", bounded_gate),
-]
+GATES = [("images", sigmoid_gate), ("sequences", exponential_gate)]
+GATES += [("images", bounded_gate), ("sequences", bounded_gate)]
 every_kind = pytest.mark.parametrize("kind", ["images", "sequences"])
-every_gate = pytest.mark.parametrize(("kind", "gate"), GATES)
 
 
 def made(kind, kept=2, moved=3, width=5, dtype=torch.float64, gate=None):
@@ -137,10 +132,10 @@ def test_error_in_single_precision(kind, moved, shape):
     assert math.hypot(*of_fused[3:]) <= 2 * math.hypot(*of_plain[3:])
 
 
-@every_gate
+@pytest.mark.parametrize(("kind", "gate"), [GATES[0], GATES[3]])
 def test_second_derivatives(kind, gate, check_derivatives):
     coupling = made(kind, 1, 1, 2, gate=gate)
-    x = torch.randn(2, 2, 2, *[3] * (kind == "images"), dtype=torch.float64)
+    x = torch.randn(2, 2, 2, *[2] * (kind == "images"), dtype=torch.float64)
     weights = dict(coupling.named_parameters())
 
     def of_all(x, *values):

@@ -6,7 +6,6 @@ import torch
 from flows import (
     AffineRange,
     Preprocessing,
-    bits_per_dim,
     dequantise,
     logit_pixels,
     quantise,
@@ -46,26 +45,6 @@ def test_scaling_takes_the_cells_to_minus_one_and_one():
     ends, log_det = ranged(torch.tensor([[[-300.0, 712.0], [0.0, 4.0]]]))
     assert ends.tolist() == [[[-1.0, 1.0], [-1.0, 1.0]]]
     assert log_det.item() == pytest.approx(2 * math.log(2 / 1012) + 2 * math.log(2 / 4), rel=1e-14)
-
-
-def test_bits_per_dim_is_the_usual_formula_for_eight_bit_pixels():
-    dim, nll = 12, 17.3
-    _, log_det = scale_pixels(256)(torch.zeros(1, 3, 2, 2))
-    bits = bits_per_dim(-nll + log_det.item(), dim)
-    assert bits == pytest.approx((nll + dim * math.log(128)) / (dim * math.log(2)), rel=1e-14)
-
-
-@pytest.mark.parametrize("levels", [2, 17, 256])
-def test_a_uniform_density_costs_log2_levels_bits(levels):
-    v = dequantise(torch.randint(levels, (4, 1, 8, 8)), dtype=torch.float64)
-    _, scaled = scale_pixels(levels)(v)
-    x, logit = logit_pixels(levels)(v)
-    # The uniform density on [0, levels) becomes 1/2 on [-1, 1), or a logistic density truncated at the margins.
-    uniform = torch.full((4,), -64 * math.log(2), dtype=torch.float64)
-    logistic = (-x - 2 * torch.nn.functional.softplus(-x) - math.log(1 - 2e-6)).flatten(1).sum(1)
-    expected = torch.full((4,), math.log2(levels), dtype=torch.float64)
-    torch.testing.assert_close(bits_per_dim(uniform + scaled, 64), expected, rtol=1e-12, atol=0)
-    torch.testing.assert_close(bits_per_dim(logistic + logit, 64), expected, rtol=1e-9, atol=0)
 
 
 def test_logit_is_the_closed_form():
@@ -111,13 +90,6 @@ def test_dequantise_at_the_last_noise_value(monkeypatch):
     monkeypatch.setattr(torch, "rand", lambda size, **kind: torch.full(size, 1 - 2**-24, dtype=kind["dtype"]))
     v = dequantise(torch.tensor([0, 1, 255, -1, -256]))
     assert quantise(v).tolist() == [0, 1, 255, -1, -256]
-
-
-def test_dequantise_is_fresh_unless_a_generator_says_otherwise():
-    values = torch.zeros(5, dtype=torch.uint8)
-    assert not torch.equal(dequantise(values), dequantise(values))
-    first, second = (dequantise(values, torch.Generator().manual_seed(3)) for _ in range(2))
-    assert torch.equal(first, second)
 
 
 def test_state_holds_the_ranges_and_survives_a_change_of_dtype():

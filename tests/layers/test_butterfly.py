@@ -65,14 +65,6 @@ def test_order_of_application(options, applied, shared, perturbed):
     torch.testing.assert_close(layer.dense(), matrix)
 
 
-def test_level_one_has_the_largest_stride():
-    layer = Butterfly((1, 8), levels=1).double()
-    with torch.no_grad():
-        layer.weight.copy_(torch.tensor([[0.0, 1.0], [1.0, 0.0]])[:, :, None])
-    x = torch.arange(8.0, dtype=torch.float64).reshape(1, 1, 8)
-    assert layer(x)[0].flatten().tolist() == [4, 5, 6, 7, 0, 1, 2, 3]
-
-
 @pytest.mark.parametrize(("shape", "levels"), [((3, 2, 4), 3), ((2, 8), 4)])
 def test_flatten_orders(shape, levels, perturbed):
     last = perturbed(Butterfly, shape, levels=levels, flatten="channels_last")

@@ -90,8 +90,3 @@ def test_reflections_of_any_length(length, dtype):
     torch.testing.assert_close(product @ product.T, torch.eye(5, dtype=dtype), atol=20 * eps, rtol=0)
     product.square()[0, 0].backward()
     assert vectors.grad.isfinite().all()
-
-
-def test_equal_reflections_stay_orthogonal():
-    product = product_of_reflections(torch.ones(48, 48))
-    torch.testing.assert_close(product, torch.eye(48), atol=1e-5, rtol=0)

@@ -7,13 +7,12 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from itertools import product
 from typing import Literal, get_args, get_origin, get_type_hints
 
 import pytest
 import torch
 
-from harness.checking.check_layer import CHECKS, DTYPES, SHAPES, check_layer, construct, run_check
+from harness.checking.check_layer import CHECKS, SHAPES, check_layer, construct, run_check
 from harness.checking.layer_case import LayerCase, relative_error
 from harness.checking.layer_checks import gradient_faults
 from harness.checking.report import Remark
@@ -27,10 +26,13 @@ SERVED = {name: [shape for shape in SHAPES if construct(cls, shape, {}) == (None
 STATE = ["options", "refusals", "seeding", "reload", "copies", "precision", "wrong-input", "global-settings", "memory"]
 TRAINING = ["training-step", "updates"]  # on the first image and the first sequence
 MAP = [name for name in CHECKS if name not in {*STATE, *TRAINING, "large-events"}]
+# These are the rules of MAP whose faults depend on sizes; the others are about batches, modes and unusual events.
+VALUES = ["forward", "conditioning", "affine", "dense", "log-det", "log-det-form", "log-det-method", "inverse"]
+VALUES += ["inverter", "gradients", "masks"]
+COARSE = ["conditioning", "dense", "log-det", "inverse", "inverter"]  # those that float32 may fail alone
 # Above D = 64, where a layer may take another path, and above D = 4096, where the rule forms no matrix.
 LARGE = [(3, 16, 16), (2, 512), (5, 32, 32)]
 LARGE_OPTIONS = {"sinkhorn": {"over": "positions"}}  # over all entries it builds D x D matrices
-EVERY_MODE = list(product(DTYPES, (True, False)))
 # Float64 detects the smallest faults, float32 and eval() the remaining ones.
 BOTH_MODES = [(torch.float64, True), (torch.float32, False)]
 
@@ -151,14 +153,21 @@ def pickled(case: LayerCase) -> Iterator[str]:
             yield f"{what} differs after torch.save and torch.load of the layer"
 
 
+def firsts(name: str) -> list[tuple[int, ...]]:
+    """Return the first image and the first sequence that a layer serves, of several positions and D <= 64."""
+    small = [shape for shape in SERVED[name] if math.prod(shape[1:]) > 1 and math.prod(shape) <= 64]
+    return [*{len(shape): shape for shape in reversed(small or SERVED[name])}.values()]
+
+
 @pytest.mark.parametrize(("name", "shape"), [(name, shape) for name in LAYERS for shape in SERVED[name]], ids=format_id)
 def test_map_on_each_shape(name: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch):
-    first = shape == SERVED[name][0]
-    for dtype, training in EVERY_MODE if first else BOTH_MODES:
+    first = shape in firsts(name)
+    for (dtype, training), rules in zip(BOTH_MODES, (VALUES, COARSE), strict=True):
         case = LayerCase(LAYERS[name], shape, dtype, training=training)
-        assert [*faults(MAP, case), *gradients_of_the_inverse(case), *kept_weights(case)] == []
+        assert faults(MAP if first else rules, case) == []
+        assert [*gradients_of_the_inverse(case), *kept_weights(case)] == []
     case = LayerCase(LAYERS[name], shape, torch.float32)
-    assert [*empty_batches(case), *autocast(case)] == []
+    assert [*empty_batches(case), *(autocast(case) if first else ())] == []
     if first:
         monkeypatch.setattr(kernels, "serve", lambda *tensors: False)
         assert [*empty_batches(case), *autocast(case)] == []
@@ -193,7 +202,7 @@ FURTHER: list[tuple[str, tuple[int, ...], dict[str, object]]] = [
     ("butterfly", (1, 1, 1), {}),
     ("butterfly", (3, 5), {"levels": 0, "shared": True}),
     ("butterfly", (1, 2), {}),
-    *(("butterfly", (6, 2, 4), {**options, "block_size": size}) for options in BLOCKS for size in (1, 2, 3)),
+    *(("butterfly", (6, 2, 4), {**options, "block_size": size}) for options in BLOCKS for size in (1, 3)),
     ("butterfly", (3, 2, 5), {"bi_direction": True, "order": "descending"}),
     ("butterfly", (3, 2, 5), {"shared": True, "initialisation": "rotation", "bi_direction": True}),
     ("butterfly", (3, 2, 5), {"flatten": "pixels", "initialisation": "rotation"}),
@@ -221,19 +230,18 @@ def test_further_options(name, shape, options, compiled, monkeypatch: pytest.Mon
     if not compiled:
         monkeypatch.setattr(kernels, "serve", lambda *tensors: False)
     case = LayerCase(LAYERS[name], shape, torch.float64, options)
-    assert [*faults(MAP, case), *gradients_of_the_inverse(case), *kept_weights(case)] == []
+    assert [*faults(VALUES, case), *gradients_of_the_inverse(case), *kept_weights(case)] == []
 
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_training(name: str):
-    firsts = {len(shape): shape for shape in reversed(SERVED[name])}
-    for shape, dtype in product(firsts.values(), DTYPES):
-        assert faults(TRAINING, LayerCase(LAYERS[name], shape, dtype)) == []
+    for shape in firsts(name):
+        assert faults(TRAINING, LayerCase(LAYERS[name], shape, torch.float32)) == []
 
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_state_and_messages(name: str):
-    for dtype, training in EVERY_MODE:
+    for dtype, training in BOTH_MODES:
         case = LayerCase(LAYERS[name], SERVED[name][0], dtype, training=training)
         assert [*faults(STATE, case), *pickled(case)] == []
     case = LayerCase(LAYERS[name], SERVED[name][0], torch.float32)
@@ -278,10 +286,10 @@ NUMBERS = [
 
 
 @pytest.mark.parametrize(("name", "option", "value"), CHOICES)
-@pytest.mark.parametrize("shape", [(4, 4, 4), (3, 5, 4), (4, 8)], ids=format_id)
+@pytest.mark.parametrize("shape", [(3, 5, 4), (4, 8)], ids=format_id)
 def test_every_choice_of_an_option(name: str, option: str, value: object, shape: tuple[int, ...], build_layer):
     build_layer(name, shape, **{option: value})
-    rules = [*MAP, *STATE, *(TRAINING if shape == (4, 8) else ())]
+    rules = [*MAP, *STATE, *TRAINING] if shape == (4, 8) else VALUES
     assert faults(rules, LayerCase(LAYERS[name], shape, torch.float64, {option: value})) == []
 
 
@@ -301,7 +309,7 @@ def test_every_number_of_an_option(name: str, option: str, value: int):
                 assert str(number) in str(error), error
             else:
                 if served[len(shape)] < {3: 2, 2: 1}[len(shape)]:
-                    assert faults(MAP if served else [*MAP, *STATE], case) == []
+                    assert faults(VALUES if served else [*VALUES, *STATE], case) == []
                 served[len(shape)] += 1
                 break
     assert served or value != 1, f"no shape was served with {option} = {value}"

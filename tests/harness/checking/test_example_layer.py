@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from harness.checking.check_layer import SHAPES, check_layer
+from harness.checking.check_layer import check_layer
 from harness.core.layer_classes import resolve_layer
 from layers import LAYERS
 
@@ -13,13 +13,10 @@ SPEC = "./examples/householder.py:Householder"
 
 
 def test_the_example_passes_every_check():
-    report = check_layer(SPEC, folder=ROOT, shapes=SHAPES[::3])  # test_commands runs it on all
-    assert report.ok, "\n".join(report.lines())
-    assert not report.refused
-
-
-def test_the_example_passes_with_another_option():
-    assert check_layer(SPEC, {"reflections": 5}, folder=ROOT, shapes=[(4, 4, 4), (3, 7)], large=False).ok
+    """On one shape by each number of reflections; test_commands runs it on all."""
+    for options, shape in (({}, (3, 5, 4)), ({"reflections": 5}, (3, 7))):
+        report = check_layer(SPEC, options, ROOT, shapes=[shape], large=False)
+        assert report.ok and not report.refused, "\n".join(report.lines())
 
 
 def test_without_its_scale_the_example_is_orthogonal():
@@ -29,8 +26,7 @@ def test_without_its_scale_the_example_is_orthogonal():
 
 
 def test_the_plain_module_passes_every_check():
-    shapes = [(2, 3, 2), (3, 5)]
-    report = check_layer("examples/reflection.py:Reflection", {"features": "D"}, ROOT, shapes=shapes, large=False)
+    report = check_layer("examples/reflection.py:Reflection", {"features": "D"}, ROOT, shapes=[(2, 3, 2)], large=False)
     assert report.ok and not report.refused and not report.remarks, "\n".join(report.lines())
 
 

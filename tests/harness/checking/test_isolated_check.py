@@ -115,15 +115,14 @@ def test_printed_output_is_shown_truncated_and_without_control_characters(folder
     text = "\n".join(report.lines())
     assert "printed last:" in text and r"\x1b[2Jwell" in text and "\x1b" not in text
     assert len(text) < 5000
-    printed = hostile(folder, "hostile.py:Prints")
+    printed = hostile(folder, "hostile.py:Prints", large=False)
     assert printed.ok and printed.log == "" and "xxx" not in "\n".join(printed.lines())
 
 
 def test_unusual_text_of_a_layer_is_reported_as_any_finding(folder):
-    report = hostile(folder, "hostile.py:RaisesOddText")
-    assert (
-        report.ended == "" and report.verdict("inverse") == "failed" and report.verdict("wrong-input") != "not answered"
-    )
+    report = hostile(folder, "hostile.py:RaisesOddText", large=False)
+    assert report.ended == "" and report.verdict("inverse") == "failed"
+    assert report.verdict("wrong-input") != "not answered"
     text = "\n".join(report.lines())
     assert r"\x1b[2J \ud800" in text and "\x1b" not in text and len(text) < 50_000
 
@@ -260,11 +259,10 @@ def test_an_interrupted_check_leaves_one_json_document(monkeypatch, capsys):
     assert json.loads(capsys.readouterr().out) == {"verdict": None, "error": "interrupted"}
 
 
-def test_the_command_exits_with_1_and_one_json_document(start):
-    process = start("exits.py:Any", "--json")
-    out, error = process.communicate()
-    assert (process.returncode, error) == (1, "")
-    document = json.loads(out)
+def test_the_command_exits_with_1_and_one_json_document(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    assert main(["check-layer", "exits.py:Any", "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
     assert document["verdict"] == "refused" and "exit code 0" in document["ended"]
     assert {rule["verdict"] for rule in document["rules"]} == {"not answered"} and len(document["rules"]) > 20
 
@@ -301,7 +299,8 @@ def test_the_command_imports_no_torch(folder):
     assert (done.returncode, done.stdout) == (2, "False\n") and "'absent' is not registered" in done.stderr
 
 
-def test_events_name_every_rule_and_case_and_give_the_same_report():
+def test_events_name_every_rule_and_case_and_give_the_same_report(monkeypatch):
+    monkeypatch.setattr("harness.checking.check_layer.LARGE_SHAPES", ((2, 40),))
     events = []
     report = check_layer("conv1x1", shapes=[(2, 3)], tell=events.append)
     streamed = CheckReport("conv1x1")
@@ -317,7 +316,7 @@ def test_a_remark_does_not_refuse(monkeypatch):
         yield Remark("slow")
 
     monkeypatch.setitem(CHECKS, "dense", remarks)
-    report = check_layer("conv1x1", shapes=[(2, 3)])
+    report = check_layer("conv1x1", shapes=[(2, 3)], large=False)
     assert report.ok and report.verdict("dense") == "passed"
     assert {finding.message for finding in report.remarks} == {"slow"}
     lines = report.lines()
@@ -330,7 +329,7 @@ def test_a_rule_that_no_case_reached_does_not_pass(monkeypatch):
         yield "never"
 
     monkeypatch.setitem(CHECKS, "forward", fails)
-    report = check_layer("conv1x1", shapes=[(2, 3)])
+    report = check_layer("conv1x1", shapes=[(2, 3)], large=False)
     assert report.verdict("forward") == "failed" and report.verdict("dense") == "not answered"
 
 

@@ -170,9 +170,7 @@ def test_a_small_file_that_unpacks_to_much_is_refused(store, monkeypatch):
 
 def test_row_names_without_a_name_of_their_own_are_refused(store):
     rows = "".join(f'"{row}",{a!r},{b!r}\n' for row, (a, b) in enumerate(VALUES.tolist()))
-    with pytest.raises(
-        DataError, match="line 2, line 3, line 4 and 97 more: has 3 cells, and the header has 2; a first"
-    ):
+    with pytest.raises(DataError, match="line 2, line 3, line 4 and 97 more: has 3 cells, and the header has 2"):
         load(store, f'"a","b"\n{rows}')
     short = GOOD.replace("time,a,b", "a,b,time,note")  # a ragged row is no missing cell, not of unused columns either
     with pytest.raises(DataError, match="has 3 cells, and the header has 4"):
@@ -214,9 +212,7 @@ def test_rows_and_windows_with_a_missing_cell_are_dropped_on_request_and_counted
 
 def test_a_lattice_that_is_too_fine_to_be_found_is_named(store):
     fine = np.round(np.linspace(-40, 40, 100) + RNG.normal(size=100) / 100, 3)
-    with pytest.raises(
-        DataError, match=r"others on none of at most 65,536 points \(channel 1 has a step of 0.001 and 8"
-    ):
+    with pytest.raises(DataError, match=r"others on none of at most 65,536 points \(channel 1 has a step of 0.001"):
         load(store, text(np.stack([fine, COUNTS[:, 0] / 10], axis=1)))
     assert (
         "must be stated as `step`" in load(store, text(np.stack([fine, fine**3], axis=1)).replace("e-", "0")).no_floor

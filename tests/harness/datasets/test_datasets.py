@@ -28,8 +28,9 @@ def loaded() -> dict[str, Splits]:
     return {name: find_dataset(name).load(STORE, options) for name, options in INSTALLED.items()}
 
 
-def test_importing_the_package_imports_neither_torch_nor_sklearn():
-    code = "import sys, harness.datasets; print([m for m in ('torch', 'sklearn', 'PIL') if m in sys.modules])"
+def test_importing_the_package_imports_no_large_library():
+    large = ("torch", "sklearn", "PIL", "scipy", "pooch", "requests", "wfdb", "filelock", "torchvision")
+    code = f"import sys, harness.datasets; print([name for name in {large} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
@@ -167,12 +168,7 @@ def test_user_datasets_name_their_required_options(name):
 @pytest.mark.parametrize(
     ("name", "options", "at", "message"),
     [
-        (
-            "waveforms",
-            {"length": 0},
-            "length",
-            r"waveforms: length = 0 should be greater than or equal to 16; it is .*125 Hz",
-        ),
+        ("waveforms", {"length": 0}, "length", r"waveforms: length = 0 should be greater than or equal to 16; it is"),
         ("waveforms", {"length": "256"}, "length", r"length = '256' should be a valid integer"),
         ("waveforms", {"lenght": 256}, "lenght", r"no option 'lenght'; did you mean length\?"),
         ("waveforms", {"seed": True}, "seed", r"seed = True should be a valid integer"),
@@ -188,12 +184,6 @@ def test_wrong_options_are_reported_with_their_rule(name, options, at, message):
     with pytest.raises(UserError, match=message) as caught:
         dataset.check(STORE, options)
     assert str(caught.value) == text
-
-
-def test_all_wrong_options_are_reported_at_once():
-    faults = find_dataset("waveforms").option_errors({"length": 1, "windows": 1, "sed": 1})
-    assert {name for name, _ in faults} == {"length", "windows", "sed"}
-    assert find_dataset("waveforms").option_errors({"length": 1024, "windows": 100}) == []
 
 
 def test_splits_with_wrong_levels_or_shapes_are_refused():

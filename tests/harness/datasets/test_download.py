@@ -13,7 +13,7 @@ import pytest
 
 from harness.core.errors import DataError, DataMissing, UserError
 from harness.datasets import Store
-from harness.datasets._store.download import expect, fetch
+from harness.datasets._store.download import fetch
 
 CONTENT = bytes(range(256)) * 4096  # one MiB
 SUM = hashlib.sha256(CONTENT).hexdigest()
@@ -193,21 +193,3 @@ def test_no_file_name_leaves_the_download_folder(store, server, name):
     with pytest.raises(UserError, match="no path below the downloads"):
         fetch(store, name, server.url)
     assert server.requests == 0
-
-
-def test_pinned_files_of_the_root(tmp_path):
-    path = tmp_path / "a"
-    assert expect("numbers", path, CONTENT, {"a": SUM}) == CONTENT
-    with pytest.raises(DataError, match=rf"{path}: the file's SHA-256 is \w+, the right one is {SUM}"):
-        expect("numbers", path, CONTENT[::-1], {"a": SUM})
-
-
-def test_a_present_file_needs_no_network_library(store, server):
-    fetch(store, "numbers/file", server.url, SUM)
-    code = (
-        "import sys; from pathlib import Path; from harness.datasets import Store; "
-        "from harness.datasets._store.download import fetch; "
-        f"fetch(Store(None, Path({str(store.cache)!r})), 'numbers/file', '', {SUM!r}); "
-        "print([m for m in ('pooch', 'requests', 'filelock') if m in sys.modules])"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

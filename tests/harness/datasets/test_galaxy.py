@@ -66,23 +66,8 @@ def test_originals_of_64_are_unchanged(store):
     np.testing.assert_array_equal(test, np.stack([*map(reference, paths)]))
 
 
-def test_a_damaged_image_is_named_and_leaves_the_cache_usable(store):
-    write(store)
-    bad = max((store.root / PLACE / "validation").iterdir())
-    right = bad.read_bytes()
-    bad.write_bytes(right[: len(right) // 2])
-    with pytest.raises(DataError, match="does not decode as an image") as caught:
-        GALAXY.check(store, OPTIONS)
-    assert str(caught.value).startswith(f"galaxy: {bad}: ") and caught.value.exit_code == 3
-    assert not list((store.cache / "prepared").glob("*/"))
-    bad.write_bytes(right)
-    assert len(GALAXY.load(store, OPTIONS).test) == 11
-
-
 def test_missing_files_are_named(store):
-    with pytest.raises(
-        DataMissing, match=r"galaxy: .*galaxy_mergers/noninteracting: no such file or folder; the folder"
-    ):
+    with pytest.raises(DataMissing, match=r"galaxy: .*galaxy_mergers/noninteracting: no such file or folder"):
         GALAXY.check(store, OPTIONS)
     write(store)
     for image in (store.root / PLACE / "test").iterdir():

@@ -1,16 +1,13 @@
 """MNIST, CIFAR-10 and torchvision's sets, from small files in their formats; the real digits where they are."""
 
 import bz2
-import functools
 import gzip
 import hashlib
-import http.server
 import io
 import os
 import pickle
 import struct
 import tarfile
-import threading
 
 import numpy as np
 import pytest
@@ -252,24 +249,19 @@ def test_an_archive_or_a_folder_without_a_batch_is_refused(store, root):
 
 
 @PRESETS
-def test_missing_files_are_reported_with_their_source_and_fetched(preset, store, root, tmp_path):
-    fake = preset(tmp_path)
+def test_missing_files_are_reported_with_their_source_and_fetched(preset, store, root, served):
+    folder, address, _ = served
+    fake = preset(folder)
     dataset = fake.write()
-    path, _ = fake.place(packed=True)
+    below = fake.place(packed=True)[0].parent.relative_to(folder)
     with pytest.raises(DataMissing) as caught:
         dataset.check(store, SMALL)
     message = str(caught.value)
     assert message.startswith(f"{fake.name}: ") and "is not there, and offline nothing is fetched" in message
     assert f"It comes from {NOWHERE}" in message and "a data root (--data ROOT)" in message
     assert str(store.cache / "downloads" / fake.name) in message and caught.value.exit_code == 3
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=path.parent)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        dataset = fake.cls(dataset._sums, f"http://127.0.0.1:{server.server_port}/")
-        dataset.check(Store(root, store.cache), SMALL)
-        server.shutdown()
-        thread.join()
+    dataset = fake.cls(dataset._sums, f"{address}{below}/")
+    dataset.check(Store(root, store.cache), SMALL)
     for place in (root, None):
         assert events(dataset.load(Store(place, store.cache, offline=True), SMALL).test) == events(fake.test)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from harness.core.errors import DataError, DataMissing
-from harness.datasets import Splits, Store, find_dataset
+from harness.datasets import Splits, find_dataset
 
 IMAGENET = find_dataset("imagenet32")
 TRAIN = np.random.default_rng(0).integers(0, 256, (75, 3, 32, 32), dtype=np.uint8)
@@ -25,11 +25,6 @@ def store(store):
 
 def place(store) -> Path:
     return store.root / "imagenet32"
-
-
-def prepared(store) -> list[Path]:
-    folder = store.cache / "prepared"
-    return [path for path in folder.iterdir() if path.suffix != ".lock"] if folder.exists() else []
 
 
 def write_pngs(store) -> None:
@@ -102,18 +97,10 @@ def test_fewer_images_leave_validation_unchanged(store):
     assert set(events(few.train)) < set(events(whole.train))
 
 
-def test_the_published_counts_are_named_as_such():
-    from harness.datasets import imagenet
-
-    assert imagenet.PUBLISHED == {"oord": (1_281_149, 49_999), "npz": (1_281_167, 50_000)}
-    for counts in imagenet.PUBLISHED.values():
-        assert f"{counts[0]:,}" in IMAGENET.info.what
-
-
 def test_peak_memory_is_about_one_block(store, tmp_path):
-    """148 MB of images in ten batches: at most a few blocks are in memory at a time."""
-    train = np.random.default_rng(0).integers(0, 256, (48_000, 3, 32, 32), dtype=np.uint8)
-    write_batches(place(store), train, [4800] * 10)
+    """61 MB of images in ten batches: at most a few blocks are in memory at a time."""
+    train = np.random.default_rng(0).integers(0, 256, (20_000, 3, 32, 32), dtype=np.uint8)
+    write_batches(place(store), train, [2000] * 10)
     del train
     tracemalloc.start()
     try:
@@ -121,21 +108,10 @@ def test_peak_memory_is_about_one_block(store, tmp_path):
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak < 40e6
+    assert peak < 30e6
     splits = IMAGENET.load(store, NPZ)
-    assert (len(splits.train), len(splits.validation)) == (47_995, 5)
+    assert (len(splits.train), len(splits.validation)) == (19_995, 5)
     np.testing.assert_array_equal(splits.test, TEST)
-
-
-@pytest.mark.parametrize("options", [OORD, NPZ])
-def test_missing_data_are_reported_with_instructions(options, store):
-    with pytest.raises(
-        DataMissing, match=r"imagenet32: .*imagenet32/.*: no such file or folder; (put|unpack) "
-    ) as caught:
-        IMAGENET.check(store, options)
-    assert caught.value.exit_code == 3
-    with pytest.raises(DataMissing, match="and none is named"):
-        IMAGENET.check(Store(None, store.cache), options)
 
 
 def another(**arrays):
@@ -153,10 +129,7 @@ def flip(path: Path) -> None:
 FAULTS = [  # a change of the third batch, and the message
     (lambda path: path.unlink(), r"imagenet32: has no train_data_batch_3\.npz; unpack the whole archive"),
     (lambda path: path.write_bytes(path.read_bytes()[:-100]), r"_3\.npz: cannot be read"),
-    (
-        another(data=np.zeros((4, 3, 32, 32), np.uint8)),
-        r"_3\.npz: data holds rows \(3, 32, 32\) of uint8; .* 3072 values",
-    ),
+    (another(data=np.zeros((4, 3, 32, 32), np.uint8)), r"_3\.npz: data holds rows \(3, 32, 32\) of uint8; .* 3072"),
     (another(data=np.zeros((4, 3072))), r"_3\.npz: data holds rows \(3072,\) of float64"),
     (another(data=np.array([["x"] * 3072], dtype=object)), r"_3\.npz: data holds object"),
     (another(images=np.zeros((4, 3072), np.uint8)), r"_3\.npz: has no array 'data'; it has images"),
@@ -171,22 +144,8 @@ def test_damaged_batches_are_named_and_leave_the_cache_usable(change, message, s
         IMAGENET.check(store, NPZ)
     assert str(caught.value).startswith(f"imagenet32: {place(store)}") and "\n" not in str(caught.value)
     assert caught.value.exit_code == 3
-    assert prepared(store) == []
     write_batches(place(store))
     check_whole(IMAGENET.load(store, NPZ))
-
-
-def test_a_damaged_png_is_named_and_leaves_the_cache_usable(store):
-    write_pngs(store)
-    bad = place(store) / "train_32x32" / "0000033.png"
-    right = bad.read_bytes()
-    bad.write_bytes(right[:99])
-    with pytest.raises(DataError, match="does not decode as an image") as caught:
-        IMAGENET.check(store, OORD)
-    assert str(caught.value).startswith(f"imagenet32: {bad}: ")
-    assert prepared(store) == []
-    bad.write_bytes(right)
-    check_whole(IMAGENET.load(store, OORD))
 
 
 def test_an_empty_folder_is_refused(store):
@@ -195,14 +154,6 @@ def test_an_empty_folder_is_refused(store):
         image.unlink()
     with pytest.raises(DataError, match=r"valid_32x32: has no PNG files; unpack"):
         IMAGENET.check(store, OORD)
-
-
-def test_more_images_than_available_are_refused(store):
-    write_pngs(store)
-    with pytest.raises(DataError, match=r"train_32x32 holds 75 events; 5 of validation and 71 of train are more"):
-        IMAGENET.check(store, OORD | {"train": 71})
-    with pytest.raises(DataError, match=r"75 events; 10000 of validation and all others of train are more"):
-        IMAGENET.check(store, {})
 
 
 def test_images_that_were_added_are_seen_and_an_unchanged_folder_is_not_read_again(store, monkeypatch):

@@ -227,32 +227,14 @@ NORMALS = np.random.default_rng(0).normal(size=(500, 2, 100))
 @pytest.mark.parametrize(
     ("values", "kind", "step", "levels", "message"),
     [
-        (
-            images((COUNTS / 255) ** 2.2),
-            "image",
-            None,
-            None,
-            r"x: in channel 0 100% of the values occur more than once",
-        ),
+        (images((COUNTS / 255) ** 2.2), "image", None, None, r"x: in channel 0 100% of the values occur more than"),
         (np.clip(NORMALS, -1, 1), "sequence", None, None, r"in channel 0 3\d% of the values occur more than once"),
         ((images(COUNTS) / 255).astype("f2"), "image", None, None, "of half precision"),
         (NORMALS.reshape(-1, 2, 10, 10), "image", None, 256, "256 levels are stated, and no lattice"),
         (np.stack([ADC[:500], NORMALS[:, 0, 0]], 1)[..., None], "sequence", None, None, "channel 0 lies on a lattice"),
         (NORMALS * [[1], [0]], "sequence", None, None, "channel 1 has the one value 0; leave it out"),
-        (
-            images(COUNTS) / 255,
-            "image",
-            (1 / 254,),
-            None,
-            r"x_train, event \d+: .* is not a multiple of the step 0\.00393",
-        ),
-        (
-            (images(COUNTS) / 255).astype("f4"),
-            "image",
-            (1e-7,),
-            None,
-            "step = 1e-07 is lost in the rounding of float32",
-        ),
+        (images(COUNTS) / 255, "image", (1 / 254,), None, r"x_train, event \d+: .* is not a multiple of the step"),
+        ((images(COUNTS) / 255).astype("f4"), "image", (1e-7,), None, "step = 1e-07 is lost in the rounding of"),
         (images(COUNTS).astype("i2"), "image", (2.0,), None, r"x_train, event 0: \d+ is not a multiple of the step 2"),
         (images(COUNTS).astype("i2"), "image", None, 200, r"the value 2\d\d is beyond the 200 levels 0\.\.199"),
         (images(COUNTS).astype("i2") - 9, "image", None, 256, r"the value -\d is beyond the 256 levels"),
@@ -271,7 +253,7 @@ def test_values_that_cannot_be_encoded_are_named(values, kind, step, levels, mes
 FLOATS = st.floats(allow_nan=False, allow_infinity=False, width=64)
 
 
-@settings(derandomize=True, max_examples=150, deadline=None, database=None)
+@settings(derandomize=True, max_examples=60, deadline=None, database=None)
 @given(
     st.lists(FLOATS | st.sampled_from([0.0, 1.0, 1e-320, 5e-324, 1e308, -1e308]), min_size=1, max_size=12),
     st.sampled_from(["f4", "f8"]),

@@ -1,9 +1,5 @@
 """MIMIC-III records from a data root or fetched file by file from a local server."""
 
-import functools
-import http.server
-import threading
-
 import numpy as np
 import pytest
 
@@ -36,35 +32,6 @@ def make_record(write_segment, write_record_of_segments):
     return make
 
 
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    """A server of a folder that keeps the requested paths."""
-
-    def do_GET(self):
-        self.server.asked.append(self.path)
-        super().do_GET()
-
-    def log_message(self, *arguments):
-        pass
-
-
-@pytest.fixture
-def server(tmp_path):
-    """Return a running server of tmp_path/remote."""
-    (tmp_path / "remote").mkdir()
-    handler = functools.partial(Quiet, directory=tmp_path / "remote")
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
-        running.asked = []
-        thread = threading.Thread(target=running.serve_forever)
-        thread.start()
-        yield running
-        running.shutdown()
-        thread.join()
-
-
-def address(server):
-    return f"http://127.0.0.1:{server.server_address[1]}/mimic3wdb/1.0/"
-
-
 def check_windows(splits, values):
     """Segment 2 lies at 300..999 of the recording, segment 3, of 300 valid samples, at 1500..1799.
 
@@ -89,32 +56,29 @@ def test_a_record_is_read_from_the_data_root(folder, tmp_path, make_record):
     check_windows(MIMIC.load(store, OPTIONS), values)
 
 
-def test_a_record_is_fetched_headers_first_and_then_the_samples_that_are_needed(tmp_path, server, make_record):
-    values = make_record(tmp_path / "remote" / "mimic3wdb/1.0" / PLACE)
+def test_a_record_is_fetched_headers_first_and_then_the_samples_that_are_needed(tmp_path, served, make_record):
+    folder, address, asked = served
+    values = make_record(folder / PLACE)
     store = Store(None, tmp_path / "cache")
-    mimic = Mimic(address(server))
+    mimic = Mimic(address)
     mimic.check(store, OPTIONS)
-    folder = f"/mimic3wdb/1.0/{PLACE}/3000393"
-    headers = ["", "_layout", "_0001", "_0002", "_0003"]
-    assert server.asked == [
-        *(f"{folder}{header}.hea" for header in headers),
-        f"{folder}_0002.dat",
-        f"{folder}_0003.dat",
-    ]
+    files = [*(f"{header}.hea" for header in ("", "_layout", "_0001", "_0002", "_0003")), "_0002.dat", "_0003.dat"]
+    assert asked == [f"/{PLACE}/3000393{file}" for file in files]
     # A trial is offline and finds everything there.
-    server.asked.clear()
+    asked.clear()
     check_windows(mimic.load(Store(None, store.cache, offline=True), OPTIONS), values)
     strided = mimic.load(Store(None, store.cache, offline=True), OPTIONS | {"stride": 4})
-    assert len(strided.train) == (500 - 16) // 4 + 1 and server.asked == []
+    assert len(strided.train) == (500 - 16) // 4 + 1 and asked == []
 
 
-def test_a_record_missing_in_the_root_is_fetched(tmp_path, server, make_record):
-    values = make_record(tmp_path / "remote" / "mimic3wdb/1.0" / PLACE)
+def test_a_record_missing_in_the_root_is_fetched(tmp_path, served, make_record):
+    folder, address, _ = served
+    values = make_record(folder / PLACE)
     (tmp_path / "root").mkdir()
     store = Store(tmp_path / "root", tmp_path / "cache")
-    check_windows(Mimic(address(server)).load(store, OPTIONS), values)
+    check_windows(Mimic(address).load(store, OPTIONS), values)
     with pytest.raises(DataMissing, match=r"3000063\.hea could not be fetched from http.*: 404"):
-        Mimic(address(server)).check(store, OPTIONS | {"patient": 3000063})
+        Mimic(address).check(store, OPTIONS | {"patient": 3000063})
 
 
 def test_offline_the_message_names_data_root_and_download(tmp_path):

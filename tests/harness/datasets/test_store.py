@@ -3,8 +3,6 @@
 import contextlib
 import errno
 import gzip
-import hashlib
-import json
 import multiprocessing
 import os
 import shutil
@@ -257,19 +255,6 @@ def test_errors_of_a_source_do_not_name_the_cache(store, source, build, message)
 def test_a_removed_source_is_an_error(store, tmp_path):
     with pytest.raises(DataError, match=r"numbers: .*/gone: cannot be read \(No such file"):
         prepare(store, "numbers", {}, [tmp_path / "gone"], Builder())
-
-
-def test_prepared_arrays_record_their_source(store, source):
-    folder = prepare(store, "numbers", {"size": 3}, [source], Builder()).folder
-    meta = json.loads((folder / META).read_text())
-    assert meta["key"] == {"size": 3}
-    assert meta["sources"] == {str(source): hashlib.sha256(b"content").hexdigest()}
-    assert meta["arrays"]["whole"] == {
-        "shape": [2, 3, 4],
-        "dtype": "<i2",
-        "bytes": (folder / "whole.npy").stat().st_size,
-        "sha256": hashlib.sha256((folder / "whole.npy").read_bytes()).hexdigest(),
-    }
 
 
 def test_files_of_the_root_are_found_or_named(store, source):

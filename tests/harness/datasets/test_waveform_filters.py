@@ -55,14 +55,6 @@ def test_shares_match_the_definition(seed, at_least):
         np.testing.assert_allclose(shares, [expected(values, begin, 64, at_least) for begin in begins])
 
 
-def test_a_flat_line_of_either_channel_counts():
-    values = np.tile(np.arange(100, dtype=np.int16), (2, 1))
-    assert flat_line_shares(values, np.array([0]), 100, 15) == [0]
-    values[1, 20:35] = 7
-    assert flat_line_shares(values, np.array([0, 40]), 60, 15).tolist() == [0.25, 0]
-    assert flat_line_shares(values, np.array([0]), 60, 16) == [0]
-
-
 def test_flat_peaks_of_clipped_pulses_and_of_constant_windows():
     pulse = np.round(100 * np.sin(np.arange(1000) / 8)).astype(np.int16)
     clipped = np.minimum(pulse, 80)

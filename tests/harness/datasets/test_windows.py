@@ -17,15 +17,6 @@ def spans(stretches):
     return [(stretch.start, stretch.stop) for stretch in stretches]
 
 
-def test_test_is_last_validation_precedes_it_and_gaps_reduce_train():
-    parts = split_in_time(recording((0, 1000)), validation=0.2, test=0.1, gap=30)
-    assert {name: spans(part) for name, part in parts.items()} == {
-        "train": [(0, 640)],
-        "validation": [(670, 870)],
-        "test": [(900, 1000)],
-    }
-
-
 def test_gaps_are_counted_in_time_and_fractions_in_valid_samples():
     # 500 valid samples; a hole of 70 lies right before the last 100, which are test.
     stretches = recording((0, 300), (310, 410), (480, 580))
@@ -86,20 +77,6 @@ def nearest(first, second):
     return int(np.abs(np.subtract.outer(times(first), times(second))).min())
 
 
-@pytest.mark.parametrize("keep_test", [False, True])
-@pytest.mark.parametrize("seed", range(20))
-def test_new_parts_are_apart_in_time_on_both_sides_and_nothing_more_is_lost(seed, keep_test):
-    gap = 25
-    parts, share = split_ring(recording((0, 1000)), 0.2, 0.1, gap, NewSplit(seed, keep_test))
-    assert samples(parts["test"]) == 100 and samples(parts["validation"]) == 200
-    assert share == (0 if keep_test else 0.1)
-    for first, second in (("train", "validation"), ("train", "test"), ("validation", "test")):
-        assert nearest(parts[first], parts[second]) > gap
-    assert 2 * gap <= 1000 - sum(map(samples, parts.values())) <= 3 * gap
-    if keep_test:
-        assert spans(parts["test"]) == [(900, 1000)]
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_new_parts_of_a_recording_with_holes(seed):
     rng = np.random.default_rng(seed)
@@ -131,20 +108,6 @@ def test_the_joint_of_the_ring_serves_as_a_gap():
     assert joined and all(set(times(parts["test"])) >= {0, 99} for parts in joined)
 
 
-def test_equal_seeds_give_equal_parts_and_other_seeds_others():
-    first, again, other = (
-        {name: spans(part) for name, part in split_ring(recording((0, 5000)), 0.1, 0.1, 9, NewSplit(seed))[0].items()}
-        for seed in (3, 3, 4)
-    )
-    assert first == again != other
-
-
-def test_a_new_split_of_a_short_recording_has_empty_parts():
-    parts, _ = split_ring(recording((0, 100)), 0.3, 0.3, 60, NewSplit(0))
-    assert parts["train"] == ()
-    assert split_ring([], 0.3, 0.3, 60, NewSplit(0)) == ({"train": (), "validation": (), "test": ()}, 0.0)
-
-
 @pytest.mark.parametrize(
     ("count", "stride", "begins"), [(100, 32, [0, 32, 64]), (96, 32, [0, 32, 64]), (95, 32, [0, 32]), (31, 8, [])]
 )
@@ -161,10 +124,3 @@ def test_windows_are_slices_of_the_stretch(stride):
     fill_windows(target, stretch.values, begins)
     np.testing.assert_array_equal(target[:, 0], 100 + begins[:, None] + np.arange(16))
     np.testing.assert_array_equal(target[:, 1], target[:, 0] + 1_000_000)
-
-
-def test_windows_may_be_selected_in_any_order():
-    [stretch] = recording((0, 100))
-    target = np.zeros((3, 2, 8), dtype=int)
-    fill_windows(target, stretch.values, np.array([50, 3, 92]))
-    assert target[:, 0, 0].tolist() == [50, 3, 92] and target[2, 0, -1] == 99

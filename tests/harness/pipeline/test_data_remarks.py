@@ -153,15 +153,6 @@ def test_remarks_are_kept_in_the_cache_and_made_again_if_it_is_damaged(tmp_path,
     assert remarks_on(store, data, read) == first and json.loads(kept.read_text())
 
 
-def test_a_leak_is_said_by_plan(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    images = RNG.integers(0, 256, (60, 1, 8, 8), dtype=np.uint8)
-    np.savez("leak.npz", x_train=images[:40], x_val=images[40:50], x_test=images[:10])
-    (tmp_path / "mine.yaml").write_text(SUITE + "      d: {data: npz, options: {file: leak.npz, shape: [1, 8, 8]}}\n")
-    assert main(["plan", "mine.yaml", "--profile", "smoke"]) == 0
-    assert "warning: d: 10 of 10 test events (100.0%) equal training events\n" in capsys.readouterr().out
-
-
 def test_validate_reports_all_bad_data_sets_and_remarks_on_the_others(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     images = RNG.integers(0, 256, (60, 1, 8, 8), dtype=np.uint8)

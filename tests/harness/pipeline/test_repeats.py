@@ -39,10 +39,7 @@ FAULTS = {
         "b has values of which 19% occur more than once in their event",
     ),
     "standardised by entry": ((COUNTS - COUNTS.mean(0)) / COUNTS.std(0), "b has values at 48 of 48 entries"),
-    "fine steps of each entry": (
-        RNG.integers(0, 60_000, (300, 1, 48)) * RNG.uniform(1, 2, 48) / 7,
-        "at entry 0",
-    ),
+    "fine steps of each entry": (RNG.integers(0, 60_000, (300, 1, 48)) * RNG.uniform(1, 2, 48) / 7, "at entry 0"),
     "not finite": (changed(lambda values: values[:, 1].__setitem__(3, np.nan)), "b has values that are not finite"),
     "half precision": (VALUES.astype(np.float16).astype(np.float32), "b has values at"),
     "a column of a table": (np.round(RNG.gamma(2, size=(3000, 1, 1)), 2), "b lies on a lattice of step 0.01"),

@@ -160,11 +160,6 @@ def test_every_example_is_used_equally_often_with_fresh_noise():
     assert not torch.equal(next(noisy)[0], next(noisy)[0])
 
 
-def test_a_batch_size_above_the_data_uses_all_of_them():
-    x, _ = next(TrainingBatches(pipeline(count=5), 64, 0))
-    assert len(x) == 5 and len(x.flatten(1).unique(dim=0)) == 5
-
-
 def test_validation_noise_is_the_same_each_time():
     data = pipeline(noise=0.3)
     fit(Toy(), data, TrainingSettings(steps=4, batch_size=8, evaluate_every=2), 0, quiet)

@@ -2,14 +2,13 @@
 
 import itertools
 import math
-import random
 import re
 
 import pytest
 import torch
 
 from layers import UnsupportedShape
-from layers.butterflies.permutations import benes_levels, butterfly_from_permutation, edge_colours, routed_stages
+from layers.butterflies.permutations import benes_levels, butterfly_from_permutation, routed_stages
 from layers.butterflies.stages import apply_stages, prime_factors, stages_of
 
 
@@ -76,11 +75,6 @@ def test_an_event_shape(shape):
     assert permuted(rolled.int(), shape=shape) == rolled.tolist()
 
 
-def test_a_number_of_factors():
-    assert [len(benes_levels(2**k)) for k in range(6)] == [0, 1, 3, 5, 7, 9]
-    assert benes_levels(8) == [1, 2, 3, 2, 1]
-
-
 @pytest.mark.parametrize("permutation", [[0, 0], [1, 2], [0.0, 1.0], [[0, 1]], [-1, 0], []])
 def test_invalid_permutations_are_refused(permutation):
     with pytest.raises(ValueError, match=re.escape(f"{permutation} is not a permutation; give each of 0, ..., D - 1")):
@@ -93,18 +87,3 @@ def test_refuses_a_size():
         butterfly_from_permutation(range(74))
     with pytest.raises(UnsupportedShape, match=re.escape("shape (3, 3) has 9 entries, the permutation 8")):
         butterfly_from_permutation(range(8), (3, 3))
-
-
-@pytest.mark.parametrize(("vertices", "colours"), [(1, 3), (2, 2), (5, 3), (40, 7), (300, 2)])
-def test_edge_colours(vertices, colours):
-    """For regular multigraphs made of matchings, in any order of edges: each vertex has every colour once."""
-    shuffle = random.Random(0)
-    for _ in range(5):
-        matchings = [shuffle.sample(range(vertices), vertices) for _ in range(colours)]
-        edges = [(left, right) for matching in matchings for left, right in enumerate(matching)]
-        shuffle.shuffle(edges)
-        chosen = edge_colours(edges, vertices, colours)
-        for side in range(2):
-            seen = {(edge[side], colour) for edge, colour in zip(edges, chosen, strict=True)}
-            assert len(seen) == vertices * colours == len(edges)
-            assert math.prod(colour < colours for _, colour in seen)
