@@ -34,7 +34,7 @@ from harness.datasets._store.store import Store, Writer
 from harness.datasets._values.encoding import Encoding, Survey, choose_encoding, identity
 from harness.datasets._values.lattice import MOST_LEVELS
 from harness.datasets._values.npz_stream import Npz, StoredArray, open_npz
-from harness.datasets._values.user_files import STEP, Step, file_splits
+from harness.datasets._values.user_files import NOISE, STEP, Noise, Step, file_splits, for_each_channel, noise_text
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
 Layout = Callable[[np.ndarray], np.ndarray]
@@ -63,6 +63,9 @@ class ArrayOptions(Settings):
     )
     step: Step = Field(
         None, description=f"the lattice step of the values: {STEP}; null: 1 of 8-bit pixels, else detect"
+    )
+    noise: Noise = Field(
+        None, description=f"the width of uniform noise that is added to the values, in their units: {NOISE}"
     )
     pool: Count = Field(1, description="the side of the squares of pixels that are averaged and rounded")
     train: Count | None = Field(None, description="the number of train events that are used; null: all")
@@ -95,13 +98,11 @@ class ArrayOptions(Settings):
             raise PydanticCustomError("kind", "should be left out: it is for kind: image")
         return value
 
-    @field_validator("step")
+    @field_validator("step", "noise")
     @classmethod
-    def _for_each_channel(cls, step: Any, info: ValidationInfo) -> Any:
-        channels = info.data.get("shape", (1,))[0]
-        if isinstance(step, tuple) and len(step) > 1 and (info.data.get("kind") == "image" or len(step) != channels):
-            raise PydanticCustomError("step", f"should be {STEP}; shape has {channels} channels")
-        return step
+    def _for_each_channel(cls, value: Any, info: ValidationInfo) -> Any:
+        image = info.field_name == "step" and info.data.get("kind") == "image"
+        return for_each_channel(value, info, 1 if image else info.data.get("shape", (1,))[0])
 
     @property
     def shuffled(self) -> bool:
@@ -266,7 +267,7 @@ def _encoding(
         each = ", ".join(f"{key} {array.dtype}" for key, array in arrays.items())
         raise DataError(f"{npz.name}: {each}; all arrays must be of one type")
     dtype = dtypes.pop()
-    if dtype == np.uint8 and chosen.kind == "image" and chosen.step is None:
+    if dtype == np.uint8 and chosen.kind == "image" and chosen.step is None and chosen.noise is None:
         every = {key: np.ones(len(array), bool) for key, array in arrays.items()}
         return identity(npz.name, chosen.levels or 256, chosen.shape[0]), every
     total = sum(len(array) for array in arrays.values()) * int(np.prod(chosen.shape[1:])) * chosen.pool**2
@@ -294,7 +295,7 @@ def _encoding(
         raise DataError("\n".join(faults))
     if not survey.count:
         raise DataError(f"{npz.name}: {' and '.join(arrays)} are empty, or have no event without a missing value")
-    return choose_encoding(npz.name, survey, chosen.kind, chosen.step, chosen.levels), kept
+    return choose_encoding(npz.name, survey, chosen.kind, chosen.step, chosen.levels, chosen.noise), kept
 
 
 def _choice(npz: Npz, counts: Mapping[str, int], chosen: ArrayOptions) -> tuple[dict[str, dict[str, np.ndarray]], str]:
@@ -335,7 +336,9 @@ def _described(chosen: ArrayOptions, encoding: Encoding) -> str:
     parts = [f"{chosen.kind}s {'x'.join(map(str, chosen.shape))}"]
     if encoding.levels is not None:
         parts.append(f"{encoding.levels} levels")
-    if encoding.lattices is None:
+    if encoding.noise is not None:
+        parts.append(noise_text(encoding.noted()).removeprefix("; "))
+    elif encoding.lattices is None:
         parts.append("values on no lattice")
     elif chosen.kind == "image":
         steps = {lattice.step for lattice in encoding.lattices}

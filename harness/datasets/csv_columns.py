@@ -25,7 +25,17 @@ from harness.datasets._store.store import Store, Writer, prepare
 from harness.datasets._values.encoding import Survey, choose_encoding
 from harness.datasets._values.lattice import EXACT
 from harness.datasets._values.text_tables import TextTable, open_table, whole_cells
-from harness.datasets._values.user_files import STEP, VERSION, Faults, Step, file_splits
+from harness.datasets._values.user_files import (
+    NOISE,
+    STEP,
+    VERSION,
+    Faults,
+    Noise,
+    Step,
+    file_splits,
+    for_each_channel,
+    noise_text,
+)
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
 MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "?", "-")  # texts of a missing cell
@@ -60,6 +70,9 @@ class CsvOptions(Settings):
         description="empty cells and NA: refuse the file, or drop the rows, and the windows that would have such a row",
     )
     step: Step = Field(None, description=f"the lattice step of the values: {STEP}; null: detect")
+    noise: Noise = Field(
+        None, description=f"the width of uniform noise that is added to the values, in their units: {NOISE}"
+    )
 
     @field_validator("columns")
     @classmethod
@@ -82,14 +95,11 @@ class CsvOptions(Settings):
             raise PydanticCustomError("shuffle", "should be false for windows, which follow one another in time")
         return shuffle
 
-    @field_validator("step")
+    @field_validator("step", "noise")
     @classmethod
-    def _for_each_column(cls, step: Any, info: ValidationInfo) -> Any:
-        if isinstance(step, tuple) and len(step) > 1 and "columns" in info.data:
-            count = _count(info.data["columns"])
-            if len(step) != count:
-                raise PydanticCustomError("step", f"should be {STEP}; there are {count} columns")
-        return step
+    def _for_each_column(cls, value: Any, info: ValidationInfo) -> Any:
+        count = _count(info.data["columns"]) if "columns" in info.data else 1
+        return for_each_channel(value, info, count)
 
 
 class CsvColumns(Dataset, name="csv"):
@@ -172,7 +182,8 @@ def _read_rows(path: Path, chosen: CsvOptions) -> Rows:
     there = np.isfinite(values).all(axis=1)  # `_read` has left no other values than missing ones
     survey = Survey(values.shape[1], values.dtype, int(there.sum()))
     survey.add(values[there][:, :, None])
-    encoding = choose_encoding(name, survey, "sequence", chosen.step, None)
+    labels = [repr(column) for column in chosen.columns] if isinstance(chosen.columns, tuple) else ()
+    encoding = choose_encoding(name, survey, "sequence", chosen.step, None, chosen.noise, labels)
     rows = np.zeros(values.shape, encoding.dtype)
     rows[there] = encoding.encode(values[there][:, :, None], "rows", 0)[..., 0]
     return Rows(name, rows, there, encoding.noted(), ", ".join(filter(None, [path.name, table.described])))
@@ -187,7 +198,7 @@ def _stored_rows(store: Store, path: Path, chosen: CsvOptions) -> Rows:
         writer.save("whole", rows.whole)
         writer.notes = {"lattices": rows.lattices, "described": rows.described}
 
-    options = chosen.model_dump(mode="json", include={"file", "columns", "header", "missing", "step"})
+    options = chosen.model_dump(mode="json", include={"file", "columns", "header", "missing", "step", "noise"})
     prepared = prepare(store, "csv-rows", {"version": VERSION, **options}, [path], build)
     return Rows(f"csv: {path}", prepared.array("values"), prepared.array("whole"), **prepared.notes)
 
@@ -222,7 +233,7 @@ def _write(rows: Rows, chosen: CsvOptions, writer: Writer, new: NewSplit | None)
         "test_share": test_share,
         "description": (
             f"{rows.described}: {events} of {values.shape[1]} columns; train, validation and test are the shares "
-            f"{', '.join(map(str, chosen.shares))} of {len(values)} rows, {order}"
+            f"{', '.join(map(str, chosen.shares))} of {len(values)} rows, {order}{noise_text(rows.lattices)}"
         ),
     }
 

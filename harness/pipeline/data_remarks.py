@@ -148,7 +148,8 @@ def _seen(splits: Splits) -> Iterator[DataRemark]:
 
 def _repeating(splits: Splits, labels: Sequence[str]) -> Iterator[DataRemark]:
     """Yield which channels repeat values in training although they are said to be continuous."""
-    clauses = [] if splits.lattice else repeated_values(splits.train, labels)
+    named = [(label, channel) for channel, label in enumerate(labels) if not splits.noisy[channel]]
+    clauses = repeated_values(splits.train[:, [at for _, at in named]], [label for label, _ in named]) if named else []
     if clauses:
         more = f", and {len(clauses) - NAMED:,} other channels repeat values" * (len(clauses) > NAMED)
         text = f"{', '.join(clauses[:NAMED])}{more}, although said to be continuous: a density can grow without bound"
@@ -169,7 +170,7 @@ def _degenerate(splits: Splits, labels: list[str]) -> list[DataRemark]:
     clauses = {
         int(channel): f"{labels[channel]} has one value in training"
         for channel in np.flatnonzero(constant)
-        if splits.lattice and np.ptp(train[:, channel]) <= 16 * error[channel]  # others: see `_repeating`
+        if splits.noisy[channel] and np.ptp(train[:, channel]) <= 16 * error[channel]  # others: see `_repeating`
     }
     standard = (sample[:, varying] - sample[:, varying].mean(axis=0)) / deviation[varying]
     if len(varying):
@@ -188,7 +189,7 @@ def _degenerate(splits: Splits, labels: list[str]) -> list[DataRemark]:
     if not clauses:
         return []
     text = ", ".join(clause for _, clause in sorted(clauses.items()))
-    if splits.lattice:
+    if all(splits.noisy):
         return [DataRemark(f"{text}: the noise of the dequantisation bounds what a density gains by it")]
     return [DataRemark(f"{text}: a density can grow without bound", warning=True, unbounded=True)]
 
