@@ -37,6 +37,10 @@ from harness.datasets._values.npz_stream import Npz, StoredArray, open_npz
 from harness.datasets._values.user_files import NOISE, STEP, Noise, Step, file_splits, for_each_channel, noise_text
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
+Name = Annotated[str, Field(min_length=1, strict=True)]
+KEYS = {"train": "x_train", "validation": "x_val", "test": "x_test"}
+"""Split -> the array of its events, unless the options name another."""
+
 Layout = Callable[[np.ndarray], np.ndarray]
 """Convert stored events to (n, C, *spatial)."""
 
@@ -46,6 +50,12 @@ class ArrayOptions(Settings):
 
     file: Annotated[str, Field(min_length=1)] = Field(
         description="the .npz file, beside the suite, in the data root or by an absolute path"
+    )
+    array: Name | None = Field(
+        None, description="the one array of events, which `shares` split; null: x_train and x_test, x, or the only one"
+    )
+    arrays: dict[Literal["train", "validation", "test"], Name] | None = Field(
+        None, description="the arrays of events of each split, {train: ..., validation: ..., test: ...}, by their names"
     )
     kind: Literal["image", "sequence"] = Field("image", description="what an event is: image or sequence")
     shape: tuple[Count, ...] = Field(
@@ -91,6 +101,13 @@ class ArrayOptions(Settings):
             raise PydanticCustomError("shape", f"should have {axes} entries for kind: {kind}")
         return shape
 
+    @field_validator("arrays")
+    @classmethod
+    def _of_splits(cls, arrays: dict[str, str] | None, info: ValidationInfo) -> dict[str, str] | None:
+        if arrays is not None and (info.data.get("array") is not None or not {"train", "test"} <= arrays.keys()):
+            raise PydanticCustomError("arrays", "should name train and test, and be left out beside `array`")
+        return arrays
+
     @field_validator("levels", "pool")
     @classmethod
     def _of_images(cls, value: int | None, info: ValidationInfo) -> int | None:
@@ -114,6 +131,8 @@ class ArrayOptions(Settings):
         channels, *spatial = self.shape
         axes = tuple(side * self.pool for side in spatial)
         whole = (channels, *axes) if self.layout == "channels_first" else (*axes, channels)
+        if axes == (1,):  # vectors, often the rows of a matrix
+            return [whole, (channels,)]
         return [whole, axes] if channels == 1 else [whole]
 
 
@@ -188,7 +207,7 @@ class Arrays(Dataset, name="npz"):
 def _build(path: Path, chosen: ArrayOptions, writer: Writer) -> None:
     """Read the file once to survey its values, unless they are plain pixels, and once to encode them."""
     with open_npz(path, f"npz: {path}") as npz:
-        arrays = {key: npz.array(key) for key in _keys(npz, chosen)}
+        arrays = {key: npz.array(name) for key, name in _names(npz, chosen).items()}
         to_events = {key: _layout(array, chosen) for key, array in arrays.items()}
         encoding, kept = _encoding(npz, arrays, to_events, chosen)
         masks, held_out = _choice(npz, {key: int(mask.sum()) for key, mask in kept.items()}, chosen)
@@ -217,20 +236,24 @@ def _build(path: Path, chosen: ArrayOptions, writer: Writer) -> None:
     }
 
 
-def _keys(npz: Npz, chosen: ArrayOptions) -> list[str]:
-    """Return the names of the arrays that hold the events: one for all splits, or one for each."""
-    if "x_train" in npz.keys or "x_test" in npz.keys:
+def _names(npz: Npz, chosen: ArrayOptions) -> dict[str, str]:
+    """Return the name of the array of all events by itself, or those of each split by the names in `KEYS`."""
+    named = {KEYS[split]: name for split, name in (chosen.arrays or {}).items()}
+    if not named and chosen.array is None and {"x_train", "x_test"} & set(npz.keys):
+        named = {key: key for key in KEYS.values() if key in npz.keys or key != "x_val"}
+    if named:
         if chosen.shares is not None:
-            raise DataError(f"{npz.name}: `shares` split one array, and the file has a split already; leave them out")
-        return ["x_train", "x_val", "x_test"] if "x_val" in npz.keys else ["x_train", "x_test"]
-    if "x" not in npz.keys and len(npz.keys) != 1:
+            raise DataError(f"{npz.name}: `shares` split one array, and there is a split already; leave them out")
+        return named
+    if chosen.array is None and "x" not in npz.keys and len(npz.keys) != 1:
         raise DataError(
-            f"{npz.name}: has the arrays {', '.join(npz.keys) or '(none)'}; call those of events x_train and x_test "
-            "(and x_val), or call one x, which is then split"
+            f"{npz.name}: has the arrays {', '.join(npz.keys) or '(none)'}; say which hold events: array: NAME for one "
+            "that is then split, or arrays: {train: NAME, test: NAME}"
         )
     if {chosen.train, chosen.validation, chosen.test} != {None}:
         raise DataError(f"{npz.name}: has one array, whose splits have `shares`; leave out train, validation and test")
-    return ["x"] if "x" in npz.keys else npz.keys
+    name = chosen.array or ("x" if "x" in npz.keys else npz.keys[0])
+    return {name: name}
 
 
 def _layout(array: StoredArray, chosen: ArrayOptions) -> Layout:
@@ -245,7 +268,7 @@ def _layout(array: StoredArray, chosen: ArrayOptions) -> Layout:
             f"{' or '.join(map(str, accepted))}{hint}"
         )
     if array.event != accepted[0]:
-        return lambda block: block[:, None]
+        return lambda block: block[..., None] if len(array.event) == 1 and accepted[0][-1] == 1 else block[:, None]
     if chosen.layout == "channels_last":
         return lambda block: np.moveaxis(block, -1, 1)
     return lambda block: block
