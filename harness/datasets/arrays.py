@@ -38,8 +38,8 @@ from harness.datasets._values.user_files import NOISE, STEP, Noise, Step, file_s
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
 Name = Annotated[str, Field(min_length=1, strict=True)]
-KEYS = {"train": "x_train", "validation": "x_val", "test": "x_test"}
-"""Split -> the array of its events, unless the options name another."""
+KEYS = ("x_train", "x_val", "x_test")
+"""The arrays of events of train, validation and test, unless the options name others."""
 
 Layout = Callable[[np.ndarray], np.ndarray]
 """Convert stored events to (n, C, *spatial)."""
@@ -54,8 +54,8 @@ class ArrayOptions(Settings):
     array: Name | None = Field(
         None, description="the one array of events, which `shares` split; null: x_train and x_test, x, or the only one"
     )
-    arrays: dict[Literal["train", "validation", "test"], Name] | None = Field(
-        None, description="the arrays of events of each split, {train: ..., validation: ..., test: ...}, by their names"
+    arrays: Annotated[tuple[Name, ...], Field(min_length=2, max_length=3)] | None = Field(
+        None, description="the names of the arrays of train and test events, or of train, validation and test events"
     )
     kind: Literal["image", "sequence"] = Field("image", description="what an event is: image or sequence")
     shape: tuple[Count, ...] = Field(
@@ -103,9 +103,9 @@ class ArrayOptions(Settings):
 
     @field_validator("arrays")
     @classmethod
-    def _of_splits(cls, arrays: dict[str, str] | None, info: ValidationInfo) -> dict[str, str] | None:
-        if arrays is not None and (info.data.get("array") is not None or not {"train", "test"} <= arrays.keys()):
-            raise PydanticCustomError("arrays", "should name train and test, and be left out beside `array`")
+    def _of_splits(cls, arrays: tuple[str, ...] | None, info: ValidationInfo) -> tuple[str, ...] | None:
+        if arrays is not None and (info.data.get("array") is not None or len({*arrays}) < len(arrays)):
+            raise PydanticCustomError("arrays", "should be different names, and be left out beside `array`")
         return arrays
 
     @field_validator("levels", "pool")
@@ -238,9 +238,10 @@ def _build(path: Path, chosen: ArrayOptions, writer: Writer) -> None:
 
 def _names(npz: Npz, chosen: ArrayOptions) -> dict[str, str]:
     """Return the name of the array of all events by itself, or those of each split by the names in `KEYS`."""
-    named = {KEYS[split]: name for split, name in (chosen.arrays or {}).items()}
+    keys = KEYS if len(chosen.arrays or ()) == len(KEYS) else (KEYS[0], KEYS[-1])
+    named = dict(zip(keys, chosen.arrays or (), strict=False))
     if not named and chosen.array is None and {"x_train", "x_test"} & set(npz.keys):
-        named = {key: key for key in KEYS.values() if key in npz.keys or key != "x_val"}
+        named = {key: key for key in KEYS if key in npz.keys or key != "x_val"}
     if named:
         if chosen.shares is not None:
             raise DataError(f"{npz.name}: `shares` split one array, and there is a split already; leave them out")
@@ -248,7 +249,7 @@ def _names(npz: Npz, chosen: ArrayOptions) -> dict[str, str]:
     if chosen.array is None and "x" not in npz.keys and len(npz.keys) != 1:
         raise DataError(
             f"{npz.name}: has the arrays {', '.join(npz.keys) or '(none)'}; say which hold events: array: NAME for one "
-            "that is then split, or arrays: {train: NAME, test: NAME}"
+            "that is then split, or arrays: [NAME, NAME] for train and test"
         )
     if {chosen.train, chosen.validation, chosen.test} != {None}:
         raise DataError(f"{npz.name}: has one array, whose splits have `shares`; leave out train, validation and test")

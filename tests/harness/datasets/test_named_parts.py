@@ -54,16 +54,17 @@ def test_arrays_by_name_and_rows_of_a_matrix_as_vectors(store):
     alone = npz(store, both, array="X")
     np.testing.assert_array_equal(alone.train[:, :, 0], VALUES[: len(alone.train)])
     parts = {"a": VALUES[:70], "b": VALUES[70:80], "c": VALUES[80:], "labels": np.arange(3)}
-    splits = npz(store, parts, arrays={"train": "a", "validation": "b", "test": "c"})
+    splits = npz(store, parts, arrays=["a", "b", "c"])
     np.testing.assert_array_equal(splits.test[:, :, 0], VALUES[80:])
     np.testing.assert_array_equal(splits.validation[:, :, 0], VALUES[70:80])
+    assert len(npz(store, parts, arrays=["a", "c"]).validation) == 7  # a tenth of train
     with pytest.raises(DataError, match="array: NAME"):
         npz(store, both)
     with pytest.raises(DataError, match="no array 'Z'"):
         npz(store, both, array="Z")
 
 
-@pytest.mark.parametrize("arrays", [{"train": "a"}, {"training": "a", "test": "b"}, {}])
+@pytest.mark.parametrize("arrays", [["a"], ["a", "a"], ["a", "b", "c", "d"], []])
 def test_arrays_name_train_and_test(arrays):
     faults = DATASETS["npz"]().option_errors({"file": "a.npz", "shape": [1, 2, 2], "arrays": arrays})
     assert {name for name, _ in faults} == {"arrays"}
