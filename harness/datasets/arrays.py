@@ -34,8 +34,12 @@ from harness.datasets._store.store import Store, Writer
 from harness.datasets._values.encoding import Encoding, Survey, choose_encoding, identity
 from harness.datasets._values.lattice import MOST_LEVELS
 from harness.datasets._values.npz_stream import Npz, StoredArray, open_npz
-from harness.datasets._values.user_files import STEP, Step, file_splits
+from harness.datasets._values.user_files import NOISE, STEP, Noise, Step, file_splits, for_each_channel, noise_text
 from harness.datasets.base import Dataset, DatasetInfo, Splits
+
+Name = Annotated[str, Field(min_length=1, strict=True)]
+KEYS = ("x_train", "x_val", "x_test")
+"""The arrays of events of train, validation and test, unless the options name others."""
 
 Layout = Callable[[np.ndarray], np.ndarray]
 """Convert stored events to (n, C, *spatial)."""
@@ -46,6 +50,12 @@ class ArrayOptions(Settings):
 
     file: Annotated[str, Field(min_length=1)] = Field(
         description="the .npz file, beside the suite, in the data root or by an absolute path"
+    )
+    array: Name | None = Field(
+        None, description="the one array of events, which `shares` split; null: x_train and x_test, x, or the only one"
+    )
+    arrays: Annotated[tuple[Name, ...], Field(min_length=2, max_length=3)] | None = Field(
+        None, description="the names of the arrays of train and test events, or of train, validation and test events"
     )
     kind: Literal["image", "sequence"] = Field("image", description="what an event is: image or sequence")
     shape: tuple[Count, ...] = Field(
@@ -63,6 +73,9 @@ class ArrayOptions(Settings):
     )
     step: Step = Field(
         None, description=f"the lattice step of the values: {STEP}; null: 1 of 8-bit pixels, else detect"
+    )
+    noise: Noise = Field(
+        None, description=f"the width of uniform noise that is added to the values, in their units: {NOISE}"
     )
     pool: Count = Field(1, description="the side of the squares of pixels that are averaged and rounded")
     train: Count | None = Field(None, description="the number of train events that are used; null: all")
@@ -88,6 +101,13 @@ class ArrayOptions(Settings):
             raise PydanticCustomError("shape", f"should have {axes} entries for kind: {kind}")
         return shape
 
+    @field_validator("arrays")
+    @classmethod
+    def _of_splits(cls, arrays: tuple[str, ...] | None, info: ValidationInfo) -> tuple[str, ...] | None:
+        if arrays is not None and (info.data.get("array") is not None or len({*arrays}) < len(arrays)):
+            raise PydanticCustomError("arrays", "should be different names, and be left out beside `array`")
+        return arrays
+
     @field_validator("levels", "pool")
     @classmethod
     def _of_images(cls, value: int | None, info: ValidationInfo) -> int | None:
@@ -95,13 +115,11 @@ class ArrayOptions(Settings):
             raise PydanticCustomError("kind", "should be left out: it is for kind: image")
         return value
 
-    @field_validator("step")
+    @field_validator("step", "noise")
     @classmethod
-    def _for_each_channel(cls, step: Any, info: ValidationInfo) -> Any:
-        channels = info.data.get("shape", (1,))[0]
-        if isinstance(step, tuple) and len(step) > 1 and (info.data.get("kind") == "image" or len(step) != channels):
-            raise PydanticCustomError("step", f"should be {STEP}; shape has {channels} channels")
-        return step
+    def _for_each_channel(cls, value: Any, info: ValidationInfo) -> Any:
+        image = info.field_name == "step" and info.data.get("kind") == "image"
+        return for_each_channel(value, info, 1 if image else info.data.get("shape", (1,))[0])
 
     @property
     def shuffled(self) -> bool:
@@ -113,6 +131,8 @@ class ArrayOptions(Settings):
         channels, *spatial = self.shape
         axes = tuple(side * self.pool for side in spatial)
         whole = (channels, *axes) if self.layout == "channels_first" else (*axes, channels)
+        if axes == (1,):  # vectors, often the rows of a matrix
+            return [whole, (channels,)]
         return [whole, axes] if channels == 1 else [whole]
 
 
@@ -187,7 +207,7 @@ class Arrays(Dataset, name="npz"):
 def _build(path: Path, chosen: ArrayOptions, writer: Writer) -> None:
     """Read the file once to survey its values, unless they are plain pixels, and once to encode them."""
     with open_npz(path, f"npz: {path}") as npz:
-        arrays = {key: npz.array(key) for key in _keys(npz, chosen)}
+        arrays = {key: npz.array(name) for key, name in _names(npz, chosen).items()}
         to_events = {key: _layout(array, chosen) for key, array in arrays.items()}
         encoding, kept = _encoding(npz, arrays, to_events, chosen)
         masks, held_out = _choice(npz, {key: int(mask.sum()) for key, mask in kept.items()}, chosen)
@@ -216,20 +236,25 @@ def _build(path: Path, chosen: ArrayOptions, writer: Writer) -> None:
     }
 
 
-def _keys(npz: Npz, chosen: ArrayOptions) -> list[str]:
-    """Return the names of the arrays that hold the events: one for all splits, or one for each."""
-    if "x_train" in npz.keys or "x_test" in npz.keys:
+def _names(npz: Npz, chosen: ArrayOptions) -> dict[str, str]:
+    """Return the name of the array of all events by itself, or those of each split by the names in `KEYS`."""
+    keys = KEYS if len(chosen.arrays or ()) == len(KEYS) else (KEYS[0], KEYS[-1])
+    named = dict(zip(keys, chosen.arrays or (), strict=False))
+    if not named and chosen.array is None and {"x_train", "x_test"} & set(npz.keys):
+        named = {key: key for key in KEYS if key in npz.keys or key != "x_val"}
+    if named:
         if chosen.shares is not None:
-            raise DataError(f"{npz.name}: `shares` split one array, and the file has a split already; leave them out")
-        return ["x_train", "x_val", "x_test"] if "x_val" in npz.keys else ["x_train", "x_test"]
-    if "x" not in npz.keys and len(npz.keys) != 1:
+            raise DataError(f"{npz.name}: `shares` split one array, and there is a split already; leave them out")
+        return named
+    if chosen.array is None and "x" not in npz.keys and len(npz.keys) != 1:
         raise DataError(
-            f"{npz.name}: has the arrays {', '.join(npz.keys) or '(none)'}; call those of events x_train and x_test "
-            "(and x_val), or call one x, which is then split"
+            f"{npz.name}: has the arrays {', '.join(npz.keys) or '(none)'}; say which hold events: array: NAME for one "
+            "that is then split, or arrays: [NAME, NAME] for train and test"
         )
     if {chosen.train, chosen.validation, chosen.test} != {None}:
         raise DataError(f"{npz.name}: has one array, whose splits have `shares`; leave out train, validation and test")
-    return ["x"] if "x" in npz.keys else npz.keys
+    name = chosen.array or ("x" if "x" in npz.keys else npz.keys[0])
+    return {name: name}
 
 
 def _layout(array: StoredArray, chosen: ArrayOptions) -> Layout:
@@ -244,7 +269,7 @@ def _layout(array: StoredArray, chosen: ArrayOptions) -> Layout:
             f"{' or '.join(map(str, accepted))}{hint}"
         )
     if array.event != accepted[0]:
-        return lambda block: block[:, None]
+        return lambda block: block[..., None] if len(array.event) == 1 and accepted[0][-1] == 1 else block[:, None]
     if chosen.layout == "channels_last":
         return lambda block: np.moveaxis(block, -1, 1)
     return lambda block: block
@@ -266,7 +291,7 @@ def _encoding(
         each = ", ".join(f"{key} {array.dtype}" for key, array in arrays.items())
         raise DataError(f"{npz.name}: {each}; all arrays must be of one type")
     dtype = dtypes.pop()
-    if dtype == np.uint8 and chosen.kind == "image" and chosen.step is None:
+    if dtype == np.uint8 and chosen.kind == "image" and chosen.step is None and chosen.noise is None:
         every = {key: np.ones(len(array), bool) for key, array in arrays.items()}
         return identity(npz.name, chosen.levels or 256, chosen.shape[0]), every
     total = sum(len(array) for array in arrays.values()) * int(np.prod(chosen.shape[1:])) * chosen.pool**2
@@ -294,7 +319,7 @@ def _encoding(
         raise DataError("\n".join(faults))
     if not survey.count:
         raise DataError(f"{npz.name}: {' and '.join(arrays)} are empty, or have no event without a missing value")
-    return choose_encoding(npz.name, survey, chosen.kind, chosen.step, chosen.levels), kept
+    return choose_encoding(npz.name, survey, chosen.kind, chosen.step, chosen.levels, chosen.noise), kept
 
 
 def _choice(npz: Npz, counts: Mapping[str, int], chosen: ArrayOptions) -> tuple[dict[str, dict[str, np.ndarray]], str]:
@@ -335,7 +360,9 @@ def _described(chosen: ArrayOptions, encoding: Encoding) -> str:
     parts = [f"{chosen.kind}s {'x'.join(map(str, chosen.shape))}"]
     if encoding.levels is not None:
         parts.append(f"{encoding.levels} levels")
-    if encoding.lattices is None:
+    if encoding.noise is not None:
+        parts.append(noise_text(encoding.noted()).removeprefix("; "))
+    elif encoding.lattices is None:
         parts.append("values on no lattice")
     elif chosen.kind == "image":
         steps = {lattice.step for lattice in encoding.lattices}

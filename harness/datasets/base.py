@@ -63,6 +63,8 @@ class Splits:
         steps: for a sequence, the size of one lattice step of each channel with its unit, such as (0.05, "mmHg").
         lattices: for each channel, the lattice whose k-th value an entry k stands for, in the units of the source; real
             entries (`lattice` false) stand for values between. None: an entry is the value itself.
+        noise: for real entries, whether uniform noise on [0, 1) is added to each channel, as the user has stated its
+            width, the step of `lattices`; None: to whole numbers on a lattice alone.
         no_floor: why no resolution floor can be stated although the values were dequantised, such as a filter.
         checksum: of the prepared arrays, SHA-256; None for generated or installed data. `Dataset.loaded` sets that of
             third-party data.
@@ -79,6 +81,7 @@ class Splits:
     lattice: bool = True
     steps: tuple[tuple[float, str], ...] | None = None
     lattices: tuple[Lattice, ...] | None = None
+    noise: tuple[bool, ...] | None = None
     no_floor: str | None = None
     checksum: str | None = None
     left_out: tuple[str, ...] = ()
@@ -142,12 +145,17 @@ class Splits:
     def digest(self) -> str:
         """Return the SHA-256 of the arrays and of the facts on which their density depends."""
         facts = (self.levels, self.lattice, self.steps, self.lattices, self.no_floor)
-        digest = hashlib.sha256(repr(facts).encode())
+        digest = hashlib.sha256(repr(facts if self.noise is None else (*facts, self.noise)).encode())
         for name, values in self.parts().items():
             digest.update(f"{name} {values.shape} {values.dtype.str}".encode())
             for start in range(0, len(values), PIECE):
                 digest.update(values[start : start + PIECE].tobytes())
         return digest.hexdigest()
+
+    @property
+    def noisy(self) -> tuple[bool, ...]:
+        """Whether noise over a cell of width 1 is added to the entries of each channel."""
+        return (self.lattice,) * self.shape[0] if self.noise is None else self.noise
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -25,7 +25,17 @@ from harness.datasets._store.store import Store, Writer, prepare
 from harness.datasets._values.encoding import Survey, choose_encoding
 from harness.datasets._values.lattice import EXACT
 from harness.datasets._values.text_tables import TextTable, open_table, whole_cells
-from harness.datasets._values.user_files import STEP, VERSION, Faults, Step, file_splits
+from harness.datasets._values.user_files import (
+    NOISE,
+    STEP,
+    VERSION,
+    Faults,
+    Noise,
+    Step,
+    file_splits,
+    for_each_channel,
+    noise_text,
+)
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
 MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "?", "-")  # texts of a missing cell
@@ -35,6 +45,7 @@ Cuts = dict[str, list[tuple[np.ndarray, np.ndarray]]]
 """Split -> its runs of rows, (columns, rows), each with the begins of its events."""
 
 ColumnName = Annotated[str, Field(min_length=1, strict=True)]
+MissingValues = Annotated[tuple[float | str, ...], Field(min_length=1)]
 
 
 class CsvOptions(Settings):
@@ -43,10 +54,11 @@ class CsvOptions(Settings):
     file: Annotated[str, Field(min_length=1)] = Field(
         description="the .csv file, beside the suite, in the data root or by an absolute path"
     )
-    columns: Annotated[tuple[ColumnName, ...], Field(min_length=1)] | Count = Field(
-        description="the columns that are used, by their names in the header, or the number of columns to use all"
+    columns: Annotated[tuple[ColumnName | Count, ...], Field(min_length=1)] | Count = Field(
+        description="the columns that are used, by their names in the header, or without one by their numbers from 1 "
+        "on; or the number of columns to use all"
     )
-    header: Flag = Field(True, description="whether the first line has the names; false: columns is their number")
+    header: Flag = Field(True, description="whether the first line has the names of the columns")
     length: Count = Field(1, description="the number of rows of an event: 1 for vectors, more for windows of sequences")
     stride: Count | None = Field(
         None, description="rows from one training window to the next; null: the length, so that none overlap"
@@ -55,11 +67,15 @@ class CsvOptions(Settings):
     shuffle: Flag = Field(
         False, description="whether rows that are vectors are shuffled by a fixed seed before they are split"
     )
-    missing: Literal["refuse", "drop"] = Field(
+    missing: Literal["refuse", "drop"] | MissingValues = Field(
         "refuse",
-        description="empty cells and NA: refuse the file, or drop the rows, and the windows that would have such a row",
+        description="empty cells and NA: refuse the file, or drop the rows, and the windows that would have such a "
+        "row, also those of further values that stand for missing ones, such as [-9999]",
     )
     step: Step = Field(None, description=f"the lattice step of the values: {STEP}; null: detect")
+    noise: Noise = Field(
+        None, description=f"the width of uniform noise that is added to the values, in their units: {NOISE}"
+    )
 
     @field_validator("columns")
     @classmethod
@@ -71,8 +87,11 @@ class CsvOptions(Settings):
     @field_validator("header")
     @classmethod
     def _names(cls, header: bool, info: ValidationInfo) -> bool:
-        if not header and isinstance(info.data.get("columns"), tuple):
-            raise PydanticCustomError("header", "should be true for columns with names")
+        columns = info.data.get("columns")
+        if isinstance(columns, tuple) and any(isinstance(column, str) != header for column in columns):
+            raise PydanticCustomError(
+                "header", "should be true for columns with names, and false for numbers of columns"
+            )
         return header
 
     @field_validator("shuffle")
@@ -82,14 +101,11 @@ class CsvOptions(Settings):
             raise PydanticCustomError("shuffle", "should be false for windows, which follow one another in time")
         return shuffle
 
-    @field_validator("step")
+    @field_validator("step", "noise")
     @classmethod
-    def _for_each_column(cls, step: Any, info: ValidationInfo) -> Any:
-        if isinstance(step, tuple) and len(step) > 1 and "columns" in info.data:
-            count = _count(info.data["columns"])
-            if len(step) != count:
-                raise PydanticCustomError("step", f"should be {STEP}; there are {count} columns")
-        return step
+    def _for_each_column(cls, value: Any, info: ValidationInfo) -> Any:
+        count = _count(info.data["columns"]) if "columns" in info.data else 1
+        return for_each_channel(value, info, count)
 
 
 class CsvColumns(Dataset, name="csv"):
@@ -124,7 +140,7 @@ class CsvColumns(Dataset, name="csv"):
     def channels(self, options: Mapping[str, Any]) -> Sequence[str]:
         """Return the names of the columns, where the options have them."""
         columns = cast(CsvOptions, self.parse(options)).columns
-        return () if isinstance(columns, int) else columns
+        return () if isinstance(columns, int) else tuple(map(_label, columns))
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """Return the splits, mapped from the cache."""
@@ -150,8 +166,12 @@ class CsvColumns(Dataset, name="csv"):
         return file_splits(store, self.name, chosen, "sequence", build, new)
 
 
-def _count(columns: tuple[str, ...] | int) -> int:
+def _count(columns: tuple[str | int, ...] | int) -> int:
     return columns if isinstance(columns, int) else len(columns)
+
+
+def _label(column: str | int) -> str:
+    return column if isinstance(column, str) else f"column {column}"
 
 
 @dataclass(frozen=True)
@@ -172,7 +192,8 @@ def _read_rows(path: Path, chosen: CsvOptions) -> Rows:
     there = np.isfinite(values).all(axis=1)  # `_read` has left no other values than missing ones
     survey = Survey(values.shape[1], values.dtype, int(there.sum()))
     survey.add(values[there][:, :, None])
-    encoding = choose_encoding(name, survey, "sequence", chosen.step, None)
+    labels = [*map(_label, chosen.columns)] if isinstance(chosen.columns, tuple) else ()
+    encoding = choose_encoding(name, survey, "sequence", chosen.step, None, chosen.noise, labels)
     rows = np.zeros(values.shape, encoding.dtype)
     rows[there] = encoding.encode(values[there][:, :, None], "rows", 0)[..., 0]
     return Rows(name, rows, there, encoding.noted(), ", ".join(filter(None, [path.name, table.described])))
@@ -187,7 +208,7 @@ def _stored_rows(store: Store, path: Path, chosen: CsvOptions) -> Rows:
         writer.save("whole", rows.whole)
         writer.notes = {"lattices": rows.lattices, "described": rows.described}
 
-    options = chosen.model_dump(mode="json", include={"file", "columns", "header", "missing", "step"})
+    options = chosen.model_dump(mode="json", include={"file", "columns", "header", "missing", "step", "noise"})
     prepared = prepare(store, "csv-rows", {"version": VERSION, **options}, [path], build)
     return Rows(f"csv: {path}", prepared.array("values"), prepared.array("whole"), **prepared.notes)
 
@@ -222,7 +243,7 @@ def _write(rows: Rows, chosen: CsvOptions, writer: Writer, new: NewSplit | None)
         "test_share": test_share,
         "description": (
             f"{rows.described}: {events} of {values.shape[1]} columns; train, validation and test are the shares "
-            f"{', '.join(map(str, chosen.shares))} of {len(values)} rows, {order}"
+            f"{', '.join(map(str, chosen.shares))} of {len(values)} rows, {order}{noise_text(rows.lattices)}"
         ),
     }
 
@@ -281,7 +302,7 @@ def _read(table: TextTable, chosen: CsvOptions) -> np.ndarray:
 
     places = _places(table, chosen)
     numbers = set(places)
-    drop = chosen.missing == "drop"
+    drop, missing = chosen.missing != "refuse", _missing_texts(chosen)
     values = None
     with contextlib.suppress(ValueError), table.opened() as file:  # a cell that is no number, or a line too long
         frame = pd.read_csv(
@@ -291,14 +312,14 @@ def _read(table: TextTable, chosen: CsvOptions) -> np.ndarray:
             # Without `usecols`, under which pandas accepts lines with too many cells.
             dtype={place: np.float64 if place in numbers else str for place in range(len(table.names))},
             skipinitialspace=True,
-            na_values=MISSING,
+            na_values=missing,
             keep_default_na=False,
         )
         if frame.shape[1] == len(table.names):
             values = frame[places].to_numpy()
-    _refuse_faults(
-        table, places, drop, cells=values is None or not (np.isfinite(values) | (drop & np.isnan(values))).all()
-    )
+            values[np.isin(values, [value for value in chosen.missing if isinstance(value, float)])] = np.nan
+    wrong = values is None or not (np.isfinite(values) | (drop & np.isnan(values))).all()
+    _refuse_faults(table, places, missing if drop else (), cells=wrong)
     if values is None or not len(values):
         raise DataError(f"{table.name}: has no rows below line {table.line}")
     there = values[np.isfinite(values).all(axis=1)]
@@ -308,18 +329,26 @@ def _read(table: TextTable, chosen: CsvOptions) -> np.ndarray:
     return values.astype(np.int64) if whole else values
 
 
+def _missing_texts(chosen: CsvOptions) -> tuple[str, ...]:
+    """Return the texts of missing cells, those of the option included."""
+    return (
+        *MISSING,
+        *(value for value in chosen.missing if isinstance(chosen.missing, tuple) and isinstance(value, str)),
+    )
+
+
 def _places(table: TextTable, chosen: CsvOptions) -> list[int]:
     """Return the position of each chosen column."""
     if isinstance(chosen.columns, int):
         return list(range(chosen.columns))
     counts, places = Counter(table.names), {name: place for place, name in enumerate(table.names)}
     for column in chosen.columns:
-        if counts[column] > 1:
+        if isinstance(column, str) and counts[column] > 1:
             raise DataError(f"{table.name}: line {table.line} has {counts[column]} columns {column!r}; rename them")
-    return [places[column] for column in chosen.columns]
+    return [column - 1 if isinstance(column, int) else places[column] for column in chosen.columns]
 
 
-def _refuse_faults(table: TextTable, places: list[int], drop: bool, cells: bool) -> None:
+def _refuse_faults(table: TextTable, places: list[int], dropped: Sequence[str], cells: bool) -> None:
     """Raise a DataError with all lines of another length than the first and, if asked, all cells without a number."""
     faults, width = Faults(table.name), len(table.names)
     first = "the header" if table.skipped == table.line else f"line {table.line}"
@@ -332,7 +361,7 @@ def _refuse_faults(table: TextTable, places: list[int], drop: bool, cells: bool)
                 faults.add(f"line {line}", f"has {len(row)} cells, and {first} has {width}{hint}")
             elif row and cells:
                 for place in places:
-                    if not _is_finite(row[place], drop):
+                    if row[place].strip() not in dropped and not _is_finite(row[place]):
                         column = repr(table.names[place]) if table.skipped == table.line else place + 1
                         faults.add(f"line {line}, column {column}: {row[place]!r}", _not_finite(row[place], table))
     faults.raise_any()
@@ -345,9 +374,7 @@ def _not_finite(cell: str, table: TextTable) -> str:
     return f"is not a finite number; fill such cells, or leave the line out{hint}"
 
 
-def _is_finite(cell: str, drop: bool) -> bool:
-    if cell.strip() in MISSING:
-        return drop
+def _is_finite(cell: str) -> bool:
     try:
         return "_" not in cell and math.isfinite(float(cell))
     except ValueError:

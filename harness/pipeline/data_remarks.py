@@ -152,7 +152,9 @@ def _seen(splits: Splits) -> Iterator[DataRemark]:
 
 def _repeating(splits: Splits, labels: Sequence[str]) -> Iterator[DataRemark]:
     """Yield which channels repeat values in training although they are said to be continuous."""
-    clauses = [] if splits.lattice else repeated_values(splits.train, labels)
+    at = np.flatnonzero(~np.array(splits.noisy))
+    events = splits.train if len(at) == len(labels) else splits.train[:, at]
+    clauses = repeated_values(events, [labels[channel] for channel in at]) if len(at) else []
     if clauses:
         more = f", and {len(clauses) - NAMED:,} other channels repeat values" * (len(clauses) > NAMED)
         text = f"{', '.join(clauses[:NAMED])}{more}, although said to be continuous: a density can grow without bound"
@@ -215,12 +217,10 @@ def _dependent(splits: Splits, labels: Sequence[str]) -> Iterator[DataRemark]:
     rounding = float(np.finfo(train.dtype).eps) if train.dtype.kind == "f" else 0.0
     error = DEPENDENT * deviation + 4 * rounding * np.abs(sample).max(axis=0)
     varying = np.flatnonzero(deviation > error)
-    # `_repeating` reports those off a lattice.
-    constant = np.setdiff1d(np.arange(channels), varying) if splits.lattice else varying[:0]
     clauses = {
         int(channel): f"{labels[channel]} has one value in training"
-        for channel in constant
-        if np.ptp(train[:, channel]) <= 16 * error[channel]
+        for channel in np.setdiff1d(np.arange(channels), varying)
+        if splits.noisy[channel] and np.ptp(train[:, channel]) <= 16 * error[channel]  # others: see `_repeating`
     }
     standard = (sample[:, varying] - sample[:, varying].mean(axis=0)) / deviation[varying]
     # A QR decomposition leaves nothing of a column that others determine.
@@ -235,7 +235,7 @@ def _dependent(splits: Splits, labels: Sequence[str]) -> Iterator[DataRemark]:
         kind = "equals" if same else "is a linear function of"
         clauses[int(channel)] = f"{labels[channel]} {kind} {' and '.join(named)}"
     text = ", ".join(clause for _, clause in sorted(clauses.items()))
-    if text and splits.lattice:
+    if text and all(splits.noisy):
         yield DataRemark(f"{text}: the noise of the dequantisation bounds what a density gains by it")
     elif text:
         yield DataRemark(f"{text}: a density can grow without bound", warning=True, unbounded=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import astuple, dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -19,7 +19,6 @@ from flows.preprocess import (
     logit_pixels,
     quantise,
     scale_pixels,
-    scale_range,
 )
 from harness.core.errors import UserError
 from harness.core.settings import NO_LOGIT, Augmentation, DataRef, Unit, augmentation_fault, augmentation_margin
@@ -42,6 +41,7 @@ class ValueRange:
     low: list[float]  # the extreme values of each channel; those of an image are its levels
     high: list[float]
     lattices: list[Lattice] | None
+    noise: list[bool] | None = None
 
     @classmethod
     def of(cls, splits: Splits) -> ValueRange:
@@ -54,7 +54,8 @@ class ValueRange:
         lattices = None
         if splits.lattices is not None:  # of third-party code, perhaps in numbers of numpy, which no weights file holds
             lattices = [Lattice(*map(float, astuple(lattice))) for lattice in splits.lattices]
-        return cls(splits.train.dtype.name, splits.levels, splits.lattice, low, high, lattices)
+        noise = None if splits.noise is None else list(splits.noise)
+        return cls(splits.train.dtype.name, splits.levels, splits.lattice, low, high, lattices, noise)
 
     def extremes(self) -> tuple[Tensor, Tensor]:
         """Return the low and the high values, (C,), in the type of the data."""
@@ -67,7 +68,9 @@ class ValueRange:
         events = np.broadcast_to(extremes, (2, *shape))
         description = "the range of the training split"
         lattices = None if self.lattices is None else tuple(self.lattices)
-        return Splits(events, events, events, self.levels, description, lattice=self.lattice, lattices=lattices)
+        noise = None if self.noise is None else tuple(self.noise)
+        facts: dict[str, Any] = {"lattice": self.lattice, "lattices": lattices, "noise": noise}
+        return Splits(events, events, events, self.levels, description, **facts)
 
 
 def permutation(dim: int, seed: int) -> np.ndarray:
@@ -134,8 +137,13 @@ class Pipeline:
         self.levels = splits.levels
         self.dtype = dtype
         self.lattice = splits.lattice
-        self.dequantises = splits.lattice and data.dequantise
-        self._has_floor = splits.lattice and splits.no_floor is None
+        cells = torch.tensor(splits.noisy, dtype=torch.float64)
+        self.noisy = any(splits.noisy)
+        self.dequantises = self.noisy and data.dequantise
+        self._without_noise: Tensor | None = None
+        if self.noisy and not all(splits.noisy):
+            self._without_noise = (cells == 0).reshape(-1, *[1] * (len(self.shape) - 1)).to(self.device)
+        self._has_floor = all(splits.noisy) and splits.no_floor is None
         self._augmentation = data.augmentation
         self._kind = splits.train.dtype
         self._raw = {name: SplitValues(values, self.device) for name, values in splits.parts().items()}
@@ -146,11 +154,10 @@ class Pipeline:
             preprocessing = (scale_pixels if data.preprocessing == "scale" else logit_pixels)(splits.levels)
         else:
             low, high = self.values.extremes()
-            cell = 1 if splits.lattice else 0
-            self.log_step = (2 / (high.double() + cell - low.double())).log().mean().item()
+            self.log_step = (2 / (high.double() + cells - low.double())).log().mean().item()
             kind = np.iinfo(splits.train.dtype) if splits.lattice else np.finfo(splits.train.dtype)
             self._bounds = (kind.min, kind.max)
-            preprocessing = scale_range(low, high) if splits.lattice else Preprocessing(AffineRange(low, high))
+            preprocessing = Preprocessing(AffineRange(low.double(), high.double() + cells))
         self.preprocessing = preprocessing.to(self.device)
         self.permutation: Tensor | None = None
         order_seed = data.permutation_seed(seed)
@@ -182,6 +189,8 @@ class Pipeline:
         """
         # In float64 whatever the dtype of x, so that one generator gives a flow and its float64 copy the same input.
         v = dequantise(values, generator, torch.float64) if self.dequantises else values.double()
+        if self._without_noise is not None:
+            v = torch.where(self._without_noise, values.double(), v)
         x, log_det = self.preprocessing(v)
         return self._reorder(x.to(self.dtype), self.permutation), log_det
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any, Literal, cast
 
@@ -12,14 +12,17 @@ import numpy as np
 from harness.core.errors import DataError
 from harness.datasets._values.lattice import EXACT, MOST_LEVELS, Lattice, find_lattice, stated_lattice
 
+NAMED = 8  # channels that a message names
 MOST_DISTINCT = 1 << 17  # distinct values kept per channel: twice the levels of a found lattice
 SAMPLE = 1 << 15  # values per channel, evenly spread, that are checked for repeats
 
 Kind = Literal["image", "sequence"]
 Step = tuple[float, ...] | Literal["detect"] | None
+Noise = tuple[float | None, ...] | None
 
 IDENTITY = Lattice(0.0, 1.0)
 SMALLEST, LARGEST = 1e-100, 1e100  # largest absolute value of a channel: errors of its square are no underflow
+FINEST = 2.0**-20  # width of noise, as a share of the range, that float32 of scaled values still holds
 MOST_REPEATED = 0.02  # share of repeated values that values without a lattice may have; float32 makes up to 0.01
 
 
@@ -67,11 +70,18 @@ class Survey:
         parts = [part for part in self._distinct if part is not None]
         return np.unique(np.concatenate(parts)) if len(parts) == len(self._distinct) else None
 
-    def repeated(self, channel: int) -> float:
-        """Return the share of a channel's sample that has a value which occurs in the sample more than once."""
+    def repeated(self, channel: int) -> tuple[float, float, float]:
+        """Return, of a sample of a channel, the share of repeated values, the commonest one, and its share."""
         sample = np.concatenate(self._samples[channel])
-        _, counts = np.unique(sample, return_counts=True)
-        return float(counts[counts > 1].sum() / len(sample))
+        values, counts = np.unique(sample, return_counts=True)
+        share = counts[counts > 1].sum() / len(sample)
+        return float(share), float(values[counts.argmax()]), float(counts.max() / len(sample))
+
+    def usual_gap(self, channel: int) -> float:
+        """Return a round number near the median distance of neighbouring distinct values of a channel."""
+        gaps = np.diff(np.unique(np.concatenate(self._samples[channel]).astype(np.float64)))
+        least = float(self.high[channel] - self.low[channel]) * FINEST
+        return float(f"{max(float(np.median(gaps)) if len(gaps) else 1.0, 2 * least):.0e}")
 
 
 @dataclass(frozen=True)
@@ -83,9 +93,13 @@ class Encoding:
     levels: int | None  # number of levels of an image's pixels; None for sequences, and without a lattice
     dtype: np.dtype  # of the result
     finer: str | None = None  # why there are no lattices, if the values are on too fine ones
+    noise: Noise = None  # the width of the noise of each channel, if it is stated
+    repeated: float = 0.0  # with noise, the share of the values that occur more than once
 
-    def noted(self) -> list[tuple[float, ...]] | str:
+    def noted(self) -> list[tuple[float, ...]] | dict[str, Any] | str:
         """Return the lattices as JSON values, from which `lattice_facts` makes them again, or why there are none."""
+        if self.noise is not None:
+            return {"noise": self.noise, "repeated": self.repeated}
         if self.lattices is None:
             return f"the values lie on no lattice{self.finer or ''}; no noise is added to them"
         return [astuple(lattice) for lattice in self.lattices]
@@ -96,6 +110,9 @@ class Encoding:
         A value that is no lattice point, or beyond the levels, is a DataError; it names the array, `part`, and the
         event's index there, of which `first` is the first.
         """
+        if self.noise is not None:
+            widths = np.array([width or 1.0 for width in self.noise]).reshape(-1, *[1] * (events.ndim - 2))
+            return (events.astype(np.float64) / widths).astype(self.dtype)
         if self.lattices is None:
             return events.astype(self.dtype, copy=False)
         k = events
@@ -120,8 +137,18 @@ class Encoding:
         return k.astype(self.dtype, copy=False)
 
 
-def lattice_facts(noted: Sequence[Sequence[float]] | str, kind: Kind) -> dict[str, Any]:
+def lattice_facts(noted: Sequence[Sequence[float]] | Mapping[str, Any] | str, kind: Kind) -> dict[str, Any]:
     """Return the facts of `Splits` that follow from the lattices that `Encoding.noted` returned."""
+    if isinstance(noted, Mapping):
+        widths = noted["noise"]
+        without = [str(number) for number, width in enumerate(widths, 1) if width is None]
+        return {
+            "lattice": False,
+            "noise": tuple(width is not None for width in widths),
+            "lattices": tuple(Lattice(0.0, width or 1.0) for width in widths),
+            "steps": tuple((width, "units of the file (stated noise)") for width in widths if width is not None),
+            "no_floor": f"no noise is added to channel {', '.join(without)}" if without else None,
+        }
     if isinstance(noted, str):
         return {"lattice": False, "no_floor": noted}
     lattices = tuple(Lattice(*each) for each in noted)
@@ -135,7 +162,15 @@ def identity(name: str, levels: int, channels: int) -> Encoding:
     return Encoding(name, (IDENTITY,) * channels, levels, _pixel_type(levels))
 
 
-def choose_encoding(name: str, survey: Survey, kind: Kind, step: Step, levels: int | None) -> Encoding:
+def choose_encoding(
+    name: str,
+    survey: Survey,
+    kind: Kind,
+    step: Step,
+    levels: int | None,
+    noise: Noise = None,
+    labels: Sequence[str] = (),
+) -> Encoding:
     """Return the encoding of values from their survey.
 
     Images have one lattice for all channels, unless floating-point values were scaled channel by channel; sequences
@@ -148,20 +183,26 @@ def choose_encoding(name: str, survey: Survey, kind: Kind, step: Step, levels: i
         kind: of the data.
         step: one number or one for each channel; "detect" searches for one where it would be 1; None: as above.
         levels: of images; None: as many as occur.
+        noise: the width of uniform noise for all channels or for each, in the units of the values; None in the list: no
+            noise on that channel. None: lattices as above.
+        labels: names of the channels, for messages.
 
     Raises:
         DataError: the values contradict the options, or are off any lattice and yet repeat.
     """
     integers = survey.dtype.kind in "iu"
+    labels = list(labels) or [f"channel {channel}" for channel in range(len(survey.low))]
     if integers and max(abs(survey.low.min()), abs(survey.high.max())) >= EXACT:
         raise DataError(f"{name}: integers from {survey.low.min():.0f} to {survey.high.max():.0f}; at most 2^53 fit")
     if not integers:  # float64 has no room for the errors of larger and of smaller values
         for channel, most in enumerate(np.maximum(np.abs(survey.low), np.abs(survey.high))):
             if most and not SMALLEST <= most <= LARGEST:
                 raise DataError(
-                    f"{name}: the largest absolute value of channel {channel} is {most:g}; it must be between "
+                    f"{name}: the largest absolute value of {labels[channel]} is {most:g}; it must be between "
                     f"{SMALLEST:g} and {LARGEST:g}: give the values in another unit"
                 )
+    if noise is not None:
+        return _noisy(name, survey, noise, labels)
     plain = kind == "image" and integers and step is None and (survey.dtype == np.uint8 or levels is not None)
     detected: Sequence[Lattice | None]
     if plain:
@@ -169,9 +210,9 @@ def choose_encoding(name: str, survey: Survey, kind: Kind, step: Step, levels: i
     else:
         detected = _of_integers(survey, kind) if integers else _of_floats(survey, kind)
     if isinstance(step, tuple):
-        detected = _stated(name, step, survey, kind, detected)
+        detected = _stated(name, step, survey, kind, detected, labels)
     if None in detected:
-        _refuse_atoms(name, survey, detected, levels)
+        _refuse_atoms(name, survey, detected, levels, labels)
         kept = np.dtype(np.float64 if survey.dtype.itemsize == 8 else np.float32)
         return Encoding(name, None, None, kept, _too_fine(survey, detected))
     lattices = tuple(cast("Sequence[Lattice]", detected))
@@ -192,8 +233,39 @@ def choose_encoding(name: str, survey: Survey, kind: Kind, step: Step, levels: i
     return Encoding(name, lattices, levels, _pixel_type(levels))
 
 
+def _noisy(name: str, survey: Survey, noise: tuple[float | None, ...], labels: Sequence[str]) -> Encoding:
+    """Return the encoding of values in units of the stated widths of their noise.
+
+    Raises:
+        DataError: a width leaves gaps between the values of a lattice, or is lost in float32.
+    """
+    widths = noise * (len(survey.low) if len(noise) == 1 else 1)
+    lattices = _of_integers(survey, "sequence") if survey.dtype.kind in "iu" else _of_floats(survey, "sequence")
+    for label, width, lattice, low, high in zip(labels, widths, lattices, survey.low, survey.high, strict=True):
+        if width is None:
+            continue
+        if lattice is not None and low < high and width < 0.999 * lattice.step:
+            raise DataError(
+                f"{name}: noise = {width:g} is narrower than the step {lattice.step:g} of the lattice on which the "
+                f"values of {label} lie, so a density could still grow on single values; state at least the step"
+            )
+        if width < FINEST * (high - low):
+            raise DataError(
+                f"{name}: noise = {width:g} is lost in float32 of the scaled values of {label}, which range from "
+                f"{low:g} to {high:g}; state at least {FINEST * (high - low):.2g}, 2^-20 of the range"
+            )
+    floats = survey.dtype.kind == "f"
+    shares = [survey.repeated(channel)[0] for channel, width in enumerate(widths) if floats and width is not None]
+    return Encoding(name, None, None, np.dtype(np.float64), noise=widths, repeated=max(shares, default=0.0))
+
+
 def _stated(
-    name: str, steps: tuple[float, ...], survey: Survey, kind: Kind, detected: Sequence[Lattice | None]
+    name: str,
+    steps: tuple[float, ...],
+    survey: Survey,
+    kind: Kind,
+    detected: Sequence[Lattice | None],
+    labels: Sequence[str],
 ) -> list[Lattice]:
     """Return the lattice of each channel, through its smallest value; of an image, through the smallest of all."""
     lattices = []
@@ -207,8 +279,14 @@ def _stated(
             )
         if common is not None and common.step > 1.5 * step:  # noise over smaller cells would leave gaps
             raise DataError(
-                f"{name}: step = {step:g} is finer than the values of channel {channel}, which all lie on a lattice of "
+                f"{name}: step = {step:g} is finer than the values of {labels[channel]}, which all lie on a lattice of "
                 f"step {common.step:g}; state that, or step: detect"
+            )
+        if step < FINEST * (survey.high[channel] - survey.low[channel]):
+            raise DataError(
+                f"{name}: noise over the step {step:g} is lost in float32 of the scaled values of {labels[channel]}, "
+                f"which range from {survey.low[channel]:g} to {survey.high[channel]:g}; in place of `step` state "
+                f"`noise`, at least {FINEST * (survey.high[channel] - survey.low[channel]):.2g}"
             )
         lattices.append(lattice)
     return lattices
@@ -267,28 +345,44 @@ def _too_fine(survey: Survey, detected: Sequence[Lattice | None]) -> str:
     return ""
 
 
-def _refuse_atoms(name: str, survey: Survey, detected: Sequence[Lattice | None], levels: int | None) -> None:
+def _refuse_atoms(
+    name: str, survey: Survey, detected: Sequence[Lattice | None], levels: int | None, labels: Sequence[str]
+) -> None:
     """Raise DataError if values without a lattice are not continuous either, or were stated to have levels."""
     if levels is not None:
         raise DataError(f"{name}: {levels} levels are stated, and no lattice holds all values; state `step`, if any")
     for channel, lattice in enumerate(detected):
         low, high = survey.low[channel], survey.high[channel]
         if low == high:
-            raise DataError(f"{name}: channel {channel} has the one value {low + 0.0:g}; leave it out, or state `step`")
+            raise DataError(f"{name}: {labels[channel]} has the one value {low + 0.0:g}; leave it out, or state `step`")
         if lattice is not None:
             finer = _too_fine(survey, detected) or " that was found"
             raise DataError(
-                f"{name}: channel {channel} lies on a lattice of step {lattice.step:g} and others on none{finer}; "
-                "state `step`, one for each channel, or give continuous channels in another file"
+                f"{name}: {labels[channel]} lies on a lattice of step {lattice.step:g} and others on none{finer}; "
+                f"state `step` or `noise`, one for each channel, such as noise: {_proposed(survey, detected)}"
             )
-        share = survey.repeated(channel)
-        if share > MOST_REPEATED:
-            raise DataError(
-                f"{name}: in channel {channel} {share:.0%} of the values occur more than once, and no lattice"
-                f"{_too_fine(survey, detected)} holds all of them (values are padded, clipped, gamma-corrected, of "
-                "half precision, or were converted in several ways): a density on them can grow without bound. Give "
-                "the values from before that, or state `step` if there is one"
-            )
+    shares = {labels[channel]: survey.repeated(channel) for channel in range(len(detected))}
+    named = [
+        f"{label} ({share:.0%}; {of_commonest:.0%} are {commonest:g})"
+        for label, (share, commonest, of_commonest) in shares.items()
+        if share > MOST_REPEATED
+    ]
+    if named:
+        more = f" and {len(named) - NAMED} more" * (len(named) > NAMED)
+        raise DataError(
+            f"{name}: values occur more than once in {', '.join(named[:NAMED])}{more}, and no lattice"
+            f"{_too_fine(survey, detected)} holds all of them (values are padded, clipped, of few digits, or were "
+            "converted in several ways): a density on them can grow without bound. State the width of noise that "
+            f"bounds it, such as noise: {_proposed(survey, detected)}, or `step` if there is one; a commonest value "
+            "may stand for a missing one, to be left out"
+        )
+
+
+def _proposed(survey: Survey, detected: Sequence[Lattice | None]) -> str:
+    """Return a width of noise for each channel: the step of its lattice, or the usual gap between its values."""
+    widths = [survey.usual_gap(at) if lattice is None else lattice.step for at, lattice in enumerate(detected)]
+    texts = [f"{width:g}" for width in widths]
+    return texts[0] if len(texts) == 1 else f"[{', '.join(texts[:NAMED])}{', ...' * (len(texts) > NAMED)}]"
 
 
 def _pixel_type(levels: int) -> np.dtype:

@@ -29,6 +29,9 @@ from harness.core.provenance.machine import available_memory
 from harness.core.run_options import shown_bytes
 from harness.datasets._values.npz_stream import MEMORY_SHARE
 
+Columns = tuple[str | int, ...] | int
+"""Names of columns, their numbers from 1 on, or how many there are."""
+
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 SPACE = " "  # named, and not read: cells may be empty
 LONGEST_LINES = 1 << 20  # characters that are searched for the header
@@ -75,7 +78,7 @@ class TextTable:
         return ", ".join(parts)
 
 
-def open_table(name: str, path: Path, columns: tuple[str, ...] | int, header: bool) -> TextTable:
+def open_table(name: str, path: Path, columns: Columns, header: bool) -> TextTable:
     """Return the description of a file that has these columns, by their names or their number.
 
     Raises:
@@ -104,8 +107,10 @@ def open_table(name: str, path: Path, columns: tuple[str, ...] | int, header: bo
     raise DataError(f"{name}: {_misfit(*first, columns, encoding)}")
 
 
-def _fits(cells: tuple[str, ...], columns: tuple[str, ...] | int) -> bool:
-    return len(cells) == columns if isinstance(columns, int) else set(columns) <= set(cells)
+def _fits(cells: tuple[str, ...], columns: Columns) -> bool:
+    if isinstance(columns, int):
+        return len(cells) == columns
+    return set(columns) <= {*cells, *range(1, len(cells) + 1)}
 
 
 def whole_cells(reader: Any, name: str, skipped: int = 0) -> Iterator[list[str]]:
@@ -126,7 +131,7 @@ def _cells(line: str, separator: str) -> tuple[str, ...]:
     return ()
 
 
-def _misfit(number: int, line: str, columns: tuple[str, ...] | int, encoding: str) -> str:
+def _misfit(number: int, line: str, columns: Columns, encoding: str) -> str:
     """Return why the first line does not have the columns that were asked for."""
     counts = {mark: len(_cells(line, mark)) for mark in (*SEPARATORS, SPACE)}
     most = "," if counts[","] > 1 else max(counts, key=lambda mark: counts[mark])
@@ -139,7 +144,9 @@ def _misfit(number: int, line: str, columns: tuple[str, ...] | int, encoding: st
         separated += "; the file is not UTF-8, and was read as Latin-1: write it in UTF-8"
     if isinstance(columns, int):
         return f"has {counts[',']} columns, and columns = {columns} takes all; name some{separated}"
-    lacking = next(column for column in columns if column not in cells)
+    if isinstance(columns[0], int):
+        return f"has {len(cells)} columns in line {number}, and columns names number {max(columns)}{separated}"
+    lacking = str(next(column for column in columns if column not in cells))
     return f"has no column {lacking!r} in line {number}; {nearest(lacking, cells)}{separated}"
 
 

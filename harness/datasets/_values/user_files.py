@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, ValidationInfo
 from pydantic_core import PydanticCustomError
 
 from harness.core.errors import DataError
@@ -18,6 +18,7 @@ from harness.datasets._values.encoding import Kind, lattice_facts
 from harness.datasets.base import Splits
 
 STEP = "one number above 0, a list of one for each channel of a sequence, or detect"
+NOISE = "one width above 0, or a list with a width or null for each channel"
 VERSION = 3  # of the prepared arrays
 PLACES = 3  # of one rule that are named
 RULES = 5  # that are named
@@ -34,6 +35,41 @@ def _step(value: Any) -> Any:
 
 
 Step = Annotated[tuple[float, ...] | Literal["detect"] | None, BeforeValidator(_step)]
+
+
+def _noise(value: Any) -> Any:
+    """Convert a number to a tuple of one; raise one error for anything but the two forms."""
+    if value is None:
+        return value
+    widths = value if isinstance(value, (list, tuple)) else (value,)
+    of_list = isinstance(value, (list, tuple))
+    right = [(type(width) in (int, float) and 0 < width < np.inf) or (of_list and width is None) for width in widths]
+    if not right or not all(right) or all(width is None for width in widths):
+        raise PydanticCustomError("noise", f"should be {NOISE}")
+    return tuple(None if width is None else float(width) for width in widths)
+
+
+Noise = Annotated[tuple[float | None, ...] | None, BeforeValidator(_noise)]
+
+
+def for_each_channel(value: Any, info: ValidationInfo, channels: int) -> Any:
+    """Return the option `step` or `noise`; raise if it is a list of another length, or both are stated."""
+    if isinstance(value, tuple) and len(value) > 1 and len(value) != channels:
+        form = STEP if info.field_name == "step" else NOISE
+        raise PydanticCustomError("channels", f"should be {form}, for {channels} channel{'s' * (channels > 1)}")
+    stated = [name for name in ("step", "levels") if info.data.get(name) is not None]
+    if info.field_name == "noise" and value is not None and stated:
+        raise PydanticCustomError("noise", f"should be left out with {stated[0]}, whose noise covers one step")
+    return value
+
+
+def noise_text(noted: Any) -> str:
+    """Return a clause on stated noise, from what `Encoding.noted` returned; empty without."""
+    if not isinstance(noted, Mapping):
+        return ""
+    widths = ", ".join("none" if width is None else f"{width:g}" for width in dict.fromkeys(noted["noise"]))
+    share = f"; up to {noted['repeated']:.0%} of the values of a channel occur more than once" * (noted["repeated"] > 0)
+    return f"; uniform noise of the stated width {widths}{share}"
 
 
 class FileOptions(Protocol):

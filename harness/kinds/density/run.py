@@ -287,7 +287,7 @@ def data_notes(splits: Splits) -> dict[str, str]:
         notes["steps"] = ", ".join(f"{size:g} {unit}" for size, unit in splits.steps)
     if splits.checksum is not None:
         notes["checksum"] = splits.checksum
-    if splits.no_floor is not None or not splits.lattice:
+    if splits.no_floor is not None or not all(splits.noisy):
         notes["floor"] = splits.no_floor or "the values are said to lie on no lattice; no noise is added to them"
     return notes
 
@@ -338,7 +338,7 @@ def _notes(training: Fit, test: Evaluation, findings: Audit, pipeline: Pipeline,
             notes["estimates"] += (
                 f"; the series is cut off, which biases it by at most {findings.estimate_bias:.1g} nats/dim"
             )
-    if pipeline.lattice and not pipeline.dequantises:
+    if pipeline.noisy and not pipeline.dequantises:
         notes["dequantise"] = "raw values without dequantisation: where they lie on a lattice, any density is possible"
     if findings.sample_failures:
         notes["fresh z"] = (

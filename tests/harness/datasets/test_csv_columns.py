@@ -227,7 +227,7 @@ def test_a_lattice_that_is_too_fine_to_be_found_is_named(store):
         ({"length": 4, "shuffle": True}, "should be false for windows"),
         ({"shares": [0.8, 0.1, 0.2]}, "should sum to at most 1"),
         ({"shares": [0.8, 0.2]}, "shares"),
-        ({"step": [0.1, 0.1, 0.1]}, "there are 2 columns"),
+        ({"step": [0.1, 0.1, 0.1]}, "for 2 channels"),
     ],
 )
 def test_wrong_options(options, message):
