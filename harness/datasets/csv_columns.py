@@ -192,7 +192,8 @@ def _read_rows(path: Path, chosen: CsvOptions) -> Rows:
     there = np.isfinite(values).all(axis=1)  # `_read` has left no other values than missing ones
     survey = Survey(values.shape[1], values.dtype, int(there.sum()))
     survey.add(values[there][:, :, None])
-    labels = [*map(_label, chosen.columns)] if isinstance(chosen.columns, tuple) else ()
+    columns = () if isinstance(chosen.columns, int) else chosen.columns
+    labels = [repr(column) if isinstance(column, str) else _label(column) for column in columns]
     encoding = choose_encoding(name, survey, "sequence", chosen.step, None, chosen.noise, labels)
     rows = np.zeros(values.shape, encoding.dtype)
     rows[there] = encoding.encode(values[there][:, :, None], "rows", 0)[..., 0]
