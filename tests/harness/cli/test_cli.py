@@ -241,11 +241,11 @@ def test_the_fork_server_is_started_before_planning(suite, monkeypatch, capsys):
         lambda kinds, datasets, kernels: order.append([*kinds, *datasets]),
     )
 
-    def plan(*_):
+    def plan(*_, **__):
         order.append("plan")
         raise UserError("stop here")
 
-    monkeypatch.setattr("harness.interface.run.make_request", plan)
+    monkeypatch.setattr("harness.interface.request.settle", plan)
     suite.write_text(SUITE.replace("digits: {}", "digits: {}\n      mixed: {data: mnist, permute: 1}"))
     assert main(["run", str(suite)]) == 2
     assert order == [["density", "digits", "mnist"], "plan"]

@@ -13,7 +13,7 @@ from harness.cli.parser import make_parser
 from harness.core.arguments import check
 from harness.core.errors import SuiteError, UserError
 from harness.core.records import blank_record, write_record
-from harness.interface.options import Arguments, PlanArguments, ReplicateArguments, RunArguments
+from harness.interface.options import Arguments, ReplicateArguments, RunArguments
 from harness.planning.overrides import scope_of
 from harness.planning.settle import settle
 from harness.planning.suite import read_suite
@@ -148,7 +148,6 @@ ODD = {
     "only": [None, [5], {"layer": None}, {"layer": nested()}, {3: "a"}],
     "settings": [None, [1], {"training": nested()}, {"x": b"x"}, {"x": 10**5000}, {Strange(): 1}],
     "layers": [None, "", [5], {"a": 1}, "\ud800"],
-    "probe": ["no"],
     "profil": ["quick"],
 }
 
@@ -194,7 +193,7 @@ def test_every_function_names_its_odd_argument(call, name):
 def test_options_stand_once():
     """Signature, docstring and help of a function and of its command have every argument of the model."""
     for model, function, command in (
-        (PlanArguments, harness.plan, "plan"),
+        (Arguments, harness.plan, "plan"),
         (RunArguments, harness.run, "run"),
         (ReplicateArguments, harness.replicate, "replicate"),
     ):
