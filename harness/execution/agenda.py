@@ -102,11 +102,11 @@ class AgendaEntry:
         if self.open and self.missing:
             parts.append(f"after {trials_text(self.missing)}{' or more' if self.trial.open_ended else ''}")
         if self.stale:
-            parts.append(f"{'stale' if not self.open else 'its checkpoint is stale'}: {_first_changes(self.stale)}")
+            parts.append(f"{'stale' if not self.open else 'its checkpoint is stale'}: {first_changes(self.stale)}")
         return ", ".join(parts)
 
 
-def _first_changes(changed: Sequence[str]) -> str:
+def first_changes(changed: Sequence[str]) -> str:
     """Return the first three changes, and the number of further ones."""
     more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
     return f"{', '.join(changed[:3])}{more}"
@@ -238,7 +238,7 @@ def outlook(entries: Sequence[AgendaEntry], at_once: int, stale_option: Stale = 
     stale = [entry for entry in entries if entry.stale]
     if stale:
         changed = list(dict.fromkeys(change for entry in stale for change in entry.stale))
-        verb, named = "is" if len(stale) == 1 else "are", _first_changes(changed)
+        verb, named = "is" if len(stale) == 1 else "are", first_changes(changed)
         treatment = {
             "keep": "existing results are kept; --stale rerun runs them again",
             "rerun": "they run again; --stale keep keeps existing results",
