@@ -92,14 +92,14 @@ def plan(suite: Source, **arguments: Any) -> Outlook:
     options = check(Arguments, arguments)
     missing, remarks = list[str](), list[str]()
 
-    def check_now(data: Sequence[DataRef], optional: Collection[DataRef], checksums: object) -> Checksums:
+    def check_now(data: Sequence[DataRef], optional: Collection[DataRef]) -> Checksums:
         try:
             return check_data(data, data_root(options.data), offline=True, tell=remarks.append, optional=optional)
         except (DataMissing, DataError) as error:
             missing.append(f"\na run would stop, because of its data:\n{error}")
             return {}
 
-    request = make_request(suite, options, check_now)
+    request = make_request(suite, options, check_now, remarks.append)
     entries = request.entries(Sources().of)
     forget_settled(entries, request.folder)
     at_once = request.executor.at_once([entry.trial for entry in entries if entry.runs])

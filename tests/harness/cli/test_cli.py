@@ -152,6 +152,7 @@ def test_a_path_that_is_not_a_suite_ends_with_2(suite, capsys, name, words):
         ["run", "quickstart", "--timeout", "soon"],
         ["run", "quickstart", "--memory", "4 apples"],
         ["run", "quickstart", "--memory", "4"],
+        ["run", "quickstart", "--memory", "9000000TiB"],
         ["run", "quickstart", "--stale", "perhaps"],
         ["run", "quickstart", "--set", "timeout=never"],
         ["run", "quickstart", "--executor", "pbs"],

