@@ -8,7 +8,6 @@ import threading
 from pathlib import Path
 
 import pytest
-import torch
 
 import harness
 from harness.cli.parser import make_parser
@@ -259,12 +258,6 @@ def test_quiet_runs_in_two_threads_leave_standard_output_as_it_is(stand_in, no_f
     print("still there")
     assert (sys.stdout, sys.stderr) == before and capsys.readouterr() == ("still there\n", "")
     assert len(stand_in[0]) == 4
-
-
-def test_the_default_device_of_a_script_changes_no_plan(stand_in):
-    expected = harness.plan(suite()).plan
-    with torch.device("meta"):
-        assert harness.plan(suite()).plan == expected
 
 
 def test_a_failed_trial_is_no_exception(stand_in, no_figures):
