@@ -42,8 +42,8 @@ class Request:
     def entries(self, digests: Digests) -> list[AgendaEntry]:
         """Return the trials with their states now (see `agenda`)."""
         stored = self.records.read(self.plan.trials)
-        options = {"retry_failed": self.options.retry_failed, "stale": self.options.stale}
-        return agenda(self.plan, self.folder, digests, stored, **options)
+        retry_failed, stale = self.options.retry_failed, self.options.stale
+        return agenda(self.plan, self.folder, digests, stored, retry_failed=retry_failed, stale=stale)
 
 
 def make_request(

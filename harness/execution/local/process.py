@@ -65,7 +65,9 @@ def run_in_process(
     is left to the supervisor, which has no such limit.
     """
     if work is None:
-        from harness.execution.trial import execute as work  # here: the supervisor needs no torch
+        from harness.execution.trial import execute  # here: the supervisor needs no torch
+
+        work = execute
     keep_folder()
     if gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # before the first call to the driver
