@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from harness.cli.shared.options import add_suite, keywords
+from harness.cli.shared.runs import add_suite, keywords
 from harness.core.arguments import add_arguments
 from harness.interface.options import Arguments
 

@@ -62,7 +62,7 @@ def workers(client: Client) -> dict[str, int]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Task:
+class _SentTrial:
     """A trial on a worker."""
 
     trial: Trial
@@ -85,7 +85,7 @@ class Dispatch:
     _workers: dict[str, int] = field(default_factory=dict)  # address -> threads
     _left_out: dict[str, tuple[str, int]] = field(default_factory=dict)  # address -> fault and exit code
     _waiting: deque[Trial] = field(default_factory=deque)
-    _running: list[_Task] = field(default_factory=list)
+    _running: list[_SentTrial] = field(default_factory=list)
     _deaths: Counter[str] = field(default_factory=Counter)
     _stopped: bool = False
     _told: bool = False
@@ -173,11 +173,11 @@ class Dispatch:
             retries=0,
             pure=False,
         )
-        self._running.append(_Task(trial, address, future, time.monotonic()))
+        self._running.append(_SentTrial(trial, address, future, time.monotonic()))
         self.reporter.started(trial)
         self.reporter.place(trial, f"worker {address}")
 
-    def _finish(self, task: _Task) -> None:
+    def _finish(self, task: _SentTrial) -> None:
         """Store the result of a task, or let its trial run elsewhere."""
         try:
             content = task.future.result(timeout=FETCH_SECONDS)
@@ -201,7 +201,7 @@ class Dispatch:
         else:
             self._end(task, record)
 
-    def _leave_out(self, task: _Task, fault: str, code: int) -> None:
+    def _leave_out(self, task: _SentTrial, fault: str, code: int) -> None:
         """Give no more trials to the worker of a task, and its trial to another."""
         self._running.remove(task)
         self._waiting.appendleft(task.trial)
@@ -209,7 +209,7 @@ class Dispatch:
             self._left_out[task.address] = " ".join(visible(fault).split()), code
             self.reporter.line(f"worker {task.address} gets no more trials: {self._left_out[task.address][0]}")
 
-    def _lose(self, task: _Task, reason: str) -> None:
+    def _lose(self, task: _SentTrial, reason: str) -> None:
         """Let the trial of a task run once more, or write its record."""
         trial = task.trial
         self._deaths[trial.id] += 1
@@ -228,7 +228,7 @@ class Dispatch:
             write_record(self.run_options.out / "records", record)
         self._end(task, record)
 
-    def _end(self, task: _Task, record: Record) -> None:
+    def _end(self, task: _SentTrial, record: Record) -> None:
         self._running.remove(task)
         self.reporter.finished(task.trial, record)
         if self.following.stop_at is not None and self.following.stop_at(record):

@@ -38,20 +38,6 @@ profiles:
 """
 
 
-def command(*arguments, folder):
-    """Run the program in a process."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(PROJECT)}
-    return subprocess.run(
-        [sys.executable, "-m", "harness", *map(str, arguments)],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-
 @pytest.fixture
 def suite(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -262,13 +248,13 @@ def test_an_out_folder_that_cannot_be_written_ends_with_2(suite, capsys):
 
 @pytest.mark.system
 def test_a_run_from_start_to_report(suite, capsys, monkeypatch):
-    """Run a suite in a process, then the commands that use its records."""
-    done = command("run", suite, "--jobs", "1", folder=suite.parent)
-    assert done.returncode == 0, done.stderr
+    """Run a suite, then the commands that use its records."""
+    assert main(["run", str(suite), "--jobs", "1"]) == 0
+    out = capsys.readouterr().out
     folder = suite.parent / "reports" / "tiny"
     table = (folder / "table.md").read_text()
     assert "# A tiny suite" in table and "| butterfly" in table
-    assert "\nA tiny suite\n" in done.stdout and "\nbutterfly  " in done.stdout and "|" not in done.stdout
+    assert "\nA tiny suite\n" in out and "\nbutterfly  " in out and "|" not in out
     assert len(list((folder / "records").glob("*.json"))) == 2
 
     def refuse(*_, **__):
