@@ -207,7 +207,8 @@ def counted(entries: Sequence[AgendaEntry]) -> str:
 def counted_by_stage(entries: Sequence[AgendaEntry]) -> list[str]:
     """Return a line per stage with its counts and the time that is left; of a single stage, the time alone."""
     stages = _stages(entries)
-    left = [_about([entry for entry in stage if entry.open], 1, ", one at a time") for stage in stages]
+    opened = [[entry for entry in stage if entry.open] for stage in stages]
+    left = [_about(stage, 1, f", one at a time{_unknown(stage)}") for stage in opened]
     if not all(stages):
         return [f"left{about}" for about in left if about]
     return [
@@ -226,7 +227,8 @@ def outlook(entries: Sequence[AgendaEntry], at_once: int, stale_option: Stale = 
     lines = [f"damaged: {entry.reason}" for entry in entries if entry.state == DAMAGED]
     if doing:
         more = " or more" if any(entry.missing and entry.trial.open_ended for entry in doing) else ""
-        lines.append(f"a run does {trials_text(len(doing))}{more}{_duration(doing, at_once)}")
+        rest = f" (from earlier trials, {at_once} at once{_unknown(doing)})"
+        lines.append(f"a run does {trials_text(len(doing))}{more}{_about(doing, at_once, rest)}")
     stages = _stages(doing)
     if all(stages):
         first, then = (_kinds(stage) + _about(stage, at_once) for stage in stages)
@@ -263,10 +265,9 @@ def _about(entries: Sequence[AgendaEntry], at_once: int, rest: str = "") -> str:
     return "" if total is None else f", in about {shown_seconds(total)}{rest}"
 
 
-def _duration(entries: Sequence[AgendaEntry], at_once: int) -> str:
+def _unknown(entries: Sequence[AgendaEntry]) -> str:
     unknown = sum(entry.seconds is None for entry in entries)
-    rest = f", and {unknown} of unknown duration" if unknown else ""
-    return _about(entries, at_once, f" (from earlier trials, {at_once} at once{rest})")
+    return f", and {unknown} of unknown duration" if unknown else ""
 
 
 def trials_text(count: int) -> str:
