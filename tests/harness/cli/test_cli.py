@@ -548,12 +548,6 @@ def test_records_name_the_machine_with_host(suite, stand_in):
     assert [named[trial.id] for trial in stand_in] == [None, None, platform.node(), platform.node()]
 
 
-def test_a_changed_setting_runs_the_trials_that_it_changes(suite, stand_in):
-    assert main(["run", "tiny.yaml"]) == 0
-    assert main(["run", "tiny.yaml", "--set", "layers.butterfly.options.levels=2"]) == 0
-    assert [trial.layer.row for trial in stand_in] == ["conv1x1", "butterfly", "butterfly"]
-
-
 @pytest.mark.parametrize(
     ("status", "declared", "code"),
     [("oom", "", 1), ("unsupported", "", 1), ("unsupported", "unsupported: true\n", 0)],

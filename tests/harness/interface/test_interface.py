@@ -15,9 +15,6 @@ from harness.core.arguments import check
 from harness.core.errors import SuiteError, UserError
 from harness.core.records import blank_record, write_record
 from harness.interface.options import Arguments, ReplicateArguments, RunArguments
-from harness.planning.overrides import scope_of
-from harness.planning.settle import settle
-from harness.planning.suite import read_suite
 
 PROJECT = Path(__file__).resolve().parents[3]
 
@@ -97,15 +94,6 @@ def test_a_mapping_is_planned_like_the_file_of_the_same_content(tmp_path):
     assert planned[0].trials == planned[1].trials and len(planned[0].trials) == 1
     assert planned[0].trials[0].training.steps == 3
     assert planned[0].command == "" and "--set training.steps=3" in planned[1].command
-
-
-def test_settings_change_a_suite_that_was_read_from_no_file():
-    made = read_suite(suite())
-    assert scope_of(made, "quick", ["training.steps=5"]).profile.training.steps == 5
-    trials = settle(made, "quick", "cpu", settings=["training.steps=5"]).plan().plan.trials
-    assert {trial.steps for trial in trials} == {5}
-    with pytest.raises(SuiteError, match=r"--set training\.steps=no: "):
-        scope_of(read_suite(suite()), "quick", ["training.steps=no"])
 
 
 def test_mappings_of_arguments_are_the_texts_of_the_command_line():
