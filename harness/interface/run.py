@@ -16,7 +16,7 @@ from harness.core.records import Record, verdict
 from harness.core.run_options import RunOptions
 from harness.core.settings import DataRef, Progress, silent
 from harness.core.trial import trial_class
-from harness.execution.agenda import all_accepted, counted, forget_settled, outlook, ready, trials_text
+from harness.execution.agenda import AgendaEntry, all_accepted, counted, forget_settled, outlook, ready, trials_text
 from harness.execution.data import check_data
 from harness.execution.executor import Following, attached_trials
 from harness.execution.folder import claimed, make_folder, remove_leftovers, writing
@@ -83,22 +83,11 @@ def _run_remaining(request: Request, root: Path | None, options: RunArguments) -
     entries = request.entries(provenance.digests)
     forget_settled(entries, folder)
     attached = [entry.trial for entry in entries if entry.trial.id in submitted]
-    others = [entry for entry in entries if entry.trial.id not in submitted]
-    trials = [entry.trial for entry in others if entry.runs]
-    at_once = request.executor.at_once(trials)
-    left_out = _records_left_out(folder, plan)
+    _announce(request, entries, submitted, options)
     with writing(folder):
         plan.save(folder)
         provenance.save(folder)
-    for line in (f"{plan.heading}: {counted(entries)}", left_out, *outlook(others, at_once, options.stale)):
-        if line is not None:
-            options.tell(line)
-    if attached:
-        options.tell(f"{trials_text(len(attached))} of them were submitted before: this run waits for their results")
-    if options.jobs is not None and trials and at_once < min(options.jobs, len(trials)):
-        options.tell(f"--jobs {options.jobs}: {at_once} at once, as the threads of more would compete for the cores")
-    if not trials and not attached:
-        options.tell("nothing to run")
+    if not attached and not any(entry.runs for entry in entries):
         return
     run_options = RunOptions(
         out=folder,
@@ -138,16 +127,35 @@ def _run_remaining(request: Request, root: Path | None, options: RunArguments) -
             break
 
 
-def _records_left_out(folder: Path, plan: Plan) -> str | None:
-    """Describe what the report no longer covers when this plan replaces the folder's last one; None if nothing."""
+def _announce(
+    request: Request, entries: Sequence[AgendaEntry], submitted: Collection[str], options: RunArguments
+) -> None:
+    """Print what the run does, and what it leaves out."""
+    others = [entry for entry in entries if entry.trial.id not in submitted]
+    trials, attached = [entry.trial for entry in others if entry.runs], len(entries) - len(others)
+    at_once = request.executor.at_once(trials)
+    left_out = _records_left_out(request.folder, request.plan)
+    options.tell(f"{request.plan.heading}: {counted(entries)}")
+    for line in (*left_out, *outlook(others, at_once, options.stale)):
+        options.tell(line)
+    if attached:
+        options.tell(f"{trials_text(attached)} of them were submitted before: this run waits for their results")
+    if options.jobs is not None and trials and at_once < min(options.jobs, len(trials)):
+        options.tell(f"--jobs {options.jobs}: {at_once} at once, as the threads of more would compete for the cores")
+    if not trials and not attached:
+        options.tell("nothing to run")
+
+
+def _records_left_out(folder: Path, plan: Plan) -> list[str]:
+    """Return a line on what the report no longer covers when this plan replaces the folder's last one, if anything."""
     with contextlib.suppress(UserError):
         last = Plan.load(folder)
         planned = {trial.id for trial in plan.trials}
         gone = [trial for trial in last.trials if trial.id not in planned and record_path(folder, trial).exists()]
         if gone:
-            return (
+            return [
                 f"the last command here (profile {last.profile}, {last.device}) had other settings: "
                 f"{trials_text(len(gone))} of it with records stay in records/, and are not in this report; the same "
                 "command brings them back"
-            )
-    return None
+            ]
+    return []
