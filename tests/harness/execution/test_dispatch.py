@@ -97,6 +97,10 @@ class Bomb:
         return exec, ("import sys; sys.exploded = True",)
 
 
+class Sent(Exception):
+    """An exception whose class does not exist where it arrives."""
+
+
 def test_nothing_but_bytes_and_common_exceptions_is_unpickled():
     pytest.importorskip("distributed")
     from distributed.core import clean_exception, error_message
@@ -110,8 +114,9 @@ def test_nothing_but_bytes_and_common_exceptions_is_unpickled():
         values = [loads(message)["x"] for message in messages]
         assert isinstance(values[0], Foreign) and isinstance(values[1], Foreign) and values[2] == b"bytes"
         assert isinstance(deserialize(*serialize(Bomb(), serializers=["pickle"])), Foreign)
-        _, error, _ = clean_exception(loads(dumps(error_message(OSError(28, "No space"))))["exception"])
-        assert isinstance(error, OSError) and error.args == (28, "No space")
+        for sent, cls in ((OSError(28, "No space"), OSError), (Sent("its reason"), Foreign)):
+            _, error, _ = clean_exception(loads(dumps(error_message(sent)))["exception"])
+            assert isinstance(error, cls) and error.args == sent.args
     assert not hasattr(sys, "exploded"), "ran code"
     loads(messages[0])
     assert sys.__dict__.pop("exploded"), "the bomb is one"

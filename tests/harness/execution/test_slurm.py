@@ -211,7 +211,7 @@ def test_runtime_trials_are_one_job_alone_on_its_node(slurm, tmp_path, harness):
 
 def test_interrupted_jobs_resume(slurm, tmp_path, start, harness):
     out = held_folder(tmp_path)
-    command = ["run", "held.yaml", "--out", "out", "--checkpoint", "0", *CLUSTER]
+    command = ["run", "held.yaml", "--out", "out", "--unchecked", "--checkpoint", "0", *CLUSTER]
     run = start(*command)
     wait_for(lambda: waiting(out, 3), run)
     array = next(name for name, state in states(slurm).items() if state == "RUNNING").partition("_")[0]
@@ -250,7 +250,7 @@ def test_interrupted_jobs_resume(slurm, tmp_path, start, harness):
     records = [read_record(path) for path in (out / "records").glob("*.json")]
     assert ["step 9" in record.notes["resumed"] for record in records] == [True] * 3
     assert sorted(len(json.loads(path.read_text())["jobs"]) for path in submissions(out)) == [2, 3]
-    assert harness("run", "held.yaml", "--out", "here")[0] == 0
+    assert harness("run", "held.yaml", "--out", "here", "--unchecked")[0] == 0
     assert values(out) == values(tmp_path / "here" / "held")
 
 
@@ -278,8 +278,8 @@ def test_finals_are_submitted_when_their_candidates_have_ended(slurm, tmp_path, 
 
 def test_cancel_ends_running_and_waiting_jobs(slurm, tmp_path, start, harness):
     out = held_folder(tmp_path)
-    command = ["run", "held.yaml", "--out", "out", "--checkpoint", "0", "--seeds", "2", "--jobs", "1", *CLUSTER]
-    run = start(*command)
+    options = ["--unchecked", "--checkpoint", "0", "--seeds", "2", "--jobs", "1"]
+    run = start("run", "held.yaml", "--out", "out", *options, *CLUSTER)
     wait_for(lambda: waiting(out, 1), run)
     code, output = harness("status", "out")
     assert "1 running, 1 waiting" in output
@@ -291,7 +291,7 @@ def test_cancel_ends_running_and_waiting_jobs(slurm, tmp_path, start, harness):
     assert run.output().count("(CANCELLED), and left no record") == 2
     assert "no cluster job uses it" in harness("cancel", "out")[1]
     (tmp_path / "hold").unlink()
-    code, output = harness("run", "held.yaml", "--out", "out", "--seeds", "2", "--only", "seed=0")
+    code, output = harness("run", "held.yaml", "--out", "out", "--unchecked", "--seeds", "2", "--only", "seed=0")
     assert code == 0, output
     [record] = (out / "records").glob("*.json")
     assert "step 9" in read_record(record).notes["resumed"], "a local run resumes from the checkpoint of a job"
