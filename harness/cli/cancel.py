@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from harness.cli.shared.options import add_folder
-from harness.cli.shared.runs import run_folders
+from harness.cli.shared.runs import add_folder, run_folders
 from harness.execution.executor import every_executor
 
 HELP = "cancel the remaining cluster jobs of a run"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from importlib import import_module
 
-from harness.cli.shared.options import add_folder
-from harness.cli.shared.runs import run_folders
+from harness.cli.shared.runs import add_folder, run_folders
 from harness.core.discovery import names_in
 from harness.core.errors import UserError
 from harness.execution.folder import writing

@@ -10,7 +10,6 @@ import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import repeat
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tabulate import tabulate
@@ -49,8 +48,7 @@ def execute(args: argparse.Namespace) -> int:
 
 def layers() -> str:
     """Return a page for each layer from the text of its file, without imports; of installed packages a line each."""
-    classes = _classes(PROJECT / "layers")
-    named = _named(classes)
+    named, classes = _layer_classes()
     pages = []
     for name, node in sorted(named.items()):
         docstring = ast.get_docstring(node) or ""
@@ -65,24 +63,16 @@ def layers() -> str:
 
 def layer_names() -> list[str]:
     """Return the names of the layers of this project and of installed packages, without imports."""
-    named = _named(_classes(PROJECT / "layers"))
+    named, _ = _layer_classes()
     return sorted({*named, *offers("layer", named)})
 
 
-def _named(classes: Mapping[str, ast.ClassDef]) -> dict[str, ast.ClassDef]:
-    """Return the classes that register themselves as layers, by the name of the layer."""
-    return {name: node for node in classes.values() if (name := _registered_name(node))}
-
-
-def _classes(folder: Path) -> dict[str, ast.ClassDef]:
-    """Return the classes at the top level of the files of a folder, by name."""
-    nodes = (node for file in sorted(folder.glob("*.py")) for node in ast.parse(file.read_bytes()).body)
-    return {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
-
-
-def _registered_name(node: ast.ClassDef) -> str | None:
-    """Return the name under which a class registers itself as a layer; None if it does not."""
-    return next((ast.unparse(keyword.value).strip("'") for keyword in node.keywords if keyword.arg == "name"), None)
+def _layer_classes() -> tuple[dict[str, ast.ClassDef], dict[str, ast.ClassDef]]:
+    """Return the classes that register themselves as layers by the name of the layer, and all classes by their own."""
+    nodes = [node for file in sorted((PROJECT / "layers").glob("*.py")) for node in ast.parse(file.read_bytes()).body]
+    classes = {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
+    keywords = [(node, keyword) for node in classes.values() for keyword in node.keywords if keyword.arg == "name"]
+    return {ast.unparse(keyword.value).strip("'"): node for node, keyword in keywords}, classes
 
 
 def _options(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> list[str]:

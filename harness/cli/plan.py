@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import argparse
 
-from harness.cli.shared.options import add_suite, keywords
+from harness.cli.shared.runs import add_suite, keywords
 from harness.core.arguments import add_arguments
-from harness.interface.options import PlanArguments
+from harness.interface.options import Arguments
 
 HELP = "print the trials of a suite and their states"
-EXAMPLES = ("plan quickstart", "plan density --profile paper --data data --probe")
+EXAMPLES = ("plan quickstart", "plan density --profile paper --data data")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
     add_suite(parser)
-    add_arguments(parser, PlanArguments)
+    add_arguments(parser, Arguments)
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import gc
 
-from harness.cli.shared.options import keywords
+from harness.cli.shared.runs import keywords
 from harness.core.arguments import add_arguments
 from harness.interface.options import ReplicateArguments
 

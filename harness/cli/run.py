@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import gc
 
-from harness.cli.shared.options import add_suite, keywords
-from harness.cli.shared.runs import print_report
+from harness.cli.shared.runs import add_suite, keywords, print_report
 from harness.core.archive import StoredRecords
 from harness.core.arguments import add_arguments
 from harness.execution.agenda import agenda, counted

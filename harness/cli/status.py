@@ -10,8 +10,7 @@ import time
 from datetime import datetime
 from pathlib import Path
 
-from harness.cli.shared.options import add_folder
-from harness.cli.shared.runs import print_strays, run_folders
+from harness.cli.shared.runs import add_folder, print_strays, run_folders
 from harness.core.archive import read_records
 from harness.core.texts import visible
 from harness.execution.agenda import MISSING, agenda, all_accepted, counted, counted_by_stage

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import get_args
 
-from harness.cli.shared.options import add_suite, keywords
+from harness.cli.shared.runs import add_suite, keywords
 from harness.core.arguments import add_arguments
 from harness.execution.agenda import trials_text
 from harness.interface.options import Arguments

@@ -5,7 +5,6 @@ Every kind of trial is one folder below harness/kinds with a subclass of `Trial`
 are imported when they are asked for (`harness.core.discovery.sibling`):
 
     run.py      run(trial, root, out, progress, checkpoints) -> Record
-    probe.py    run(trial, root, out, progress) -> Record, of a few steps; seconds(trial, record) -> float, of all
     trained.py  load(trial, folder, device) -> the trained model, for `harness.load_flow`
 
 The suites of a kind are registered in `harness.planning.suite_base`, its reports in `harness.reporting.report`. This

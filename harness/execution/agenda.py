@@ -67,30 +67,7 @@ def _keys(trial: dict[str, Any]) -> list[tuple[str, float]]:
 
 
 @dataclass(frozen=True)
-class Choice:
-    """Treatment of trials that have a record: the options `--retry-failed` and `--stale`."""
-
-    retry_failed: bool = False
-    stale: Stale = "keep"
-
-
-@dataclass(frozen=True)
-class Probe:
-    """The outcome of a probe of a trial.
-
-    Attributes:
-        seconds: the estimated duration of the trial.
-        memory: the most bytes that its process has held; on CUDA, of the device.
-        fault: why it has failed or did not run; an unsupported trial has a duration all the same.
-    """
-
-    seconds: float | None = None
-    memory: int | None = None
-    fault: str | None = None
-
-
-@dataclass(frozen=True)
-class Entry:
+class AgendaEntry:
     """One planned trial and its state."""
 
     trial: Trial
@@ -99,10 +76,11 @@ class Entry:
     interrupted: bool = False  # it was ended from outside, so that its record carries no result
     stale: tuple[str, ...] = ()  # changes of its source since its record, or since the checkpoint that it resumes from
     step: int | None = None  # of that checkpoint; None: it would start from the beginning
-    seconds: float | None = None  # estimated remaining time; None: unknown, or no option makes the trial run again
+    share_left: float = 1.0  # of its work, from that step on
+    seconds: float | None = None  # estimated remaining time; None: unknown, or the trial does not run
+    runs: bool = True  # whether a run executes it
     after: frozenset[str] = frozenset()  # ids of the trials that need an outcome before this one can run
     missing: int = 0  # number of them without an outcome
-    probe: Probe | None = None  # from which the time is estimated, in place of earlier trials
 
     @property
     def open(self) -> bool:
@@ -114,10 +92,6 @@ class Entry:
         """True if the trial ended by itself without a good result."""
         return not self.open and self.state not in GOOD | self.trial.losses
 
-    def runs(self, choice: Choice) -> bool:
-        """Return whether a run executes the trial."""
-        return self.open or (self.failed and choice.retry_failed) or (bool(self.stale) and choice.stale == "rerun")
-
     def text(self) -> str:
         """The state as text: "ok", "failed: oom", "to run, from step 400", "ok, stale: layers/fast.py changed"."""
         parts = [f"failed: {self.state}" if self.failed else self.state]
@@ -128,45 +102,60 @@ class Entry:
         if self.open and self.missing:
             parts.append(f"after {trials_text(self.missing)}{' or more' if self.trial.open_ended else ''}")
         if self.stale:
-            parts.append(f"{'stale' if not self.open else 'its checkpoint is stale'}: {_first_changes(self.stale)}")
+            parts.append(f"{'stale' if not self.open else 'its checkpoint is stale'}: {first_changes(self.stale)}")
         return ", ".join(parts)
 
 
-def _first_changes(changed: Sequence[str]) -> str:
+def first_changes(changed: Sequence[str]) -> str:
     """Return the first three changes, and the number of further ones."""
     more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
     return f"{', '.join(changed[:3])}{more}"
 
 
 def agenda(
-    plan: Plan, folder: Path, digests: Digests | None = None, stored: StoredRecords | None = None
-) -> list[Entry]:
-    """Return every trial of a plan that is due with its state in a folder; without digests, no record is stale."""
+    plan: Plan,
+    folder: Path,
+    digests: Digests | None = None,
+    stored: StoredRecords | None = None,
+    *,
+    retry_failed: bool = False,
+    stale: Stale = "keep",
+) -> list[AgendaEntry]:
+    """Return every trial of a plan that is due with its state in a folder; without digests, no record is stale.
+
+    `retry_failed` and `stale` are the options of `run`, for trials that have a record.
+    """
     if stored is None:
         stored = read_records(folder, plan.trials, others=True)
     results: dict[str, Record | str] = {**stored.records, **stored.damaged}
     experience = Experience(stored.records.values())
     settled = {name: record for name, record in stored.records.items() if not interrupted(record)}
-    return [_entry(trial, folder, results.get(trial.id), digests, experience, settled) for trial in plan.due(settled)]
+    entries = [_entry(trial, folder, results.get(trial.id), digests, settled) for trial in plan.due(settled)]
+    planned = []
+    for entry in entries:
+        runs = entry.open or (entry.failed and retry_failed) or (bool(entry.stale) and stale == "rerun")
+        whole = experience.seconds(entry.trial) if runs else None
+        planned.append(replace(entry, runs=runs, seconds=None if whole is None else whole * entry.share_left))
+    return planned
 
 
-def ready(entries: Sequence[Entry], choice: Choice, attempted: Container[str]) -> list[Trial]:
+def ready(entries: Sequence[AgendaEntry], attempted: Container[str]) -> list[Trial]:
     """Return the trials that a run executes next: all that wait for no other, in order.
 
     Args:
         attempted: ids of the trials that this run has executed, or waits for on a cluster.
     """
-    waiting = {entry.trial.id for entry in entries if entry.runs(choice) and entry.trial.id not in attempted}
+    waiting = {entry.trial.id for entry in entries if entry.runs and entry.trial.id not in attempted}
     blocked = waiting | {entry.trial.id for entry in entries if entry.open}
     return [entry.trial for entry in entries if entry.trial.id in waiting and not entry.after & blocked]
 
 
-def all_accepted(entries: Iterable[Entry], unsupported: bool) -> bool:
+def all_accepted(entries: Iterable[AgendaEntry], unsupported: bool) -> bool:
     """Return whether every trial counts as ok; `unsupported` does if the suite accepts it."""
     return all(entry.trial.accepts(entry.state, unsupported) for entry in entries)
 
 
-def forget_settled(entries: Sequence[Entry], folder: Path) -> None:
+def forget_settled(entries: Sequence[AgendaEntry], folder: Path) -> None:
     """Remove the checkpoints of trials that have a record, left by a process that was killed between the two."""
     for entry in entries:
         if entry.state in GOOD and not entry.stale:
@@ -174,17 +163,13 @@ def forget_settled(entries: Sequence[Entry], folder: Path) -> None:
 
 
 def _entry(
-    trial: Trial,
-    folder: Path,
-    result: Record | str | None,
-    digests: Digests | None,
-    experience: Experience,
-    settled: Mapping[str, Record],
-) -> Entry:
+    trial: Trial, folder: Path, result: Record | str | None, digests: Digests | None, settled: Mapping[str, Record]
+) -> AgendaEntry:
     record = result if isinstance(result, Record) else None
+    cut = record is not None and interrupted(record)
     header = newest_header(folder, trial.id)
     before = None if header is None else header.sources
-    if record is not None and not interrupted(record):
+    if record is not None and not cut:
         before = record.environment.get("sources")
     stale: tuple[str, ...] = ()
     if digests is not None and isinstance(before, dict) and before:  # digests take a second, to read every file
@@ -195,16 +180,13 @@ def _entry(
     if record is not None:
         reasons = [record.reason, *(row.get("audit_reason") for row in record.rows)]
         state, reason = verdict(record), " ".join((next(filter(None, reasons), None) or "no reason given").split())
-    cut = record is not None and interrupted(record)
+    step, share = (None, 1.0) if header is None else (header.step, 1 - header.step / max(1, header.steps))
     after = frozenset(early.id for early in trial.prerequisites(settled))
-    step, missing = None if header is None else header.step, sum(name not in settled for name in after)
-    entry = Entry(trial, state, reason, cut, stale, step, None, after, missing)
-    if not (entry.open or entry.failed or entry.stale) or (seconds := experience.seconds(trial)) is None:
-        return entry
-    return replace(entry, seconds=seconds if header is None else seconds * (1 - header.step / max(1, header.steps)))
+    missing = sum(name not in settled for name in after)
+    return AgendaEntry(trial, state, reason, cut, stale, step, share, after=after, missing=missing)
 
 
-def counted(entries: Sequence[Entry]) -> str:
+def counted(entries: Sequence[AgendaEntry]) -> str:
     """Return the counts as text: `48 trials: 30 ok, 1 failed before (diverged), 2 stale, 15 to run`."""
     counts = Counter(entry.state for entry in entries if not entry.open)
     failed = Counter(entry.state for entry in entries if entry.failed)
@@ -222,73 +204,70 @@ def counted(entries: Sequence[Entry]) -> str:
     return f"{text}; {stale} of them stale" if stale else text
 
 
-def counted_by_stage(entries: Sequence[Entry]) -> list[str]:
-    """Return a line per stage with its counts and the time that is left, if there are two stages."""
+def counted_by_stage(entries: Sequence[AgendaEntry]) -> list[str]:
+    """Return a line per stage with its counts and the time that is left; of a single stage, the time alone."""
     stages = _stages(entries)
+    opened = [[entry for entry in stage if entry.open] for stage in stages]
+    left = [_about(stage, 1, f", one at a time{_unknown(stage)}") for stage in opened]
     if not all(stages):
-        return []
-    left = [_about([entry for entry in stage if entry.open], 1) for stage in stages]
+        return [f"left{about}" for about in left if about]
     return [
-        f"{word} {'/'.join(dict.fromkeys(entry.trial.kind for entry in stage))}: {counted(stage)}"
-        + (f"{about}, one at a time" if about else "")
+        f"{word} {'/'.join(dict.fromkeys(entry.trial.kind for entry in stage))}: {counted(stage)}{about}"
         for word, stage, about in zip(("first", "then"), stages, left, strict=True)
     ]
 
 
-def _stages(entries: Sequence[Entry]) -> list[list[Entry]]:
+def _stages(entries: Sequence[AgendaEntry]) -> list[list[AgendaEntry]]:
     return [[entry for entry in entries if entry.trial.stage == stage] for stage in (0, 1)]
 
 
-def outlook(entries: Sequence[Entry], choice: Choice, at_once: int) -> list[str]:
+def outlook(entries: Sequence[AgendaEntry], at_once: int, stale_option: Stale = "keep") -> list[str]:
     """Return lines that say what a run would execute, how long it would take, and which options change that."""
-    doing = [entry for entry in entries if entry.runs(choice)]
+    doing = [entry for entry in entries if entry.runs]
     lines = [f"damaged: {entry.reason}" for entry in entries if entry.state == DAMAGED]
     if doing:
         more = " or more" if any(entry.missing and entry.trial.open_ended for entry in doing) else ""
-        lines.append(f"a run does {trials_text(len(doing))}{more}{_duration(doing, at_once)}")
+        rest = f" (from earlier trials, {at_once} at once{_unknown(doing)})"
+        lines.append(f"a run does {trials_text(len(doing))}{more}{_about(doing, at_once, rest)}")
     stages = _stages(doing)
     if all(stages):
         first, then = (_kinds(stage) + _about(stage, at_once) for stage in stages)
         lines.append(f"first {first}; then {then}")
-    failed = [entry for entry in entries if entry.failed and not entry.runs(choice)]
+    failed = [entry for entry in entries if entry.failed and not entry.runs]
     if failed:
         stay, them = ("stays", "it") if len(failed) == 1 else ("stay", "them")
         lines.append(f"{trials_text(len(failed))} failed before and {stay} so; --retry-failed runs {them} again")
     stale = [entry for entry in entries if entry.stale]
     if stale:
         changed = list(dict.fromkeys(change for entry in stale for change in entry.stale))
-        verb, named = "is" if len(stale) == 1 else "are", _first_changes(changed)
+        verb, named = "is" if len(stale) == 1 else "are", first_changes(changed)
         treatment = {
             "keep": "existing results are kept; --stale rerun runs them again",
             "rerun": "they run again; --stale keep keeps existing results",
-        }[choice.stale]
+        }[stale_option]
         lines.append(f"{trials_text(len(stale))} {verb} stale ({named}): {treatment}")
     return lines
 
 
-def _kinds(entries: Sequence[Entry]) -> str:
+def _kinds(entries: Sequence[AgendaEntry]) -> str:
     counts = Counter(entry.trial.kind for entry in entries)
     return " and ".join(f"{count} of kind {kind}" for kind, count in counts.items())
 
 
-def total_seconds(entries: Iterable[Entry], at_once: int) -> float | None:
+def total_seconds(entries: Iterable[AgendaEntry], at_once: int) -> float | None:
     """Return the time of all trials that have an estimate, so many at once; None if none has."""
     estimated = [(entry.trial.alone, entry.seconds) for entry in entries if entry.seconds is not None]
     return sum(seconds if alone else seconds / at_once for alone, seconds in estimated) if estimated else None
 
 
-def _about(entries: Sequence[Entry], at_once: int) -> str:
+def _about(entries: Sequence[AgendaEntry], at_once: int, rest: str = "") -> str:
     total = total_seconds(entries, at_once)
-    return "" if total is None else f", in about {shown_seconds(total)}"
+    return "" if total is None else f", in about {shown_seconds(total)}{rest}"
 
 
-def _duration(entries: Sequence[Entry], at_once: int) -> str:
-    about, unknown = _about(entries, at_once), sum(entry.seconds is None for entry in entries)
-    rest = f", and {unknown} of unknown duration" if unknown else ""
-    estimated = [entry for entry in entries if entry.seconds is not None]
-    origins = [entry.probe is not None for entry in estimated]
-    origin = "a probe" if all(origins) else "earlier trials and a probe" if any(origins) else "earlier trials"
-    return about and f"{about} (from {origin}, {at_once} at once{rest})"
+def _unknown(entries: Sequence[AgendaEntry]) -> str:
+    unknown = sum(entry.seconds is None for entry in entries)
+    return f", and {unknown} of unknown duration" if unknown else ""
 
 
 def trials_text(count: int) -> str:

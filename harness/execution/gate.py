@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from harness.core.errors import UserError
@@ -28,14 +28,6 @@ LONGEST_FAULT = 180  # characters, so that tables, which shorten reasons, still 
 HINT = "fix the layer, or run it anyway: --unchecked with --retry-failed"
 
 
-@dataclass
-class _Events:
-    """The shapes and the sizes of batches on which a layer is, or was, checked."""
-
-    shapes: set[tuple[int, ...]] = field(default_factory=set)
-    batches: set[int] = field(default_factory=set)
-
-
 class Gate:
     """Check third-party layers, each once per set of options, and again only on events of further shapes or batches."""
 
@@ -43,33 +35,34 @@ class Gate:
         self._unchecked = unchecked
         self._tell = tell
         self._outcomes: dict[str, str] = {}
-        self._events: defaultdict[str, _Events] = defaultdict(_Events)
+        self._shapes: defaultdict[str, set[tuple[int, ...]]] = defaultdict(set)  # of events, by `LayerRef.check_key`
+        self._batches: defaultdict[str, set[int]] = defaultdict(set)  # their sizes
 
     def check(self, trials: Iterable[Trial]) -> dict[str, str]:
         """Check the layers of trials, print the outcomes, and return `RunOptions.checks` with all outcomes so far."""
         new: dict[str, LayerRef] = {}
         for trial in trials:
             for layer in trial.layers_to_check:
-                if (key := layer.check_key) is not None and (self._add(trial, key) or key not in self._outcomes):
+                if (key := layer.check_key) is None:
+                    continue
+                shapes, batches = self._shapes[key], self._batches[key]
+                covered = shapes.issuperset(trial.layer_shapes) and batches.issuperset(trial.layer_batches)
+                if key not in self._outcomes or not covered:
                     new[key] = layer
+                shapes.update(trial.layer_shapes)
+                batches.update(trial.layer_batches)
         for key, layer in new.items():
-            self._outcomes[key] = UNCHECKED if self._unchecked else _check(layer, self._events[key], self._tell)
+            events = sorted(self._shapes[key]), sorted(self._batches[key])
+            self._outcomes[key] = UNCHECKED if self._unchecked else _check(layer, *events, self._tell)
         return dict(self._outcomes)
 
-    def _add(self, trial: Trial, key: str) -> bool:
-        """Add the events of a trial to those of a layer; return whether there are new ones."""
-        events = self._events[key]
-        shapes, batches = set(trial.layer_shapes) - events.shapes, set(trial.layer_batches) - events.batches
-        events.shapes |= shapes
-        events.batches |= batches
-        return bool(shapes or batches)
 
-
-def _check(layer: LayerRef, events: _Events, tell: Callable[[str], None]) -> str:
+def _check(
+    layer: LayerRef, shapes: Sequence[tuple[int, ...]], batches: Sequence[int], tell: Callable[[str], None]
+) -> str:
     from harness.checking.check_layer import SHAPES  # here: trials import this module, and check nothing
     from harness.checking.isolated import check_in_process
 
-    shapes, batches = sorted(events.shapes), sorted(events.batches)
     about = f", and those of the suite: {', '.join(map(str, shapes))}" if shapes else ""
     sizes = f", in batches of {' and '.join(map(str, batches))}" if batches else ""
     tell(f"check-layer {layer.layer}: on small events{about}{sizes}")

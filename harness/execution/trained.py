@@ -49,12 +49,17 @@ def _load(folder: Path, name: str, device: str, third_party: bool) -> Any:
         keeping = " or ".join(kind for kind, cls in sorted(TRIALS.items()) if cls.stage and sibling(cls, "trained"))
         raise UserError(f"{name}: a trial of kind {trial.kind} keeps no weights; name one of kind {keeping}")
     record = _record(folder, trial)
-    if not third_party and (specs := _third_party(trial)):
+    named = [("flow" if layer.baseline else "layer", layer.layer) for layer in trial.layers_under_test]
+    named += [("data set", data.name) for data in trial.data_sets]
+    specs = dict.fromkeys(spec for noun, code in named for spec in third_party_specs(noun, code))
+    if specs and not third_party:
         raise UserError(
             f"{name}: its flow needs {' and '.join(specs)}, third-party code that is run when it is imported; if you "
             "trust that code, give third_party=True"
         )
-    changed = _changed(trial, record)
+    before = record.environment.get("sources") or {}
+    differences = changes(before, Sources().of(trial)) if before else []
+    changed = [change for change in differences if change.startswith(MODEL) or not change.startswith(OTHERS)]
     if changed:
         raise UserError(
             f"{name}: its flow is not the one that was trained, as {', '.join(changed)}; restore that source, or run "
@@ -66,13 +71,6 @@ def _load(folder: Path, name: str, device: str, third_party: bool) -> Any:
     return module.load(trial, folder, device)
 
 
-def _third_party(trial: Trial) -> list[str]:
-    """Return the third-party code that a trial's model and its digest import, as FILE.py:CLASS or module:CLASS."""
-    named = [("flow" if layer.baseline else "layer", layer.layer) for layer in trial.layers_under_test]
-    named += [("data set", data.name) for data in trial.data_sets]
-    return list(dict.fromkeys(spec for noun, name in named for spec in third_party_specs(noun, name)))
-
-
 def _record(folder: Path, trial: Trial) -> Record:
     """Return the record of a trial that ended with weights."""
     path = record_path(folder, trial)
@@ -82,10 +80,3 @@ def _record(folder: Path, trial: Trial) -> Record:
     if record.status != "ok":
         raise UserError(f"{trial.id}: the trial left no weights, as it ended with {record.status}: {record.reason}")
     return record
-
-
-def _changed(trial: Trial, record: Record) -> list[str]:
-    """Return the changes, since the trial, of the files that define its model."""
-    before = record.environment.get("sources") or {}
-    changed = changes(before, Sources().of(trial)) if before else []
-    return [change for change in changed if change.startswith(MODEL) or not change.startswith(OTHERS)]

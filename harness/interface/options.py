@@ -120,16 +120,6 @@ class Arguments(Settings):
     layers: Annotated[tuple[str, ...], rule(texts, str | Sequence[str]), Option("FILE.py:CLASS", ("--layer",))] = ()
 
 
-class PlanArguments(Arguments):
-    """The arguments of `harness.plan`.
-
-    Attributes:
-        probe: estimate time and memory of the trials by a few steps of each layer and data set without an estimate.
-    """
-
-    probe: Flag = False
-
-
 class RunArguments(Arguments):
     """The arguments of `harness.run`.
 

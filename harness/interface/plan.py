@@ -8,21 +8,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.core.arguments import check, taking
-from harness.core.errors import DataError, DataMissing, UserError
-from harness.core.run_options import shown_bytes, shown_seconds
+from harness.core.errors import DataError, DataMissing
+from harness.core.run_options import Stale, shown_seconds
 from harness.core.settings import DataRef
-from harness.execution.agenda import Choice, Entry, counted, forget_settled, outlook, total_seconds, trials_text
+from harness.execution.agenda import AgendaEntry, counted, forget_settled, outlook, total_seconds
 from harness.execution.data import check_data
-from harness.interface.options import Arguments, PlanArguments
-from harness.interface.request import Request, data_root, make_executor, make_request
+from harness.interface.options import Arguments
+from harness.interface.request import data_root, make_request
 from harness.planning.plan import Plan
 from harness.planning.settle import Checksums
-from harness.planning.suite import Source, read_suite
+from harness.planning.suite import Source
 
 if TYPE_CHECKING:
     import pandas as pd
 
-HEADERS = ("id", "kind", "place", "layer", "repetition", "state", "time", "memory")
+HEADERS = ("id", "kind", "place", "layer", "repetition", "state", "time")
 
 
 @dataclass(frozen=True)
@@ -33,24 +33,22 @@ class Outlook:
         plan: the trials and what a report of them needs.
         folder: of the run, `out/<suite>`.
         entries: every trial that is due with its state in the folder.
-        choice: of the trials with a record that a run executes again.
         at_once: the number of trials that run side by side.
-        probed: whether trials without an estimate were probed.
+        stale: whether records of changed source are kept.
         remarks: on the data, and why a run would stop because of them.
     """
 
     plan: Plan
     folder: Path
-    entries: tuple[Entry, ...]
-    choice: Choice
+    entries: tuple[AgendaEntry, ...]
     at_once: int
-    probed: bool
+    stale: Stale
     remarks: tuple[str, ...]
 
     @property
-    def remaining(self) -> tuple[Entry, ...]:
+    def remaining(self) -> tuple[AgendaEntry, ...]:
         """The trials that a run executes."""
-        return tuple(entry for entry in self.entries if entry.runs(self.choice))
+        return tuple(entry for entry in self.entries if entry.runs)
 
     @property
     def seconds(self) -> float | None:
@@ -59,14 +57,11 @@ class Outlook:
 
     @property
     def frame(self) -> pd.DataFrame:
-        """The trials as a pandas frame: identity, state, and estimated seconds and bytes of those that a run does."""
+        """The trials as a pandas frame: identity, state, and the estimated seconds of those that a run does."""
         import pandas as pd
 
-        lines = []
-        for entry in self.entries:
-            memory = None if entry.probe is None else entry.probe.memory
-            lines.append((*_identity(entry), *((entry.seconds, memory) if entry.runs(self.choice) else (None, None))))
-        types = dict.fromkeys(HEADERS, "string") | {"time": "Float64", "memory": "Int64"}
+        lines = [(*_identity(entry), entry.seconds) for entry in self.entries]
+        types = dict.fromkeys(HEADERS, "string") | {"time": "Float64"}
         return pd.DataFrame(lines, columns=list(HEADERS), dtype=object).astype(types)
 
     def __repr__(self) -> str:
@@ -75,20 +70,13 @@ class Outlook:
     def __str__(self) -> str:
         from tabulate import tabulate
 
-        lines = [
-            (*_identity(entry), *(_costs(entry) if entry.runs(self.choice) else ("", ""))) for entry in self.entries
-        ]
-        shown = len(HEADERS) if self.probed else len(HEADERS) - 1
-        table = tabulate(
-            [line[:shown] for line in lines], headers=HEADERS[:shown], tablefmt="simple", disable_numparse=True
-        )
-        about = [f"{self.plan.heading}: {counted(self.entries)}"]
-        about += outlook(self.entries, self.choice, self.at_once)
-        about += _probe_lines(self.remaining, self.at_once) if self.probed else []
+        lines = [(*_identity(entry), _time(entry)) for entry in self.entries]
+        table = tabulate(lines, headers=HEADERS, tablefmt="simple", disable_numparse=True)
+        about = [f"{self.plan.heading}: {counted(self.entries)}", *outlook(self.entries, self.at_once, self.stale)]
         return "\n".join([table, "", *about, *self.remarks])
 
 
-@taking(PlanArguments)
+@taking(Arguments)
 def plan(suite: Source, **arguments: Any) -> Outlook:
     """Return the trials that `harness.run` would have with these arguments, and the state of each; nothing is trained.
 
@@ -101,71 +89,29 @@ def plan(suite: Source, **arguments: Any) -> Outlook:
     """
     from harness.core.provenance.sources import Sources
 
-    options = check(PlanArguments, arguments)
+    options = check(Arguments, arguments)
     missing, remarks = list[str](), list[str]()
 
-    def check_now(data: Sequence[DataRef], optional: Collection[DataRef], checksums: object) -> Checksums:
+    def check_now(data: Sequence[DataRef], optional: Collection[DataRef]) -> Checksums:
         try:
             return check_data(data, data_root(options.data), offline=True, tell=remarks.append, optional=optional)
         except (DataMissing, DataError) as error:
             missing.append(f"\na run would stop, because of its data:\n{error}")
             return {}
 
-    read = read_suite(suite)
-    request = make_request(suite, read, options, make_executor(read, options), check_now)
-    choice = Choice(options.retry_failed, options.stale)
+    request = make_request(suite, options, check_now, remarks.append)
     entries = request.entries(Sources().of)
-    if options.probe:
-        entries = _probed(request, entries, choice, options)
     forget_settled(entries, request.folder)
-    at_once = request.executor.at_once([entry.trial for entry in entries if entry.runs(choice)])
-    return Outlook(request.plan, request.folder, tuple(entries), choice, at_once, options.probe, (*remarks, *missing))
+    at_once = request.executor.at_once([entry.trial for entry in entries if entry.runs])
+    return Outlook(request.plan, request.folder, tuple(entries), at_once, options.stale, (*remarks, *missing))
 
 
-def _probed(request: Request, entries: Sequence[Entry], choice: Choice, options: Arguments) -> list[Entry]:
-    """Return the entries, those that a run does and that have no estimate with one of a probe."""
-    from harness.execution.local.slots import make_slots
-    from harness.execution.probes import probe
-
-    if not request.executor.here:
-        raise UserError(f"--probe: probes run on this machine; leave out --executor {options.executor}")
-    unknown = [entry for entry in entries if entry.runs(choice) and entry.seconds is None]
-    slots = make_slots([entry.trial for entry in unknown], options.jobs)
-    probed = probe(unknown, data_root(options.data), request.plan.memory, slots)
-    estimates = {entry.trial.id: entry for entry in probed}
-    return [estimates.get(entry.trial.id, entry) for entry in entries]
-
-
-def _identity(entry: Entry) -> tuple[str, ...]:
-    """Return the columns of a trial before its costs."""
+def _identity(entry: AgendaEntry) -> tuple[str, ...]:
     trial = entry.trial
     return trial.id, trial.kind, trial.place, ", ".join(trial.rows), trial.repeat, entry.text()
 
 
-def _costs(entry: Entry) -> tuple[str, str]:
-    """Return time and memory of a trial as texts."""
-    fault = None if entry.probe is None else entry.probe.fault
-    time = "?" if entry.seconds is None else shown_seconds(entry.seconds)
-    memory = None if entry.probe is None else entry.probe.memory
-    return time if fault is None else fault.partition(":")[0], "" if memory is None else shown_bytes(memory)
-
-
-def _probe_lines(entries: Sequence[Entry], at_once: int) -> list[str]:
-    """Return the total, and why probes have no estimate."""
-    from harness.execution.probes import NO_DATA
-
-    probes = [entry.probe for entry in entries if entry.probe is not None]
-    lines = []
-    if total_seconds(entries, 1) is not None:
-        jobs = {number: shown_seconds(total_seconds(entries, number) or 0.0) for number in (1, at_once)}
-        times = ", ".join(f"{time} on {number} job{'s' * (number > 1)}" for number, time in jobs.items())
-        unknown = sum(entry.seconds is None for entry in entries)
-        rest = f", without {trials_text(unknown)} of unknown duration" if unknown else ""
-        most = max((probe.memory for probe in probes if probe.memory is not None), default=None)
-        memory = "" if most is None else f"; a trial holds up to {shown_bytes(most)}"
-        lines.append(f"in all about {times}{rest}{memory}")
-    faults = {(entry.trial.place, entry.trial.rows): entry.probe.fault for entry in entries if entry.probe is not None}
-    ended = {cell: fault for cell, fault in faults.items() if fault not in (None, NO_DATA)}
-    return lines + [
-        f"the probe of {place}, {', '.join(rows)} ended with {fault}" for (place, rows), fault in ended.items()
-    ]
+def _time(entry: AgendaEntry) -> str:
+    if not entry.runs:
+        return ""
+    return "?" if entry.seconds is None else shown_seconds(entry.seconds)

@@ -14,15 +14,14 @@ from harness.core.errors import DataMissing, UserError
 from harness.core.settings import DataRef
 from harness.core.texts import control_fault
 from harness.core.third_party import third_party_specs
-from harness.execution.agenda import Digests, Entry, agenda
+from harness.execution.agenda import AgendaEntry, Digests, agenda
 from harness.execution.executor import Executor, check_section, executor_class
-from harness.interface.options import Arguments, RunArguments
+from harness.interface.options import Arguments
 from harness.planning.plan import Plan
 from harness.planning.settle import Checksums, check_suite, settle
-from harness.planning.suite import Source
-from harness.planning.suite_base import SuiteFile
+from harness.planning.suite import Source, read_suite
 
-Check = Callable[[Sequence[DataRef], Collection[DataRef], Checksums], Checksums]
+Check = Callable[[Sequence[DataRef], Collection[DataRef]], Checksums]
 """See `make_request`."""
 
 
@@ -33,37 +32,31 @@ class Request:
     plan: Plan  # the trials of the profile that `--only` selects
     folder: Path  # OUT/<suite>
     executor: Executor
+    options: Arguments
 
     @cached_property
     def records(self) -> RecordFolder:
-        """The records of the folder, as they are when they are read."""
+        """The folder's records; each is parsed again only if its file has changed."""
         return RecordFolder(self.folder)
 
-    def entries(self, digests: Digests | None = None) -> list[Entry]:
+    def entries(self, digests: Digests) -> list[AgendaEntry]:
         """Return the trials with their states now (see `agenda`)."""
-        return agenda(self.plan, self.folder, digests, self.records.read(self.plan.trials))
-
-
-def make_executor(suite: SuiteFile, options: Arguments) -> Executor:
-    """Return the executor of the options; raise a UserError if `cluster` asks it for what it cannot give."""
-    check_section(suite)
-    return executor_class(options.executor)(options.jobs, suite.cluster, options.cluster)
+        stored = self.records.read(self.plan.trials)
+        retry_failed, stale = self.options.retry_failed, self.options.stale
+        return agenda(self.plan, self.folder, digests, stored, retry_failed=retry_failed, stale=stale)
 
 
 def make_request(
-    source: Source,
-    suite: SuiteFile,
-    options: Arguments,
-    executor: Executor,
-    check: Check = lambda data, optional, checksums: {},
+    source: Source, options: Arguments, check: Check, tell: Callable[[str], object], prepare: bool = False
 ) -> Request:
     """Return the request that the options describe; raise a UserError if they cannot be met.
 
     Args:
-        source: of which the suite was read.
-        check: takes the data that trials read, those of them that are left out where they are missing, and the
-            checksums of the folder's last plan, by `DataRef.arrays`; returns the checksums of those that are there, or
-            none if it has not looked.
+        source: the suite.
+        check: takes the data that trials read, and those of them that are left out where they are missing; returns the
+            checksums of those that are there, by `DataRef.arrays`, or none if it has not looked.
+        tell: takes a line for each data set that has changed since the last run.
+        prepare: let the executor begin its preparations, as the trials will run.
     """
     from harness.checking.isolated import try_imports
     from harness.planning.overrides import run_command
@@ -72,6 +65,11 @@ def make_request(
     for option, fault in ((name, control_fault(text)) for name, texts in arguments.items() for text in texts):
         if fault is not None:
             raise UserError(f"{option}: {fault}")
+    suite = read_suite(source)
+    check_section(suite)
+    executor = executor_class(options.executor)(options.jobs, suite.cluster, options.cluster)
+    if prepare and options.profile in suite.profile_names:
+        executor.prepare({part.kind for part in suite.parts.values()}, suite.data_names(options.profile))
     specs = [spec for name in options.layers for spec in third_party_specs("layer", name)]
     try_imports([*suite.third_party, *((spec, suite.origin.folder) for spec in specs)])
     changes = {name: getattr(options, name) for name in ("only", "settings", "layers", "seeds")}
@@ -79,8 +77,14 @@ def make_request(
     check_suite(suite, but=options.profile)
     settled = settle(suite, options.profile, device, **changes, here=executor.here, cores=executor.cores)
     folder = options.out / suite.suite
-    checksums = known_checksums(folder)
-    checked = check(settled.data, settled.optional, checksums)
+    checksums: dict[DataRef, str | None] = {}
+    with contextlib.suppress(UserError):  # those of the last run, for data sets that are not checked again now
+        trials = Plan.load(folder).trials
+        checksums = {data.arrays: data.checksum for trial in trials for data in trial.data_sets}
+    checked = check(settled.data, settled.optional)
+    for key, checksum in checked.items():
+        if checksums.get(key, checksum) != checksum:
+            tell(f"{key.name}: its data have changed since the last run here, so trials on them are others")
     plan, selected = settled.plan({**checksums, **checked})
     optional = [data for data in settled.data if data in settled.optional]
     left_out = list(dict.fromkeys(data.label for data in optional if checked and data.arrays not in checked))
@@ -97,10 +101,10 @@ def make_request(
             plan.device,
             **changes,
             data=options.data,
-            unchecked=isinstance(options, RunArguments) and options.unchecked,
+            unchecked=getattr(options, "unchecked", False),
         )
         plan = plan.model_copy(update={"command": command})
-    return Request(plan, folder, executor)
+    return Request(plan, folder, executor, options)
 
 
 def data_root(option: Path | None) -> Path | None:
@@ -111,11 +115,3 @@ def data_root(option: Path | None) -> Path | None:
         name = "--data" if option else "$INVERTBENCH_DATA"
         raise DataMissing(f"{name} {root}: no such folder; give the folder that holds the data sets")
     return root.resolve() if root else None
-
-
-def known_checksums(folder: Path) -> dict[DataRef, str | None]:
-    """Return the checksums of the folder's last plan, for data sets that are not checked again now."""
-    with contextlib.suppress(UserError):
-        trials = Plan.load(folder).trials
-        return {data.arrays: data.checksum for trial in trials for data in trial.data_sets}
-    return {}

@@ -16,16 +16,17 @@ from harness.core.records import Record, verdict
 from harness.core.run_options import RunOptions
 from harness.core.settings import DataRef, Progress, silent
 from harness.core.trial import trial_class
-from harness.execution.agenda import Choice, all_accepted, counted, forget_settled, outlook, ready, trials_text
+from harness.execution.agenda import AgendaEntry, all_accepted, counted, forget_settled, outlook, ready, trials_text
 from harness.execution.data import check_data
 from harness.execution.executor import Following, attached_trials
 from harness.execution.folder import claimed, make_folder, remove_leftovers, writing
 from harness.execution.outcome import record_path
+from harness.execution.progress import QuietReporter, Reporter, ReportProgress, VerboseReporter, make_reporter
 from harness.interface.options import RunArguments
-from harness.interface.request import Request, data_root, make_executor, make_request
+from harness.interface.request import Request, data_root, make_request
 from harness.planning.plan import Plan, stray_records
 from harness.planning.settle import Checksums
-from harness.planning.suite import Source, read_suite
+from harness.planning.suite import Source
 from harness.reporting.frame import Results
 from harness.reporting.report import write_report
 
@@ -51,22 +52,12 @@ def run(suite: Source, **arguments: Any) -> Results:
 
 
 def _run(source: Source, options: RunArguments) -> Results:
-    from harness.execution.progress import ReportProgress
-
-    suite = read_suite(source)
-    executor = make_executor(suite, options)
-    if options.profile in suite.profile_names:
-        executor.prepare({part.kind for part in suite.parts.values()}, suite.data_names(options.profile))
     root = data_root(options.data)
 
-    def check_now(data: Sequence[DataRef], optional: Collection[DataRef], last: Checksums) -> Checksums:
-        checksums = check_data(data, root, options.offline, options.tell, optional)
-        for key, checksum in checksums.items():
-            if last.get(key, checksum) != checksum:
-                options.tell(f"{key.name}: its data have changed since the last run here, so trials on them are others")
-        return checksums
+    def check_now(data: Sequence[DataRef], optional: Collection[DataRef]) -> Checksums:
+        return check_data(data, root, options.offline, options.tell, optional)
 
-    request = make_request(source, suite, options, executor, check_now)
+    request = make_request(source, options, check_now, options.tell, prepare=True)
     plan, folder = request.plan, request.folder
     with claimed(make_folder(folder), options.host):
         _run_remaining(request, root, options)
@@ -82,7 +73,6 @@ def _run(source: Source, options: RunArguments) -> Results:
 
 def _run_remaining(request: Request, root: Path | None, options: RunArguments) -> None:
     from harness.execution.gate import Gate, leave_out_refused
-    from harness.execution.progress import QuietReporter, Reporter, VerboseReporter, make_reporter
     from harness.execution.provenance import RunProvenance
 
     plan, folder = request.plan, request.folder
@@ -90,26 +80,14 @@ def _run_remaining(request: Request, root: Path | None, options: RunArguments) -
     if not submitted:
         remove_leftovers(folder)
     provenance = RunProvenance(options.host)
-    choice = Choice(options.retry_failed, options.stale)
     entries = request.entries(provenance.digests)
     forget_settled(entries, folder)
     attached = [entry.trial for entry in entries if entry.trial.id in submitted]
-    others = [entry for entry in entries if entry.trial.id not in submitted]
-    trials = [entry.trial for entry in others if entry.runs(choice)]
-    at_once = request.executor.at_once(trials)
-    left_out = _records_left_out(folder, plan)
+    _announce(request, entries, submitted, options)
     with writing(folder):
         plan.save(folder)
         provenance.save(folder)
-    for line in (f"{plan.heading}: {counted(entries)}", left_out, *outlook(others, choice, at_once)):
-        if line is not None:
-            options.tell(line)
-    if attached:
-        options.tell(f"{trials_text(len(attached))} of them were submitted before: this run waits for their results")
-    if options.jobs is not None and trials and at_once < min(options.jobs, len(trials)):
-        options.tell(f"--jobs {options.jobs}: {at_once} at once, as the threads of more would compete for the cores")
-    if not trials and not attached:
-        options.tell("nothing to run")
+    if not attached and not any(entry.runs for entry in entries):
         return
     run_options = RunOptions(
         out=folder,
@@ -134,7 +112,7 @@ def _run_remaining(request: Request, root: Path | None, options: RunArguments) -
     attempted = {trial.id for trial in attached}
     gate = Gate(options.unchecked, options.tell)
     # What a trial waits for, such as the candidates of its tuning, runs in an earlier pass.
-    while (wave := ready(entries, choice, attempted)) or attached:
+    while (wave := ready(entries, attempted)) or attached:
         attempted |= {trial.id for trial in wave}
         run_options = replace(run_options, checks=gate.check(wave))
         with writing(folder):
@@ -149,16 +127,35 @@ def _run_remaining(request: Request, root: Path | None, options: RunArguments) -
             break
 
 
-def _records_left_out(folder: Path, plan: Plan) -> str | None:
-    """Describe what the report no longer covers when this plan replaces the folder's last one; None if nothing."""
+def _announce(
+    request: Request, entries: Sequence[AgendaEntry], submitted: Collection[str], options: RunArguments
+) -> None:
+    """Print what the run does, and what it leaves out."""
+    others = [entry for entry in entries if entry.trial.id not in submitted]
+    trials, attached = [entry.trial for entry in others if entry.runs], len(entries) - len(others)
+    at_once = request.executor.at_once(trials)
+    left_out = _records_left_out(request.folder, request.plan)
+    options.tell(f"{request.plan.heading}: {counted(entries)}")
+    for line in (*left_out, *outlook(others, at_once, options.stale)):
+        options.tell(line)
+    if attached:
+        options.tell(f"{trials_text(attached)} of them were submitted before: this run waits for their results")
+    if options.jobs is not None and trials and at_once < min(options.jobs, len(trials)):
+        options.tell(f"--jobs {options.jobs}: {at_once} at once, as the threads of more would compete for the cores")
+    if not trials and not attached:
+        options.tell("nothing to run")
+
+
+def _records_left_out(folder: Path, plan: Plan) -> list[str]:
+    """Return a line on what the report no longer covers when this plan replaces the folder's last one, if anything."""
     with contextlib.suppress(UserError):
         last = Plan.load(folder)
         planned = {trial.id for trial in plan.trials}
         gone = [trial for trial in last.trials if trial.id not in planned and record_path(folder, trial).exists()]
         if gone:
-            return (
+            return [
                 f"the last command here (profile {last.profile}, {last.device}) had other settings: "
                 f"{trials_text(len(gone))} of it with records stay in records/, and are not in this report; the same "
                 "command brings them back"
-            )
-    return None
+            ]
+    return []

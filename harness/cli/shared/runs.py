@@ -1,11 +1,12 @@
-"""Folders of runs, and what commands print of them."""
+"""Arguments that several commands share, folders of runs, and what commands print of them."""
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.core.archive import StoredRecords, archive_of, reading
 from harness.core.errors import UserError
@@ -14,6 +15,21 @@ from harness.planning.plan import FILE, Plan, stray_records
 
 if TYPE_CHECKING:
     from harness.reporting.frame import Results
+
+
+def keywords(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of a command as the keyword arguments of its function in `harness`."""
+    return {name: value for name, value in vars(args).items() if name not in ("command", "execute")}
+
+
+def add_suite(parser: argparse.ArgumentParser) -> None:
+    """Add the argument SUITE."""
+    parser.add_argument("suite", metavar="SUITE", help="a suite file, or the name of a packaged suite")
+
+
+def add_folder(parser: argparse.ArgumentParser) -> None:
+    """Add the argument DIR, for the run folders or archives that `run_folders` finds."""
+    parser.add_argument("folder", type=Path, metavar="DIR", help="OUT/<suite>, a folder of such folders, or an archive")
 
 
 def run_folders(folder: Path) -> list[Path]:

@@ -41,12 +41,13 @@ class _Unpickler(pickle.Unpickler):
         named = getattr(builtins, name, None) if module == "builtins" else None
         if isinstance(named, type) and (named is bytes or issubclass(named, Exception)):
             return named
-        return _exception if name == "unpickle_exception" else type(name, (Foreign,), {})
+        return _exception if name.startswith("unpickle_exception") else type(name, (Foreign,), {})
 
 
 def _exception(cls: Any, values: Any, *_: object) -> Any:
-    """Return an exception without its cause and traceback, in place of a function of tblib."""
-    return cls(*values)
+    """Return an exception without its cause and traceback, in place of functions of tblib."""
+    made = cls if isinstance(cls, type) else Foreign  # a class that was sent as code is none here
+    return made(*(values.get("args", ()) if isinstance(values, dict) else values))
 
 
 def _loads(content: bytes, *, buffers: Iterable[Any] = ()) -> Any:

@@ -1,18 +1,19 @@
 """Give trials to the workers of a Dask cluster, and write what comes back into the folder of the run.
 
-Each trial is submitted to one worker that is chosen here: a trial has several threads, one that measures times needs a
-machine for itself, and a task that fails does not say where. So a worker that cannot run trials is known and left out.
+Each trial is submitted to one worker that is chosen here: a trial has several threads, and a task that fails does not
+say where. So a worker that cannot run trials is known and left out.
 """
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import cloudpickle
 from distributed import CancelledError, Client
@@ -20,12 +21,11 @@ from distributed import CancelledError, Client
 from harness.core.errors import UserError
 from harness.core.provenance.environment import package_version
 from harness.core.records import Record, blank_record, write_record
-from harness.core.run_options import RunOptions
+from harness.core.run_options import RunOptions, shown_seconds
 from harness.core.texts import error_text, visible
 from harness.core.trial import Trial
 from harness.execution.dask import worker
-from harness.execution.dask.job import Job, files_of
-from harness.execution.dask.returned import store, unpacked
+from harness.execution.dask.job import Job, files_of, store, unpacked
 from harness.execution.dask.worker import run_trial
 from harness.execution.executor import Following
 from harness.execution.folder import writing
@@ -34,6 +34,7 @@ from harness.execution.progress import Reporter
 PERIOD = 0.2  # seconds between two looks at the tasks
 WORKERS_PERIOD = 1.0  # seconds between two questions to the scheduler
 FETCH_SECONDS = 300.0  # in which the files of a trial arrive
+MARGIN = 300.0  # seconds beyond a trial's timeout, to prepare it on the worker and to end it
 TRIES = 2  # of a trial whose worker ends
 
 cloudpickle.register_pickle_by_value(worker)
@@ -51,34 +52,23 @@ class SchedulerGone(UserError):
         )
 
 
-class Machine(NamedTuple):
-    """A worker, as the scheduler describes it."""
-
-    host: str
-    threads: int
-
-
-def machines(client: Client) -> dict[str, Machine]:
-    """Return address -> worker, for all that run; raise SchedulerGone if the scheduler does not answer."""
+def workers(client: Client) -> dict[str, int]:
+    """Return address -> threads, for all that run; raise SchedulerGone if the scheduler does not answer."""
     try:
-        workers = client.scheduler_info(n_workers=-1)["workers"].items()
-        return {
-            str(address): Machine(str(facts["host"]), int(facts["nthreads"]))
-            for address, facts in workers
-            if facts["status"] == "running"
-        }
+        described = client.scheduler_info(n_workers=-1)["workers"].items()
+        return {str(name): int(facts["nthreads"]) for name, facts in described if facts["status"] == "running"}
     except Exception as error:  # distributed raises almost any
         raise SchedulerGone(client) from error
 
 
 @dataclass(frozen=True, eq=False)
-class _Task:
+class _SentTrial:
     """A trial on a worker."""
 
     trial: Trial
     address: str
-    host: str
     future: Any
+    begin: float
 
 
 @dataclass
@@ -92,17 +82,22 @@ class Dispatch:
     jobs: int | None  # trials at once; None: as many as have room
     data: Path | None  # folder of the data on workers, over their $INVERTBENCH_DATA
     path: str | None  # folder to add to the PYTHONPATH of workers
-    _machines: dict[str, Machine] = field(default_factory=dict)
+    _workers: dict[str, int] = field(default_factory=dict)  # address -> threads
     _left_out: dict[str, tuple[str, int]] = field(default_factory=dict)  # address -> fault and exit code
     _waiting: deque[Trial] = field(default_factory=deque)
-    _running: list[_Task] = field(default_factory=list)
+    _running: list[_SentTrial] = field(default_factory=list)
     _deaths: Counter[str] = field(default_factory=Counter)
     _stopped: bool = False
     _told: bool = False
     _looked: float = 0.0
 
+    @property
+    def _longest(self) -> float:
+        """Seconds in which a worker answers: it ends a trial at its limit of time."""
+        return math.inf if self.run_options.timeout is None else self.run_options.timeout + MARGIN
+
     def run(self, trials: Sequence[Trial]) -> None:
-        """Run the trials, those that run alone last; on an exception, and if one ends the run, cancel the others.
+        """Run the trials, those that run alone last, one at a time; if one ends the run, cancel the others.
 
         Raises:
             SchedulerGone: the scheduler has ended.
@@ -114,7 +109,7 @@ class Dispatch:
                 while (self._waiting or self._running) and not self._stopped:
                     if time.monotonic() - self._looked >= WORKERS_PERIOD:
                         self._look()
-                    self._submit()
+                    self._submit(1 if alone else self.jobs)
                     time.sleep(PERIOD)
                     for task in list(self._running):
                         if task.future.done() and task in self._running:  # the end of another may have removed it
@@ -127,33 +122,34 @@ class Dispatch:
         """Ask for the workers, and take back the trials of those that have ended."""
         if self.client.status != "running":
             raise SchedulerGone(self.client)
-        self._machines, self._looked = machines(self.client), time.monotonic()
-        for task in [task for task in self._running if task.address not in self._machines]:
-            task.future.cancel()
-            self._lose(task, "its worker ended")
-        if not self._machines and not self._told:
+        self._workers, self._looked = workers(self.client), time.monotonic()
+        for task in list(self._running):
+            if task.address not in self._workers:
+                task.future.cancel()
+                self._lose(task, "its worker ended")
+            elif not task.future.done() and self._looked - task.begin > self._longest:
+                task.future.cancel()
+                self._leave_out(task, f"it has not answered within {shown_seconds(self._longest)}", 2)
+        if not self._workers and not self._told:
             self.reporter.line("the scheduler has no worker: the run waits for one")
-        self._told = not self._machines
-        if self._machines and self._machines.keys() <= self._left_out.keys() and not self._running:
+        self._told = not self._workers
+        if self._workers and self._workers.keys() <= self._left_out.keys() and not self._running:
             faults = [f"worker {address}: {fault}" for address, (fault, _) in self._left_out.items()]
             refusal = UserError("\n".join(["no worker can run the trials", *faults]))
             refusal.exit_code = min(code for _, code in self._left_out.values())
             raise refusal
 
-    def _submit(self) -> None:
+    def _submit(self, jobs: int | None) -> None:
         """Submit trials, in order, while a worker has room for the first one."""
-        while self._waiting and (self.jobs is None or len(self._running) < self.jobs):
-            trial = self._waiting[0]
+        while self._waiting and (jobs is None or len(self._running) < jobs):
             load: Counter[str] = Counter()
             for task in self._running:
                 load[task.address] += task.trial.threads
-            hosts = {task.host for task in self._running}
+            threads = self._waiting[0].threads
             free = [
-                address
-                for address, machine in self._machines.items()
-                if address not in self._left_out
-                and (not load[address] or load[address] + trial.threads <= machine.threads)
-                and not (trial.alone and machine.host in hosts)
+                name
+                for name, room in self._workers.items()
+                if name not in self._left_out and (not load[name] or load[name] + threads <= room)
             ]
             if not free:
                 return
@@ -177,11 +173,11 @@ class Dispatch:
             retries=0,
             pure=False,
         )
-        self._running.append(_Task(trial, address, self._machines[address].host, future))
+        self._running.append(_SentTrial(trial, address, future, time.monotonic()))
         self.reporter.started(trial)
         self.reporter.place(trial, f"worker {address}")
 
-    def _finish(self, task: _Task) -> None:
+    def _finish(self, task: _SentTrial) -> None:
         """Store the result of a task, or let its trial run elsewhere."""
         try:
             content = task.future.result(timeout=FETCH_SECONDS)
@@ -205,7 +201,7 @@ class Dispatch:
         else:
             self._end(task, record)
 
-    def _leave_out(self, task: _Task, fault: str, code: int) -> None:
+    def _leave_out(self, task: _SentTrial, fault: str, code: int) -> None:
         """Give no more trials to the worker of a task, and its trial to another."""
         self._running.remove(task)
         self._waiting.appendleft(task.trial)
@@ -213,7 +209,7 @@ class Dispatch:
             self._left_out[task.address] = " ".join(visible(fault).split()), code
             self.reporter.line(f"worker {task.address} gets no more trials: {self._left_out[task.address][0]}")
 
-    def _lose(self, task: _Task, reason: str) -> None:
+    def _lose(self, task: _SentTrial, reason: str) -> None:
         """Let the trial of a task run once more, or write its record."""
         trial = task.trial
         self._deaths[trial.id] += 1
@@ -222,17 +218,17 @@ class Dispatch:
             self.reporter.line(f"{trial.slug}: {reason} ({task.address}); it runs again")
             self._waiting.appendleft(trial)
             return
-        reason += (
-            f", in each of {TRIES} tries; if no user ended the workers, their machines were out of memory or their "
+        hint = (
+            "if no user ended the workers, their machines were out of memory or their time was over: run with fewer "
+            "threads per worker, a --memory, or a longer time"
         )
-        reason += "time was over: run with fewer threads per worker, a --memory, or a longer time"
-        record = blank_record(trial, "killed", reason)
+        record = blank_record(trial, "killed", f"{reason}, in each of {TRIES} tries; {hint}")
         record.environment = dict(self.following.provenance(trial))
         with writing(self.run_options.out):
             write_record(self.run_options.out / "records", record)
         self._end(task, record)
 
-    def _end(self, task: _Task, record: Record) -> None:
+    def _end(self, task: _SentTrial, record: Record) -> None:
         self._running.remove(task)
         self.reporter.finished(task.trial, record)
         if self.following.stop_at is not None and self.following.stop_at(record):

@@ -1,28 +1,60 @@
-"""A trial as it is sent to a Dask worker, and the files that go with it."""
+"""A trial on a Dask worker: what is sent, the process that runs it there, and the bytes that come back.
+
+    python -m harness.execution.dask.job FOLDER
+
+runs the trial in the folder of `harness.execution.dask.worker.run_trial`, checks version, source and data before, and
+writes what comes back to standard output: one line of JSON (`Returned`), then the files of the trial in its order. It
+ends with its standard input. A worker may be anybody's: the command takes a record of the trial that it has sent, the
+files beside it, and no more.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
+import os
+import re
+import signal
+import sys
+import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from types import FrameType
+from typing import Annotated
 
-from harness.core.errors import UserError
-from harness.core.files import RECORD, SOURCE, read_file
+from pydantic import Field, ValidationError
+
+from harness.core.errors import DataError, DataMissing, UserError
+from harness.core.explain import explain
+from harness.core.files import RECORD, SOURCE, read_file, write_atomically
 from harness.core.provenance.environment import package_version
 from harness.core.provenance.sources import changes
-from harness.core.records import Record, read_record
+from harness.core.records import OtherSchema, Record, parse_record, read_record, remove_old_arrays
 from harness.core.run_options import RunOptions
 from harness.core.settings import DataRef, Settings
+from harness.core.texts import LONGEST, message_of
 from harness.core.third_party import followed, is_third_party
 from harness.core.trial import AnyTrial, Trial
 from harness.datasets import find_dataset
+from harness.execution.agenda import first_changes
+from harness.execution.dask.worker import failed
+from harness.execution.data import check_prepared
+from harness.execution.folder import writing
+from harness.execution.local.process import start_server
+from harness.execution.local.slots import make_slots
+from harness.execution.local.supervisor import run_trials
 from harness.execution.outcome import record_path
+from harness.execution.progress import Reporter
+from harness.execution.provenance import RunProvenance
 
 FILE = "job.json"
 SENT = 8 << 20  # bytes of a file of data that is sent with each of its trials
-SHOWN = 3  # changed files in a message
+HEAD = 1 << 16  # bytes of the line of JSON
+LARGEST = {"records": RECORD, "weights": 1 << 31, "logs": 1 << 24, "source": 1 << 24}  # bytes of a file, by folder
 INSTALL = "install the same version of invertbench, with the same packages, for the command and its workers"
+HINT = "a worker's data root is its $INVERTBENCH_DATA, or --cluster data=PATH"
 
 
 class Job(Settings):
@@ -53,10 +85,7 @@ class Job(Settings):
     def check_sources(self, here: Mapping[str, str]) -> None:
         """Raise UserError if the source on this machine is not the command's."""
         if differences := changes(self.sources, here):
-            more = f" and {len(differences) - SHOWN} more" if len(differences) > SHOWN else ""
-            raise UserError(
-                f"the source there is not that of the command: {', '.join(differences[:SHOWN])}{more}; {INSTALL}"
-            )
+            raise UserError(f"the source there is not that of the command: {first_changes(differences)}; {INSTALL}")
 
 
 def files_of(job: Job, out: Path) -> dict[str, bytes]:
@@ -114,3 +143,133 @@ def _records_before(trial: Trial, out: Path) -> dict[str, bytes]:
         if len(records) == count:
             break
     return contents
+
+
+class Returned(Settings):
+    """The line of JSON before the files of a trial.
+
+    Attributes:
+        fault: why the trial could not run there; empty if it has left its record.
+        code: exit code of the command if no worker can run it.
+        lost: whether its process was killed, as a worker may be.
+        files: name below the folder of the run -> bytes.
+    """
+
+    fault: Annotated[str, Field(max_length=4 * LONGEST)] = ""
+    code: Annotated[int, Field(ge=2, le=3)] = 2
+    lost: bool = False
+    files: Annotated[dict[str, Annotated[int, Field(ge=0)]], Field(max_length=8)] = Field(default_factory=dict)
+
+
+def packed(trial: Trial, run: Path) -> bytes:
+    """Return the bytes for a trial that has left its record in the folder `run`; raise OSError for a larger file."""
+    paths = [path for folder in LARGEST for path in sorted((run / folder).glob("*"))]
+    files = {path.relative_to(run).as_posix(): path for path in paths if path.is_file()}
+    contents = {name: read_file(path, LARGEST[path.parent.name]) for name, path in files.items() if _of(trial, name)}
+    head = Returned(files={name: len(content) for name, content in contents.items()})
+    return b"".join((head.model_dump_json().encode(), b"\n", *contents.values()))
+
+
+def unpacked(content: object) -> tuple[Returned, dict[str, bytes]]:
+    """Return the line and the files; raise ValueError if `content` has another form."""
+    if not isinstance(content, bytes):
+        raise ValueError("no bytes")
+    end = content.find(b"\n", 0, HEAD)
+    if end < 0:
+        raise ValueError(f"no line of JSON in its first {HEAD:,} bytes")
+    try:
+        head = Returned.model_validate_json(content[:end])
+    except ValidationError as error:
+        raise ValueError(explain(error)[0].message) from error
+    if sum(head.files.values()) != len(content) - end - 1:
+        raise ValueError("not as many bytes as its line of JSON says")
+    files, start = {}, end + 1
+    for name, size in head.files.items():
+        files[name] = content[start : start + size]
+        start += size
+    return head, files
+
+
+def store(trial: Trial, files: dict[str, bytes], out: Path) -> Record:
+    """Write the files that a trial has left on a worker, its record last; return the record.
+
+    Raises:
+        ValueError: there is no record of the trial, or another file; nothing is written.
+        UserError: the folder cannot be written.
+    """
+    last = f"records/{record_path(out, trial).name}"
+    for name, content in files.items():
+        if not _of(trial, name) or len(content) > LARGEST[name.partition("/")[0]]:
+            raise ValueError(f"{name!a:.200} with {len(content):,} bytes, which is no file of this trial")
+    if last not in files:
+        raise ValueError("no record")
+    try:
+        record = parse_record(files[last], trial.id, out, trial)
+    except OtherSchema as error:
+        raise ValueError("a record of another schema") from error
+    arrays = None if record.arrays is None else files.get(f"records/{record.arrays}")
+    if record.arrays is not None and (arrays is None or hashlib.sha256(arrays).hexdigest() not in record.arrays):
+        raise ValueError("a record without its arrays")
+    with writing(out):
+        for name in sorted(files, key=lambda name: name == last):
+            write_atomically(out / name, files[name])
+        remove_old_arrays(out / "records", record)
+    return record
+
+
+def _of(trial: Trial, name: str) -> bool:
+    """Return whether a trial leaves a file of this name for the command; others were sent with it."""
+    mine = re.escape(trial.id)
+    names = (
+        rf"records/{mine}(\.[0-9a-f]{{64}}\.npz|\.json)|weights/{mine}\.pt|logs/{mine}\.log|source/[0-9a-f]{{16}}\.diff"
+    )
+    return re.fullmatch(names, name) is not None
+
+
+def main(folder: Path) -> None:
+    """Run the trial of a folder, and write the outcome."""
+    stream = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # others may print
+    signal.signal(signal.SIGTERM, _end)
+    threading.Thread(target=_end_with_worker, daemon=True).start()
+    try:
+        content = _run(folder)
+    except (UserError, OSError) as error:  # an OSError of this process, such as of a full disk
+        text = message_of(error, LONGEST).partition("; make room there")[0]  # a worker keeps no folder
+        content = failed(text, code=3 if isinstance(error, (DataMissing, DataError)) else 2)
+    stream.write(content)
+    stream.flush()
+
+
+def _run(folder: Path) -> bytes:
+    from harness.planning.settle import resolve_device
+
+    job = Job.load(folder)
+    trial = job.trial
+    # Both this process and that server import torch, so let them do it side by side.
+    start_server({trial.kind}, [data.name for data in trial.data_sets], kernels=trial.uses_kernels)
+    variable = os.environ.get("INVERTBENCH_DATA")
+    root = job.data or (Path(variable) if variable else job.run_options.root)
+    run_options = replace(job.run_options, out=folder / "run", root=root)
+    provenance = RunProvenance(run_options.host)  # collected here: the trial runs the source on this machine
+    provenance.save(run_options.out)
+    job.check_sources(provenance.digests(trial))
+    resolve_device(trial.device)
+    check_prepared(trial, root, HINT)
+    run_trials([trial], run_options, make_slots([trial], 1), Reporter(1, sys.stderr), provenance=provenance.of)
+    return packed(trial, run_options.out)
+
+
+def _end_with_worker() -> None:
+    """End in order when the worker closes the standard input of this process, or has ended itself."""
+    os.read(0, 1)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    """End the trial's processes, then this one."""
+    raise SystemExit(128 + number)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

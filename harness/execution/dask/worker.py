@@ -33,7 +33,7 @@ def run_trial(files: Mapping[str, bytes], path: str | None) -> bytes:
         path: folder to add to PYTHONPATH, None: none.
 
     Returns:
-        bytes as `harness.execution.dask.returned` reads them.
+        bytes as `harness.execution.dask.job.unpacked` reads them.
     """
     from distributed import get_worker
 
@@ -85,7 +85,7 @@ def run_process(folder: Path, variables: Mapping[str, str], wanted: Callable[[],
     """
     with (folder / "messages").open("wb") as messages:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "harness.execution.dask.process", str(folder)],
+            [sys.executable, "-P", "-m", "harness.execution.dask.job", str(folder)],
             cwd=folder / "here",
             env=variables,
             stdin=subprocess.PIPE,

@@ -17,7 +17,7 @@ from harness.core.run_options import PROJECT, RunOptions
 from harness.core.settings import Settings
 from harness.core.trial import Trial
 from harness.execution.executor import Executor, Following
-from harness.execution.local.running_reporter import RunningReporter
+from harness.execution.local.running import RunningReporter
 from harness.execution.local.slots import Slots, at_once, make_slots
 from harness.planning.plan import GivenDevice
 
@@ -73,9 +73,9 @@ class Dask(Executor):
         if self.here or not trials:
             return at_once(trials, make_slots(trials, self.jobs))
         with self._client() as client:
-            from harness.execution.dask.dispatch import machines
+            from harness.execution.dask.dispatch import workers
 
-            room = sum(at_once(trials, Slots(cores=machine.threads)) for machine in machines(client).values())
+            room = sum(at_once(trials, Slots(cores=threads)) for threads in workers(client).values())
         return max(1, room if self.jobs is None else min(room, self.jobs))
 
     def run(

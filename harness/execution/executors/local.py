@@ -28,7 +28,7 @@ class Local(Executor):
         self, trials: Sequence[Trial], attached: Sequence[Trial], run_options: RunOptions, following: Following
     ) -> None:
         """Run the trials side by side; those that run alone come last."""
-        from harness.execution.local.running_reporter import RunningReporter
+        from harness.execution.local.running import RunningReporter
         from harness.execution.local.supervisor import run_trials
 
         if not trials:

@@ -9,8 +9,8 @@ from pathlib import Path
 from harness.core.run_options import RunOptions
 from harness.core.trial import Trial
 from harness.execution.executor import Executor, Following
-from harness.execution.slurm.resources import SlurmSection
-from harness.execution.slurm.submissions import Submissions, lines
+from harness.execution.slurm.section import SlurmSection
+from harness.execution.slurm.submissions import lines, submitted_trials
 from harness.planning.plan import GivenDevice
 
 
@@ -63,12 +63,12 @@ class Slurm(Executor):
     @classmethod
     def active(cls, folder: Path) -> set[str]:
         """Return the trials whose jobs the cluster may still run."""
-        return {submitted.trial.id for submitted in Submissions(folder).look().values() if submitted.active}
+        return {submitted.trial.id for submitted in submitted_trials(folder).values() if submitted.active}
 
     @classmethod
     def status(cls, folder: Path) -> list[str]:
         """Return the counts, and a line for each trial that runs, or has ended without a record."""
-        return lines(Submissions(folder).look())
+        return lines(submitted_trials(folder))
 
     @classmethod
     def cancel(cls, folder: Path) -> list[str]:

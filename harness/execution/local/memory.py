@@ -39,16 +39,6 @@ def held(pid: int) -> int:
     return 1024 * sum(int(fields.get(name, 0)) for name in HELD)
 
 
-def most_held() -> int:
-    """Return the most bytes that this process has held, files that it has mapped now excepted; 0 if unknown."""
-    try:
-        text = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return 0
-    fields = dict(_FIELD.findall(text))
-    return 1024 * (int(fields.get("VmHWM", 0)) - int(fields.get("RssFile", 0)))
-
-
 class MemoryWatch:
     """Watch the processes of running trials; one and its descendants may hold `limit` bytes together."""
 

@@ -38,13 +38,6 @@ PRELOAD_FOR_KERNELS = "harness.core.preload_kernels"
 PRELOAD_FOR_TRAINING = "torch._dynamo"
 
 
-def execute(trial: Trial, run_options: RunOptions, provenance: Mapping[str, Any], progress: Progress) -> None:
-    """Run one trial; imported here because the supervisor itself needs no torch."""
-    import harness.execution.trial
-
-    harness.execution.trial.execute(trial, run_options, provenance, progress)
-
-
 def start_server(kinds: Collection[str], datasets: Collection[str], kernels: bool) -> Context:
     """Start the fork server with what trials import: for their kinds and data sets, and for layers with kernels."""
     needed = [trial_class(kind).run_path() for kind in kinds]
@@ -57,18 +50,24 @@ def start_server(kinds: Collection[str], datasets: Collection[str], kernels: boo
 
 
 def run_in_process(
-    work: Work,
+    work: Work | None,
     trial: Trial,
     run_options: RunOptions,
     provenance: Mapping[str, Any],
     gpu: str | None,
     sender: Sender,
 ) -> None:
-    """Run a trial as the main function of its process; `gpu` is its CUDA_VISIBLE_DEVICES, None: unchanged.
+    """Run a trial, by `work` in place of its kind, as the main function of its process.
+
+    `gpu` is its CUDA_VISIBLE_DEVICES, None: unchanged.
 
     A full disk concerns all trials. What else prevents writing, such as a limit that a layer has set for its process,
     is left to the supervisor, which has no such limit.
     """
+    if work is None:
+        from harness.execution.trial import execute  # here: the supervisor needs no torch
+
+        work = execute
     keep_folder()
     if gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # before the first call to the driver

@@ -26,7 +26,6 @@ from harness.execution.local.process import (
     NO_SPACE_LEFT,
     UNWRITTEN,
     Work,
-    execute,
     read_progress,
     run_in_process,
     start_server,
@@ -47,7 +46,7 @@ def run_trials(
     *,
     provenance: Provenance = lambda trial: {},
     stop_at: Callable[[Record], bool] | None = None,
-    work: Work = execute,
+    work: Work | None = None,
 ) -> None:
     """Run every trial; leave one record each in `out/records`, and its output in `out/logs`.
 
@@ -58,7 +57,7 @@ def run_trials(
     Args:
         trials: a record of an earlier run stays until its trial leaves another.
         stop_at: predicate for a record that ends the run (--fail-fast); None: none does.
-        work: function that each process runs; picklable, so defined at the top level of a module.
+        work: function that each process runs, in place of `harness.execution.trial.execute`; picklable.
 
     Raises:
         UserError: a limit that cannot be watched here, or a record that could not be written.
@@ -106,7 +105,7 @@ class _Pool:
     reporter: Reporter
     provenance: Provenance
     stop_at: Callable[[Record], bool] | None
-    work: Work
+    work: Work | None
     reaper: Reaper
     running: list[_Task] = field(default_factory=list)
 

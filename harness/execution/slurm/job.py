@@ -21,7 +21,7 @@ from harness.execution.local.slots import make_slots
 from harness.execution.local.supervisor import run_trials
 from harness.execution.progress import Reporter
 from harness.execution.provenance import RunProvenance
-from harness.execution.slurm.submissions import Submission, check_private
+from harness.execution.slurm.submissions import load
 
 ENDS = (signal.SIGTERM, signal.SIGINT)
 """Signals that a cluster sends before it kills: at a job's time limit, on `scancel`, or on preemption."""
@@ -33,8 +33,7 @@ def main(place: Path, index: int) -> None:
     """Run the trials without a record of a job; print why one cannot run, for `status`."""
     for number in ENDS:
         signal.signal(number, _end)
-    check_private(place.parent, place)
-    submission = Submission.load(place)
+    submission = load(place)
     run_options = submission.run_options
     provenance = RunProvenance(run_options.host)  # collected here: the trials run the source on this node
     provenance.save(run_options.out)

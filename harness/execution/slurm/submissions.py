@@ -10,16 +10,14 @@ waits, runs or has ended, and has forgotten it some minutes after its end: a clu
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
-import stat
 import subprocess
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field, ValidationError
 
@@ -41,6 +39,9 @@ FINAL = {
 }
 """The states of jobs that have ended."""
 
+Queue = dict[str, dict[int | None, str]]
+"""Name -> index -> state of jobs."""
+
 
 class Submission(Settings):
     """One array of jobs."""
@@ -51,25 +52,27 @@ class Submission(Settings):
     run_options: RunOptions
 
     def save(self, place: Path) -> None:
-        """Write `place/submission.json`."""
+        """Write `place/submission.json`, in a new folder for this user alone: jobs run what it names."""
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.mkdir(mode=0o700)
         write_atomically(place / FILE, self.model_dump_json(indent=1).encode() + b"\n")
-
-    @classmethod
-    def load(cls, place: Path) -> Submission:
-        """Return the submission stored in `place`; raise a UserError if it is damaged."""
-        path = place / FILE
-        try:
-            return cls.model_validate_json(read_file(path, RECORD))
-        except (OSError, ValidationError) as error:
-            fault = error.strerror if isinstance(error, OSError) else f"{error.error_count()} faults in it"
-            raise UserError(
-                f"{path}: not a readable submission ({fault}); cancel its jobs, then delete {place}"
-            ) from error
 
     def settled(self, trial: Trial, out: Path) -> Record | None:
         """Return the record that the trial has left since its submission, unless it was merely interrupted."""
         record, _ = left_record(trial, out, self.before.get(trial.id))
         return None if record is None or interrupted(record) else record
+
+
+@cache  # a submission never changes
+def load(place: Path) -> Submission:
+    """Return the submission stored in `place`; raise a UserError if it is damaged."""
+    try:
+        return Submission.model_validate_json(read_file(place / FILE, RECORD))
+    except (OSError, ValidationError) as error:
+        fault = error.strerror if isinstance(error, OSError) else f"{error.error_count()} faults in it"
+        raise UserError(
+            f"{place / FILE}: not a readable submission ({fault}); cancel its jobs, then delete {place}"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -78,9 +81,9 @@ class SubmittedTrial:
 
     trial: Trial
     submission: str  # name of its last submission
-    state: Literal["waiting", "running", "ended", "done"]
+    record: Record | None  # None: it has left none
+    state: str  # "waiting", "running", "ended" or "done"
     text: str = ""  # the state in words
-    record: Record | None = None  # if it is done
 
     @property
     def active(self) -> bool:
@@ -88,51 +91,46 @@ class SubmittedTrial:
         return self.state in ("waiting", "running")
 
 
-class Submissions:
-    """All trials that were submitted to a cluster from one folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    @cached_property
-    def places(self) -> dict[Path, Submission]:
-        """Folder -> submission, in the order of time."""
-        return {path.parent: Submission.load(path.parent) for path in sorted(self.folder.glob(f"{FOLDER}/*/{FILE}"))}
-
-    def look(self, wanted: Collection[str] | None = None) -> dict[str, SubmittedTrial]:
-        """Return trial id -> its state, for those trials (default: all) that were ever submitted."""
-        last = {
-            trial.id: (place, index, trial)
-            for place, submission in self.places.items()
-            for index, job in enumerate(submission.jobs)
-            for trial in job
-            if wanted is None or trial.id in wanted
-        }
-        records = {key: self.places[place].settled(trial, self.folder) for key, (place, _, trial) in last.items()}
-        jobs = queued({self.places[place].name for key, (place, _, _) in last.items() if records[key] is None})
-        states = {}
-        for key, (place, index, trial) in last.items():
-            name = self.places[place].name
-            if records[key] is not None:
-                states[key] = SubmittedTrial(trial, name, "done", record=records[key])
-            elif jobs is None:
-                states[key] = SubmittedTrial(trial, name, "waiting", "the queue does not answer")
-            else:
-                there = jobs.get(name, {})
-                state = there.get(index, there.get(None, "gone"))
-                if state in FINAL or state == "gone":
-                    states[key] = SubmittedTrial(trial, name, "ended", _end_of(place / f"{index}.log", state))
-                else:
-                    states[key] = SubmittedTrial(trial, name, "waiting" if state == "PENDING" else "running", state)
-        return states
+def submitted_trials(folder: Path, wanted: Collection[str] | None = None) -> dict[str, SubmittedTrial]:
+    """Return trial id -> its state, for those trials (default: all) that were ever submitted from a folder."""
+    last = {
+        trial.id: (path.parent, index, trial)
+        for path in sorted(folder.glob(f"{FOLDER}/*/{FILE}"))  # in the order of time
+        for index, job in enumerate(load(path.parent).jobs)
+        for trial in job
+        if wanted is None or trial.id in wanted
+    }
+    records = {key: load(place).settled(trial, folder) for key, (place, _, trial) in last.items()}
+    jobs = queued({load(place).name for key, (place, _, _) in last.items() if records[key] is None})
+    states = {}
+    for key, (place, index, trial) in last.items():
+        name = load(place).name
+        state = ("done", "") if records[key] is not None else _state(jobs, name, index, place)
+        states[key] = SubmittedTrial(trial, name, records[key], *state)
+    return states
 
 
-def queued(names: Collection[str]) -> dict[str, dict[int | None, str]] | None:
+def _state(jobs: Queue | None, name: str, index: int, place: Path) -> tuple[str, str]:
+    """Return the state of a trial without a record, and its text."""
+    if jobs is None:
+        return "waiting", "the queue does not answer"
+    there = jobs.get(name, {})
+    state = there.get(index, there.get(None, ""))
+    if state and state not in FINAL:
+        return "waiting" if state == "PENDING" else "running", state
+    lines = []
+    with contextlib.suppress(OSError):
+        lines = [line for line in read_text(place / f"{index}.log", RECORD).splitlines() if line.strip()]
+    printed = [f": {visible(line[-500:])}" for line in lines if not line.startswith("[")][-1:]  # by it, or by SLURM
+    return "ended", f"its job has ended{state and f' ({state})'}, and left no record{''.join(printed)}"
+
+
+def queued(names: Collection[str]) -> Queue | None:
     """Return the jobs of these names that the queue knows, name -> index -> state; None if it does not answer.
 
     The index is None for a job without one, or for all jobs of an array that never started.
     """
-    jobs: dict[str, dict[int | None, str]] = {}
+    jobs: Queue = {}
     if names:
         try:
             form = ("--noheader", "--array", "--states=all", "--format=%j|%K|%T")
@@ -167,15 +165,6 @@ def run_program(program: str, *arguments: str, text: str = "") -> str:
         raise UserError(f"{program} failed: {visible(''.join(message))}") from error
 
 
-def _end_of(log: Path, state: str) -> str:
-    """Return why a job has left no record: its state, and the last line that it or SLURM has printed."""
-    lines = []
-    with contextlib.suppress(OSError):
-        lines = [line for line in read_text(log, RECORD).splitlines() if line.strip() and not line.startswith("[")]
-    printed = f": {visible(lines[-1][-500:])}" if lines else ""
-    return f"its job has ended{'' if state == 'gone' else f' ({state})'}, and left no record{printed}"
-
-
 def lines(trials: Mapping[str, SubmittedTrial]) -> list[str]:
     """Return the lines of `status`: the counts, and one for each trial that runs, or has ended without a record."""
     counts = Counter(trial.state for trial in trials.values() if trial.state != "done")
@@ -184,24 +173,3 @@ def lines(trials: Mapping[str, SubmittedTrial]) -> list[str]:
     total = ", ".join(f"{counts[state]} {state}" for state in ("running", "waiting", "ended") if counts[state])
     shown = {key: trial for key, trial in trials.items() if trial.state in ("running", "ended")}
     return [f"on the cluster: {total}", *(f"  {key}  {trial.state}: {trial.text}" for key, trial in shown.items())]
-
-
-def make_private(folder: Path) -> None:
-    """Make a folder of mode 0700, whatever the umask; raise UserError if it exists and is not of this user."""
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.lstat().st_uid == os.getuid() and not folder.is_symlink():
-        # The umask may have narrowed the mode, and the folder around have added the set-group bit.
-        folder.chmod(0o700)
-    check_private(folder)
-
-
-def check_private(*folders: Path) -> None:
-    """Raise a UserError for the first of these that is not a folder of this user alone: jobs run what it names."""
-    for folder in folders:
-        status = folder.lstat()
-        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
-            raise UserError(
-                f"{folder}: must be a folder of the user who submits, without rights for others (mode 0700), as jobs "
-                f"run what is in it; it is of user {status.st_uid}, mode {stat.S_IMODE(status.st_mode):04o}; remove "
-                "it, if nothing in it is needed, and run again, or choose another --out"
-            )

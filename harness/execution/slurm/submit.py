@@ -22,8 +22,8 @@ from harness.execution.agenda import trials_text
 from harness.execution.folder import writing
 from harness.execution.outcome import digest, record_path
 from harness.execution.progress import Reporter
-from harness.execution.slurm.resources import SlurmSection
-from harness.execution.slurm.submissions import FOLDER, Submission, Submissions, make_private, run_program
+from harness.execution.slurm.section import SlurmSection
+from harness.execution.slurm.submissions import FOLDER, Submission, run_program, submitted_trials
 
 LONGEST_WAIT = 10.0  # seconds between two looks at the shared disk and the queue
 LATE_RECORD = 15.0  # seconds between the end of a job and the arrival of its record, as shared disks are slow
@@ -60,9 +60,6 @@ def _submit(jobs: Sequence[Sequence[Trial]], run_options: RunOptions, section: S
         run_options=run_options,
     )
     with writing(run_options.out):
-        place.parent.parent.mkdir(parents=True, exist_ok=True)
-        make_private(place.parent)
-        make_private(place)
         submission.save(place)  # before sbatch, so that the jobs of a run killed in between can be found by name
     options: dict[str, str | int | bool | None] = {
         "job-name": submission.name,
@@ -120,14 +117,13 @@ def follow(
 
     A record for which `stop_at` is true cancels the remaining trials.
     """
-    submissions = Submissions(folder)
     left = {trial.id for trial in trials}
     started: set[str] = set()
     ended: dict[str, float] = {}  # when the end of a job without a record was seen
     period = 1.0
     while left:
         stopped = False
-        for key, job in submissions.look(left).items():
+        for key, job in submitted_trials(folder, left).items():
             if job.state in ("running", "done") and key not in started:
                 started.add(key)
                 reporter.started(job.trial)
@@ -150,12 +146,11 @@ def follow(
 
 def cancel_all(folder: Path) -> list[str]:
     """Cancel all jobs of a folder that the cluster may still run, and wait for their end; return a line for each."""
-    submissions = Submissions(folder)
-    counts = Counter(job.submission for job in submissions.look().values() if job.active)
+    counts = Counter(job.submission for job in submitted_trials(folder).values() if job.active)
     for name in counts:
         run_program("scancel", f"--name={name}")
     end = time.monotonic() + LONGEST_END
-    while counts and any(job.active for job in submissions.look().values()) and time.monotonic() < end:
+    while counts and any(job.active for job in submitted_trials(folder).values()) and time.monotonic() < end:
         time.sleep(1.0)
     text = "without a record, which a run submits again"
     return [f"{folder}: cancelled {name}; {trials_text(count)} {text}" for name, count in counts.items()]

@@ -88,4 +88,11 @@ def test_a_message_shows_the_end_after_a_long_name_and_no_control_characters(cap
     assert error.startswith("nnn") and "\\x1b[31m" in error and len(error) < 2100 and error.rstrip()[-20:] in HINTS
 
 
+def test_an_address_space_too_small_for_torch_is_one_message(capsys, monkeypatch):
+    resource = pytest.importorskip("resource")
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (3 << 30, -1) if which == resource.RLIMIT_AS else (-1, -1))
+    assert main(["plan", "quickstart"]) == 2
+    assert capsys.readouterr().err.startswith("ulimit -v: ")
+
+
 HINTS = "make it readable for this user, or give another; give the folder of a run, OUT/<suite>, or its archive"

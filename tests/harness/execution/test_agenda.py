@@ -6,7 +6,7 @@ import pytest
 
 from harness.core.checkpoint_files import CheckpointHeader, checkpoint_folder
 from harness.core.records import blank_record, write_record
-from harness.execution.agenda import Choice, Entry, Experience, agenda, counted, forget_settled, outlook
+from harness.execution.agenda import AgendaEntry, Experience, agenda, counted, counted_by_stage, forget_settled, outlook
 from harness.kinds.density.trial import DensityTrial
 
 SOURCES = {"flows/glow.py": "aaa"}
@@ -38,8 +38,8 @@ def checkpoint(folder, trial, step, sources=SOURCES):
     (place / f"{step:09d}.ckpt").write_bytes(json.dumps(vars(header)).encode() + b"\nwhatever follows")
 
 
-def states(plan, folder):
-    return {entry.trial.id: entry for entry in agenda(plan, folder, lambda trial: SOURCES)}
+def states(plan, folder, **options):
+    return {entry.trial.id: entry for entry in agenda(plan, folder, lambda trial: SOURCES, **options)}
 
 
 def test_states_of_trials_and_the_options_that_run_them(run):
@@ -62,15 +62,15 @@ def test_states_of_trials_and_the_options_that_run_them(run):
         stale_cut.id: "to run, from step 30, its checkpoint is stale: flows/glow.py changed",
         fresh.id: "to run",
     }
-    plain, again, anew = Choice(), Choice(retry_failed=True), Choice(stale="rerun")
-    runs = {trial.id: [entries[trial.id].runs(choice) for choice in (plain, again, anew)] for trial in plan.trials[:7]}
+    of_option = [states(plan, folder, **options) for options in ({}, {"retry_failed": True}, {"stale": "rerun"})]
+    runs = {trial.id: [entries[trial.id].runs for entries in of_option] for trial in plan.trials[:7]}
     assert runs[done.id] == [False] * 3 and runs[failed.id] == [False, True, False]
     assert runs[stale.id] == [False, False, True]
     assert all(runs[trial.id] == [True] * 3 for trial in (shot, cut, stale_cut, fresh))
     assert counted(list(entries.values())) == (
         "20 trials: 2 ok, 1 failed before (1 oom), 1 killed (runs again), 16 to run; 1 of them stale"
     )
-    lines = outlook(list(entries.values()), plain, 2)
+    lines = outlook(list(entries.values()), 2)
     assert lines[1] == "1 trial failed before and stays so; --retry-failed runs it again"
     assert lines[2].startswith("2 trials are stale (flows/glow.py changed)")
 
@@ -127,8 +127,10 @@ def test_durations_are_estimated_from_the_most_similar_trials(run):
 
 def test_durations_of_runtime_trials_add_up_and_others_run_in_parallel(run):
     plan, _ = run
-    entries = [Entry(trial, "to run", seconds=60.0) for trial in plan.trials]
-    [line] = outlook(entries, Choice(), 3)
+    entries = [AgendaEntry(trial, "to run", seconds=60.0) for trial in plan.trials]
+    [line] = outlook(entries, 3)
     assert line == "a run does 20 trials, in about 8 min (from earlier trials, 3 at once)"
     entries[0] = replace(entries[0], seconds=None)
-    assert outlook(entries, Choice(), 3)[0].endswith("3 at once, and 1 of unknown duration)")
+    assert outlook(entries, 3)[0].endswith("3 at once, and 1 of unknown duration)")
+    assert counted_by_stage(entries) == ["left, in about 19 min, one at a time, and 1 of unknown duration"]
+    assert counted_by_stage([replace(entry, seconds=None) for entry in entries]) == []

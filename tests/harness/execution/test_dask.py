@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -26,14 +25,6 @@ title: Counted
 layers: {conv1x1: {}, emerging: {}}
 profiles:
   quick: {widths: [8], flow: {levels: 1, steps: 1}, datasets: {digits: {}}}
-"""
-TIMED = """\
-suite: timed
-kind: runtime
-title: Timed
-layers: {conv1x1: {}}
-profiles:
-  quick: {timing: {warmup: 1, rounds: 2}, sweeps: {side: {shapes: [[2, 4, 4], [2, 6, 6]], batch: 2}}}
 """
 TUNED = """\
 suite: tuned
@@ -103,7 +94,7 @@ def folder(tmp_path):
     """Return the folder in which commands are given."""
     place = tmp_path / "command"
     (place / "mine").mkdir(parents=True)
-    for name, text in (("counted", COUNTED), ("timed", TIMED), ("tuned", TUNED), ("held", HELD), ("table", TABLE)):
+    for name, text in (("counted", COUNTED), ("tuned", TUNED), ("held", HELD), ("table", TABLE)):
         (place / f"{name}.yaml").write_text(text)
     (place / "mine" / "held.py").write_text(LAYER)
     (place / "mine" / "beside.py").write_text(f"from pathlib import Path\n\nPLACE = Path({str(place)!r})\n")
@@ -295,27 +286,6 @@ def test_trials_end_with_their_command(dask, folder, start, number):
     (folder / "hold").unlink()
     run = start("held.yaml", "--unchecked", "--out", "out", *on(dask))
     assert code_of(run) == 0, run.output()
-
-
-def test_limits_hold_on_a_worker(dask, folder, harness):
-    (folder / "hold").touch()
-    dask.start_worker(ON_WORKER="1")
-    code, output = harness("held.yaml", "--unchecked", "--out", "out", "--timeout", "3", *on(dask))
-    assert code == 1, output
-    [record] = records(folder / "out" / "held").values()
-    assert record.status == "timeout" and "longer than 3 s" in record.reason
-    wait_for(lambda: not training(folder), seconds=10)
-
-
-def test_times_are_measured_one_at_a_time_on_a_machine(dask, folder, harness):
-    for _ in range(2):
-        dask.start_worker(threads=2)
-    code, output = harness("timed.yaml", "--out", "out", *on(dask))
-    assert code == 0, output
-    first, second = sorted(records(folder / "out" / "timed").values(), key=lambda record: record.started)
-    gap = datetime.fromisoformat(second.started) - datetime.fromisoformat(first.started)
-    assert gap.total_seconds() >= first.seconds - 1, "`started` is in whole seconds"
-    assert first.environment["cpu"]
 
 
 def test_data_are_those_of_the_command(dask, folder, harness):

@@ -17,8 +17,7 @@ from harness.core.errors import UserError
 from harness.core.records import blank_record, read_record, write_record
 from harness.core.run_options import RunOptions
 from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
-from harness.execution.dask.job import Job, files_of
-from harness.execution.dask.returned import packed, store, unpacked
+from harness.execution.dask.job import Job, files_of, packed, store, unpacked
 from harness.execution.dask.worker import environment, failed
 from harness.execution.executor import Following
 from harness.execution.executors.dask import Dask
@@ -98,6 +97,10 @@ class Bomb:
         return exec, ("import sys; sys.exploded = True",)
 
 
+class Sent(Exception):
+    """An exception whose class does not exist where it arrives."""
+
+
 def test_nothing_but_bytes_and_common_exceptions_is_unpickled():
     pytest.importorskip("distributed")
     from distributed.core import clean_exception, error_message
@@ -111,8 +114,9 @@ def test_nothing_but_bytes_and_common_exceptions_is_unpickled():
         values = [loads(message)["x"] for message in messages]
         assert isinstance(values[0], Foreign) and isinstance(values[1], Foreign) and values[2] == b"bytes"
         assert isinstance(deserialize(*serialize(Bomb(), serializers=["pickle"])), Foreign)
-        _, error, _ = clean_exception(loads(dumps(error_message(OSError(28, "No space"))))["exception"])
-        assert isinstance(error, OSError) and error.args == (28, "No space")
+        for sent, cls in ((OSError(28, "No space"), OSError), (Sent("its reason"), Foreign)):
+            _, error, _ = clean_exception(loads(dumps(error_message(sent)))["exception"])
+            assert isinstance(error, cls) and error.args == sent.args
     assert not hasattr(sys, "exploded"), "ran code"
     loads(messages[0])
     assert sys.__dict__.pop("exploded"), "the bomb is one"
@@ -253,14 +257,11 @@ def test_a_process_has_no_variables_of_the_nanny(monkeypatch):
 class Stand:
     """Stand for the client of a cluster: a task ends shortly after it was submitted, or its worker does."""
 
-    def __init__(self, place, **hosts):
+    def __init__(self, place, **threads):
         from distributed import CancelledError
 
         self.place, self.status, self.scheduler, self.cancelled = place, "running", None, CancelledError
-        self.workers = {
-            address: {"host": host, "nthreads": threads, "status": "running"}
-            for address, (host, threads) in hosts.items()
-        }
+        self.workers = {name: {"nthreads": number, "status": "running"} for name, number in threads.items()}
         self.deadly, self.answers, self.submitted, self.running = Counter(), {}, [], []
         self.most, self.together = 0, Counter()
 
@@ -269,21 +270,19 @@ class Stand:
 
     def submit(self, function, files, path, *, key, workers, **options):
         one, [address] = Job.model_validate_json(files["job.json"]).trial, workers
-        host = self.workers[address]["host"]
         self.submitted.append((one.id, address))
-        self.running.append((one, host))
+        self.running.append(one)
         self.most = max(self.most, len(self.running))
         if one.alone:
-            self.together[one.id] = sum(there == host for _, there in self.running)
-        future = Future(self, one, host, address)
+            self.together[one.id] = len(self.running)
+        future = Future(self, one, address)
         threading.Timer(0.05, future.end).start()
         return future
 
 
 class Future:
-    def __init__(self, cluster, one, host, address):
-        self.cluster, self.one, self.host, self.address = cluster, one, host, address
-        self.outcome = None
+    def __init__(self, cluster, one, address):
+        self.cluster, self.one, self.address, self.outcome = cluster, one, address, None
 
     def done(self):
         return self.outcome is not None
@@ -298,7 +297,9 @@ class Future:
 
     def end(self):
         cluster, one = self.cluster, self.one
-        cluster.running.remove((one, self.host))
+        cluster.running.remove(one)
+        if cluster.answers.get(self.address) == "silence":
+            return
         if cluster.deadly[one.id]:
             cluster.deadly[one.id] -= 1
             del cluster.workers[self.address]
@@ -312,9 +313,9 @@ def run(tmp_path, capfd):
     pytest.importorskip("distributed")
     from harness.execution.dask.dispatch import Dispatch
 
-    def run(cluster, trials, jobs=None, stop_at=None):
+    def run(cluster, trials, jobs=None, stop_at=None, timeout=None):
         following = Following(make_reporter, stop_at, lambda one: {"sources": {}})
-        options = RunOptions(out=tmp_path / "out")
+        options = RunOptions(out=tmp_path / "out", timeout=timeout)
         with make_reporter(len(trials)) as reporter:
             Dispatch(cluster, options, following, reporter, jobs, None, None).run(trials)
         left = {path.stem: read_record(path) for path in (tmp_path / "out" / "records").glob("*.json")}
@@ -324,18 +325,18 @@ def run(tmp_path, capfd):
 
 
 def test_trials_share_workers_by_their_threads(run, tmp_path):
-    cluster = Stand(tmp_path, a=("one", 2), b=("two", 4))
+    cluster = Stand(tmp_path, a=2, b=4)
     trials = [trial(str(number), threads=2) for number in range(7)]
     assert all(run(cluster, trials)[0])
     assert cluster.most == 3 and {address for _, address in cluster.submitted} == {"a", "b"}
     assert [name for name, _ in cluster.submitted] == [one.id for one in trials]
-    cluster = Stand(tmp_path, a=("one", 2), b=("two", 4))
+    cluster = Stand(tmp_path, a=2, b=4)
     run(cluster, trials, jobs=2)
     assert cluster.most == 2
 
 
-def test_a_trial_that_measures_time_has_its_machine_alone(run, tmp_path):
-    cluster = Stand(tmp_path, a=("one", 2), b=("one", 2), c=("two", 1))
+def test_trials_that_measure_times_run_one_at_a_time(run, tmp_path):
+    cluster = Stand(tmp_path, a=2, b=2, c=1)
     trials = [timed("x"), trial("a"), timed("y"), trial("b"), timed("z")]
     assert all(run(cluster, trials)[0])
     assert set(cluster.together.values()) == {1} and len(cluster.together) == 3
@@ -345,11 +346,11 @@ def test_a_trial_that_measures_time_has_its_machine_alone(run, tmp_path):
 
 def test_a_trial_has_a_second_try_elsewhere_and_no_third(run, tmp_path):
     trials = [trial("a"), trial("b")]
-    cluster = Stand(tmp_path, a=("one", 1), b=("two", 1), c=("three", 1))
+    cluster = Stand(tmp_path, a=1, b=1, c=1)
     cluster.deadly[trials[0].id] = 1
     (first, second), printed = run(cluster, trials)
     assert first.status == second.status == "error" and printed.count("it runs again") == 1
-    cluster = Stand(tmp_path, a=("one", 1), b=("two", 1), c=("three", 1))
+    cluster = Stand(tmp_path, a=1, b=1, c=1)
     cluster.deadly[trials[0].id] = 5
     (first, second), _ = run(cluster, trials)
     assert first.status == "killed" and "in each of 2 tries" in first.reason and second.status == "error"
@@ -360,16 +361,25 @@ def test_a_trial_has_a_second_try_elsewhere_and_no_third(run, tmp_path):
 @pytest.mark.parametrize("answer", [OSError(28, "No space left"), b"nonsense", failed("\x1b[31mno data", code=3)])
 def test_a_worker_that_cannot_run_trials_is_named_and_left_out(run, tmp_path, answer):
     trials = [trial(str(number)) for number in range(6)]
-    cluster = Stand(tmp_path, a=("one", 2), b=("two", 2))
+    cluster = Stand(tmp_path, a=2, b=2)
     cluster.answers["a"] = answer
     left, printed = run(cluster, trials)
     assert all(left) and printed.count("worker a gets no more trials: ") == 1 and "\x1b" not in printed
     assert [address for _, address in cluster.submitted].count("a") <= 2, "no more than it had before its first answer"
 
 
+def test_a_worker_that_never_answers_is_left_out_after_the_timeout_of_a_trial(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("harness.execution.dask.dispatch.MARGIN", 0.5)
+    monkeypatch.setattr("harness.execution.dask.dispatch.WORKERS_PERIOD", 0.1)
+    cluster = Stand(tmp_path, a=1, b=1)
+    cluster.answers["a"] = "silence"
+    left, printed = run(cluster, [trial("a"), trial("b")], timeout=0.5)
+    assert all(left) and printed.count("worker a gets no more trials: it has not answered within 1 s") == 1
+
+
 def test_without_a_good_worker_the_run_ends_with_all_reasons(run, tmp_path):
     for answer, code in ((failed("no data", code=3), 3), (failed("another version"), 2)):
-        cluster = Stand(tmp_path, a=("one", 1), b=("two", 1))
+        cluster = Stand(tmp_path, a=1, b=1)
         cluster.answers = {"a": failed("no data", code=3), "b": answer}
         with pytest.raises(UserError, match=r"^no worker can run the trials\nworker a: no data\nworker b: ") as caught:
             run(cluster, [trial("a"), trial("b")])
@@ -377,14 +387,14 @@ def test_without_a_good_worker_the_run_ends_with_all_reasons(run, tmp_path):
 
 
 def test_a_killed_supervisor_counts_as_the_end_of_a_worker(run, tmp_path):
-    cluster = Stand(tmp_path, a=("one", 1))
+    cluster = Stand(tmp_path, a=1)
     cluster.answers["a"] = failed("killed", lost=True)
     [record], printed = run(cluster, [trial("a")])
     assert record.status == "killed" and "killed, in each of 2 tries" in record.reason and "it runs again" in printed
 
 
 def test_tasks_that_the_scheduler_drops_interrupt_the_run(run, tmp_path):
-    cluster = Stand(tmp_path, a=("one", 1))
+    cluster = Stand(tmp_path, a=1)
     cluster.answers["a"] = cluster.cancelled("")
     with pytest.raises(UserError, match="has dropped this run") as caught:
         run(cluster, [trial("a")])
@@ -393,5 +403,5 @@ def test_tasks_that_the_scheduler_drops_interrupt_the_run(run, tmp_path):
 
 def test_a_record_can_end_the_run(run, tmp_path):
     trials = [trial("a"), trial("b"), trial("c")]
-    left, _ = run(Stand(tmp_path, a=("one", 1)), trials, stop_at=lambda record: True)
+    left, _ = run(Stand(tmp_path, a=1), trials, stop_at=lambda record: True)
     assert [record is not None for record in left] == [True, False, False]

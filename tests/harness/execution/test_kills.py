@@ -87,12 +87,18 @@ def environment(mark):
     return os.environ | {"PYTHONPATH": str(PROJECT), MARK: mark}
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+CASES = [
+    *((name, draws) for name in ("report", "merge", "export", "run", "harness.run")),
+    *((name, moment) for name in ("run", "harness.run", "check-layer") for moment in (imports, works)),
+]
+OTHERS = [signal.SIGTERM, signal.SIGHUP, signal.SIGINT]
+
+
 @pytest.mark.parametrize(
-    ("name", "moment"),
+    ("name", "moment", "number"),
     [
-        *((name, draws) for name in ("report", "merge", "export", "run", "harness.run")),
-        *((name, moment) for name in ("run", "harness.run", "check-layer") for moment in (imports, works)),
+        *((*case, signal.SIGKILL) for case in CASES),
+        *((*case, OTHERS[number % 3]) for number, case in enumerate(CASES)),  # each at every moment
     ],
 )
 def test_no_process_is_left(finished, tmp_path, name, moment, number):

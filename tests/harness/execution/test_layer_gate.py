@@ -14,7 +14,7 @@ from harness.core.records import read_record
 from harness.core.run_options import NOT_FULLY_CHECKED, RunOptions
 from harness.core.settings import LayerRef
 from harness.execution.gate import HINT, REFUSED, Gate
-from harness.execution.slurm.submissions import Submission
+from harness.execution.slurm.submissions import Submission, load
 from harness.planning.plan import Plan
 from harness.reporting.frame import Results
 
@@ -181,6 +181,8 @@ def test_every_table_marks_a_row_that_was_not_checked(kind, check, text, request
 @pytest.fixture
 def checks(monkeypatch):
     """Replace the check by one that runs out of time, and return the arguments of its calls."""
+    import harness.checking.imports  # noqa: F401  which keeps the real one
+
     calls = []
 
     def check(spec, options, **extent):
@@ -243,5 +245,5 @@ def test_layers_of_this_project_are_not_checked():
 def test_a_submission_keeps_the_outcomes_of_check_layer(tmp_path):
     run_options = RunOptions(tmp_path, checks={"a": "passed"})
     submission = Submission(name="invertbench-a", jobs=(), before={}, run_options=run_options)
-    submission.save(tmp_path)
-    assert Submission.load(tmp_path).run_options == run_options
+    submission.save(tmp_path / "slurm" / "a")
+    assert load(tmp_path / "slurm" / "a").run_options == run_options

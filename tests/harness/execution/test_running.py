@@ -18,8 +18,7 @@ from harness.core.run_options import RunOptions
 from harness.core.settings import FlowSettings, LayerRef
 from harness.execution.executors.local import Local
 from harness.execution.folder import RUNNING, claimed, make_folder, working
-from harness.execution.local.running import RunningTrial, running_lines, write_running
-from harness.execution.local.running_reporter import RunningReporter
+from harness.execution.local.running import RunningReporter, RunningTrial, running_lines, write_running
 from harness.execution.local.slots import Slots
 from harness.execution.local.supervisor import run_trials
 from harness.execution.progress import Reporter
@@ -38,14 +37,6 @@ def running(name="digits-s0", **changes):
     now = time.time()
     about = {"id": name, "place": "process 4713", "since": now - 600, "heard": now - 200, "fraction": 0.34}
     return RunningTrial(**about | {"text": "step 340/1000"} | changes)
-
-
-def wait_for(condition, seconds=20.0):
-    end = time.monotonic() + seconds
-    while not (result := condition()):
-        assert time.monotonic() < end, "timed out"
-        time.sleep(0.02)
-    return result
 
 
 @pytest.fixture
@@ -139,10 +130,9 @@ def test_the_reporter_lists_running_trials_and_passes_reports_on(folder):
         for number, one in enumerate((first, second)):
             reporter.started(one)
             reporter.place(one, f"process {10 + number}")
-        reporter.update(first, 0.5, "step 5/10")
+        reporter.update(first, 0.5, "step 5/10")  # written with the next event
         reporter.finished(second, blank_record(second, "ok", None))
         reporter.line("a line")
-        wait_for(lambda: len(running_lines(folder)) == 2)
         [line] = running_lines(folder)[1:]
         assert line.startswith(f"  {first.id}  running for") and "step 5/10, 50% done (process 10, heard" in line
     assert not (folder / RUNNING).exists()
@@ -165,8 +155,8 @@ def test_the_local_executor_keeps_the_list(folder, monkeypatch):
         reporter.place(trials[0], "process 4713")
         with claimed(folder):
             pass  # removes a list: the next is written over it
-        reporter.update(trials[0], 0.1, "step 1/10")
-        wait_for((folder / RUNNING).exists)
+        reporter.place(trials[0], "process 4714")
+        assert (folder / RUNNING).exists()
 
     monkeypatch.setattr("harness.execution.local.supervisor.run_trials", run_trials)
 

@@ -9,7 +9,7 @@ from harness.core.settings import FlowSettings, LayerRef
 from harness.execution.executor import check_section
 from harness.execution.executors.dask import Dask
 from harness.execution.executors.slurm import Slurm
-from harness.execution.slurm.resources import SlurmSection
+from harness.execution.slurm.section import SlurmSection
 from harness.execution.slurm.submit import resources, submit
 from harness.kinds.parameters.trial import ParametersTrial
 from harness.planning.suite import read_suite
@@ -81,8 +81,7 @@ def test_a_time_is_rounded_up_and_a_trial_on_cuda_asks_for_a_gpu():
         (Slurm, "trottle=2", "did you mean throttle?"),
         (Slurm, "address=tcp://a:1", "unknown key 'address'"),
         (Slurm, "options.wrap=ls", "set by this program"),
-        (Slurm, "options.Nice=1", "no long option of sbatch"),
-        (Slurm, "options.nice=[1]", "write text, a whole number, or true"),
+        (Slurm, "options.nice=[1]", "options.nice"),
         (Slurm, "options=5", "expected a mapping"),
         (Dask, "address=a.b:8786", "'a.b:8786' is not the address of a scheduler"),
         (Dask, "address=", "nothing is not the address of a scheduler"),

@@ -11,7 +11,7 @@ from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSetti
 from harness.execution.data import check_prepared
 from harness.execution.executor import attached_trials, executor_class
 from harness.execution.outcome import SIGNAL, digest
-from harness.execution.slurm.submissions import Submission, Submissions, check_private, lines, make_private
+from harness.execution.slurm.submissions import Submission, lines, submitted_trials
 from harness.kinds.density.trial import DensityTrial
 from harness.kinds.parameters.trial import ParametersTrial
 
@@ -26,8 +26,6 @@ def trial(label):
 def submission(out, *jobs, name=NAME):
     before = {trial.id: old for job in jobs for trial in job if (old := digest(out / "records" / f"{trial.id}.json"))}
     submitted = Submission(name=name, jobs=jobs, before=before, run_options=RunOptions(out))
-    make_private(out / "slurm")
-    make_private(out / "slurm" / name)
     submitted.save(out / "slurm" / name)
     return out / "slurm" / name
 
@@ -69,7 +67,7 @@ def test_the_state_of_a_trial_without_a_record_is_that_of_its_job(tmp_path, sque
     submitted = trial("one")
     log = submission(tmp_path, (submitted,)) / "0.log"
     log.write_text("digits: not prepared\n[1/1] other: ok\n\n")
-    looked = Submissions(tmp_path).look()[submitted.id]
+    looked = submitted_trials(tmp_path)[submitted.id]
     assert (looked.state, looked.active) == (state, active) and words in looked.text
     assert lines({submitted.id: looked})[0] == f"on the cluster: 1 {state}"
 
@@ -79,15 +77,15 @@ def test_a_trial_is_done_when_its_record_has_changed(tmp_path, squeue):
     write_record(tmp_path / "records", blank_record(submitted, "error", "of an earlier run"))
     submission(tmp_path, (submitted,))
     squeue(f"{NAME}|0|RUNNING\\n")
-    assert Submissions(tmp_path).look()[submitted.id].state == "running"
+    assert submitted_trials(tmp_path)[submitted.id].state == "running"
     ended = blank_record(submitted, "killed", "ended by SIGTERM")
     ended.notes[SIGNAL] = "SIGTERM"
     write_record(tmp_path / "records", ended)
     squeue("")
-    assert Submissions(tmp_path).look()[submitted.id].state == "ended", "it runs again"
+    assert submitted_trials(tmp_path)[submitted.id].state == "ended", "it runs again"
     write_record(tmp_path / "records", blank_record(submitted, "error", "of this run"))
     squeue(f"{NAME}|0|RUNNING\\n")
-    looked = Submissions(tmp_path).look()[submitted.id]
+    looked = submitted_trials(tmp_path)[submitted.id]
     assert looked.state == "done" and looked.record.reason == "of this run" and not looked.active
     assert lines({submitted.id: looked}) == []
 
@@ -97,30 +95,9 @@ def test_only_the_last_submission_counts(tmp_path, squeue):
     submission(tmp_path, (first,), (second,))
     submission(tmp_path, (first,), name=f"{NAME}1")
     squeue(f"{NAME}|0|RUNNING\\n{NAME}1|0|PENDING\\n")
-    looked = Submissions(tmp_path).look()
+    looked = submitted_trials(tmp_path)
     assert {name: state.state for name, state in looked.items()} == {first.id: "waiting", second.id: "ended"}
-    assert Submissions(tmp_path).look({second.id}).keys() == {second.id}
-
-
-def test_folders_of_jobs_are_for_their_user_alone_whatever_the_umask(tmp_path, monkeypatch):
-    before = os.umask(0o002)
-    make_private(tmp_path / "slurm")
-    os.umask(before)
-    folder = tmp_path / "slurm"
-    check_private(folder)
-    for mode in (0o710, 0o770, 0o2775, 0o702):
-        folder.chmod(mode)
-        with pytest.raises(UserError, match=f"of user {os.getuid()}, mode {mode:04o}"):
-            check_private(folder)
-    make_private(folder)
-    check_private(folder)
-    (tmp_path / "link").symlink_to(folder)
-    with pytest.raises(UserError, match="must be a folder of the user who submits"):
-        make_private(tmp_path / "link")
-    owner = os.getuid()
-    monkeypatch.setattr(os, "getuid", lambda: owner + 1)
-    with pytest.raises(UserError, match=f"it is of user {owner}"):
-        make_private(tmp_path / "theirs")
+    assert submitted_trials(tmp_path, {second.id}).keys() == {second.id}
 
 
 def test_a_local_run_refuses_a_folder_that_cluster_jobs_use(tmp_path, squeue):
@@ -142,7 +119,7 @@ def test_a_damaged_submission_is_an_error_that_names_its_file(tmp_path, content)
     place = submission(tmp_path, (trial("one"),))
     (place / "submission.json").write_text(content)
     with pytest.raises(UserError, match=r"submission.json: not a readable submission"):
-        Submissions(tmp_path).look()
+        submitted_trials(tmp_path)
 
 
 def test_a_job_refuses_data_other_than_those_prepared_by_the_run(tmp_path):

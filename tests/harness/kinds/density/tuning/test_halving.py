@@ -8,7 +8,7 @@ import pytest
 from harness.cli.parser import main
 from harness.core.errors import SuiteError
 from harness.core.records import read_record
-from harness.execution.agenda import Choice, agenda, outlook, ready
+from harness.execution.agenda import agenda, outlook, ready
 from harness.kinds.density.candidate import run as run_candidate
 from harness.kinds.density.figures.tuning import figures
 from harness.kinds.density.tuning.choice import NoChoice, choose
@@ -60,7 +60,7 @@ def test_the_points_and_the_full_candidates_are_those_of_sobol(plan, planned):
 def test_a_plan_lists_the_short_candidates_and_says_that_more_follow(plan, tmp_path, leave):
     first = agenda(plan, tmp_path)
     assert [entry.text() for entry in first] == ["to run"] * 10 + ["to run, after 5 trials or more"] * 4
-    assert outlook(first, Choice(), 1)[:2] == [
+    assert outlook(first, 1)[:2] == [
         "a run does 14 trials or more",
         "first 10 of kind tuning; then 4 of kind density",
     ]
@@ -123,7 +123,7 @@ def test_half_of_any_number_trains_to_the_end(planned, leave, tmp_path, number, 
 def test_a_run_on_rungs_resumes_after_any_trial(plan, leave, tmp_path):
     """Each command runs the first trial that is ready, as if the one before had been interrupted after it."""
     ran = []
-    while wave := ready(agenda(plan, tmp_path), Choice(), set()):
+    while wave := ready(agenda(plan, tmp_path), set()):
         value = 3.0 - wave[0].candidate / 10 if wave[0].kind == "tuning" else 2.0
         leave(wave[0], value, row={"candidate": 4} if wave[0].kind == "density" else {})
         ran.append(wave[0])
@@ -183,7 +183,7 @@ def test_a_short_candidate_that_runs_again_may_bring_others_to_the_end(plan, lea
     assert due(plan, tmp_path) == [1, 2, 3]
     leave(first, 1.0)
     entries = [entry for entry in agenda(plan, tmp_path) if entry.trial.layer.row == "conv1x1"]
-    assert due(plan, tmp_path) == [0, 1, 2] and ready(entries, Choice(), set()) == [full(plan)[0]]
+    assert due(plan, tmp_path) == [0, 1, 2] and ready(entries, set()) == [full(plan)[0]]
     leave(full(plan)[0], 1.0)
     entries = [entry for entry in agenda(plan, tmp_path) if entry.trial.layer.row == "conv1x1"]
     assert entries[-1].text() == "ok, stale: its tuning chose candidate 1 and now chooses 0"

@@ -4,7 +4,7 @@ import pytest
 
 from harness.cli.parser import main
 from harness.core.errors import SuiteError
-from harness.execution.agenda import Choice, agenda, all_accepted, counted_by_stage, outlook, ready
+from harness.execution.agenda import agenda, all_accepted, counted_by_stage, outlook, ready
 from harness.kinds.density.tuning.choice import NoChoice, choose
 from harness.planning.plan import Plan
 from harness.reporting.compare.comparison import Thresholds, compare
@@ -29,8 +29,8 @@ def test_candidates_run_first_and_each_final_waits_for_its_own(planned, leave, t
     candidates, _ = split(plan)
     first = agenda(plan, tmp_path)
     assert [entry.text() for entry in first] == ["to run"] * 6 + ["to run, after 3 trials"] * 4
-    assert ready(first, Choice(), set()) == candidates
-    assert outlook(first, Choice(), 2) == ["a run does 10 trials", "first 6 of kind tuning; then 4 of kind density"]
+    assert ready(first, set()) == candidates
+    assert outlook(first, 2) == ["a run does 10 trials", "first 6 of kind tuning; then 4 of kind density"]
 
     for candidate in of_row(candidates, "conv1x1"):
         leave(candidate)
@@ -39,13 +39,13 @@ def test_candidates_run_first_and_each_final_waits_for_its_own(planned, leave, t
         leave(candidate)
     leave(killed, status="killed", notes={"signal": "SIGKILL"})
     entries = agenda(plan, tmp_path)
-    assert names(ready(entries, Choice(), set())) == ["digits-butterfly-c2", "digits-conv1x1-s0", "digits-conv1x1-s1"]
-    assert names(ready(entries, Choice(), {killed.id})) == ["digits-conv1x1-s0", "digits-conv1x1-s1"], (
+    assert names(ready(entries, set())) == ["digits-butterfly-c2", "digits-conv1x1-s0", "digits-conv1x1-s1"]
+    assert names(ready(entries, {killed.id})) == ["digits-conv1x1-s0", "digits-conv1x1-s1"], (
         "a candidate that was killed again, or that a cluster still runs, has no outcome"
     )
-    assert outlook(entries, Choice(), 2)[1] == (
-        "first 1 of kind tuning, in about 5 s; then 4 of kind density, in about 40 s"
-    ), "in proportion to the steps, two trials at once"
+    assert outlook(entries, 2)[1] == ("first 1 of kind tuning, in about 5 s; then 4 of kind density, in about 40 s"), (
+        "in proportion to the steps, two trials at once"
+    )
     assert counted_by_stage(entries) == [
         "first tuning: 6 trials: 5 ok, 1 killed (runs again), in about 10 s, one at a time",
         "then density: 4 trials: 4 to run, in about 80 s, one at a time",
@@ -61,14 +61,17 @@ def test_a_candidate_that_runs_again_does_so_before_its_finals(planned, leave, t
         leave(trial)
     for trial in of_row(finals, "conv1x1"):
         leave(trial, row={"candidate": 1})
-    entries = [entry for entry in agenda(plan, tmp_path) if entry.trial.layer.row == "conv1x1"]
-    assert ready(entries, Choice(), set()) == []
-    assert ready(entries, Choice(retry_failed=True), set()) == [failed]
+
+    def conv1x1(**options):
+        return [entry for entry in agenda(plan, tmp_path, **options) if entry.trial.layer.row == "conv1x1"]
+
+    assert ready(conv1x1(), set()) == []
+    assert ready(conv1x1(retry_failed=True), set()) == [failed]
     leave(failed, 1.0)
-    entries = [entry for entry in agenda(plan, tmp_path) if entry.trial.layer.row == "conv1x1"]
+    entries = conv1x1()
     assert entries[-1].text() == "ok, stale: its tuning chose candidate 1 and now chooses 0"
-    assert ready(entries, Choice(), set()) == []
-    assert ready(entries, Choice(stale="rerun"), set()) == of_row(finals, "conv1x1")
+    assert ready(entries, set()) == []
+    assert ready(conv1x1(stale="rerun"), set()) == of_row(finals, "conv1x1")
     plan.save(tmp_path)
     assert set(Results.read(tmp_path).conflicts) == {trial.id for trial in of_row(finals, "conv1x1")}
 
@@ -134,8 +137,8 @@ def test_a_budget_of_time_ends_the_candidates_of_a_row(planned, leave, tmp_path)
     ran, attempted = [], set()
     first = agenda(plan, tmp_path)
     assert first[-1].text() == "to run, after 1 trial or more"
-    assert outlook(first, Choice(), 1)[0] == "a run does 6 trials or more"
-    while wave := ready(agenda(plan, tmp_path), Choice(), attempted):
+    assert outlook(first, 1)[0] == "a run does 6 trials or more"
+    while wave := ready(agenda(plan, tmp_path), attempted):
         for trial in wave:
             leave(trial, seconds=25.0 if trial.layer.row == "butterfly" else 8.0)
         ran += wave

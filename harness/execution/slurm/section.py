@@ -21,8 +21,6 @@ OURS = (
 
 
 def _option(name: str) -> str:
-    if not all(part.isalnum() and part.isascii() and part.islower() for part in name.split("-")):
-        raise ValueError(f"{name!r} is no long option of sbatch; write it as sbatch does, without the dashes in front")
     if name in OURS:
         raise ValueError(f"--{name} is set by this program; use the keys of cluster itself")
     return name
