@@ -26,7 +26,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
     add_folder(parser)
     text = (
-        "csv: the curves, and the numbers of every table and figure; pdf: the figures; tensorboard: curves, measures "
+        "csv: the curves, and the cells of every table; pdf: the figures; tensorboard: curves, measures "
         f"and settings, for its logdir; written to the folder of the run, or for an archive to {MERGED}/<suite>"
     )
     parser.add_argument("--to", choices=names_in(exports), required=True, help=text)

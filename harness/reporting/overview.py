@@ -12,7 +12,7 @@ from harness.planning.plan import FILE as PLAN
 from harness.reporting.figures.figures import image_files
 from harness.reporting.frame import Results, csv_bytes
 from harness.reporting.origins import mixtures
-from harness.reporting.report import NEEDS, Overview
+from harness.reporting.report import FIGURES, NEEDS, Overview
 from harness.reporting.tables.rendering import escape_markdown, latex_tables, markdown, plain
 from harness.reporting.written import write_files
 
@@ -55,7 +55,7 @@ def write_overview(folder: Path, runs: Sequence[Results]) -> str | None:
         "across.md": "\n\n".join([*paragraphs, ""]).encode(),
         "across.tex": (NEEDS + latex_tables([table for overview in made for table in overview.tables]) + "\n").encode(),
     }
-    write_files(folder, content | {f"figures/{name}": image for name, image in images.items()}, ("figures/",))
+    write_files(folder, content | {f"figures/{name}": image for name, image in images.items()}, FIGURES)
     return "\n\n".join(texts)
 
 

@@ -28,6 +28,7 @@ from harness.reporting.written import write_files
 
 LARGEST_INSIDE = 1 << 20  # bytes of raw numbers inside the page; larger files are written beside it
 READ, TABLES, PAGE = 0.15, 0.4, 0.9  # of the work: done when records are read, tables made, and figures drawn
+FIGURES = ("figures/*.png", "figures/*.svg")  # of the files of a report
 NEEDS = "% Needs \\usepackage{booktabs,graphicx}.\n"
 
 
@@ -203,7 +204,7 @@ def write_report(
         raw = {name: data if len(data) <= LARGEST_INSIDE else None for name, data in inside.items()}
         content = {name: inside[name] for name, data in raw.items() if data is None} | content
     content["index.html"] = page(results, sections, raw, report.answer, shown, report.further_data)
-    write_files(folder, content, ("figures/", "table-", SUMMARY, *report.further_data))
+    write_files(folder, content, (*FIGURES, "table-at-*", SUMMARY, *report.further_data))
     return WrittenReport(tuple(content), report.plain(beside.values()))
 
 

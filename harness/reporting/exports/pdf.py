@@ -15,5 +15,5 @@ FOLDER = "pdf"
 def write(results: Results, folder: Path) -> list[Path]:
     """Write `pdf/<figure>.pdf`; equal records give equal bytes."""
     refuse_links(folder, folder / FOLDER)
-    write_files(folder / FOLDER, image_files(results.report.figures_as(render_pdf)), ("",))
+    write_files(folder / FOLDER, image_files(results.report.figures_as(render_pdf)), ("*.pdf",))
     return [folder / FOLDER]

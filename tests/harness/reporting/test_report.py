@@ -23,7 +23,7 @@ def test_a_report_is_a_function_of_the_records(runtime_run, write_run):
     first = contents(folder)
     names = {"results.csv", "table.md", "table.tex", "index.html", "figures/runtime-batch.png", "plan.json"}
     assert names <= set(first)
-    assert set(written.files) == set(first) - {"plan.json", ".report.json"}
+    assert set(written.files) == set(first) - {"plan.json"}
     write_report(folder)
     assert contents(folder) == first
 
