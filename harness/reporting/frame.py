@@ -103,14 +103,12 @@ class Results:
     def of_stored(cls, plan: Plan, stored: StoredRecords, folder: Path) -> Results:
         """Return the results of a plan from its records; those of other trials are left out.
 
-        Runtime trials that were measured on another machine than most are rows without a time, except those of a
-        merge, which name their machine.
+        Runtime trials that were measured on another machine than most are rows without a time.
         """
         planned = {trial.id for trial in plan.trials}
         records = {name: record for name, record in stored.records.items() if name in planned}
         damaged = {name: why for name, why in stored.damaged.items() if name in planned}
-        unnamed = {trial.id for trial in plan.trials if not trial.measured_on}
-        machine = timing_machine(record for name, record in records.items() if name in unnamed)
+        machine = timing_machine(records.values())
         plan = plan.model_copy(update={"trials": plan.due(records)})
         lines: list[dict[str, Any]] = []
         for trial in plan.trials:
