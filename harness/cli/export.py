@@ -34,10 +34,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Return 0."""
-    from harness.reporting.frame import Results
+    from harness.reporting.report import ReportedResults
 
     write = import_module(f"{exports.__name__}.{args.to}").write
-    runs = [(folder, Results.read(folder)) for folder in run_folders(args.folder)]
+    runs = [(folder, ReportedResults.read(folder)) for folder in run_folders(args.folder)]
     if not any(results.records for _, results in runs):
         raise UserError(f"{args.folder}: has no records; give the folder in which a suite was run, or its archive")
     for folder, results in runs:

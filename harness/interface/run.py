@@ -26,16 +26,15 @@ from harness.interface.request import Request, data_root, make_executor, make_re
 from harness.planning.plan import Plan, stray_records
 from harness.planning.settle import Checksums
 from harness.planning.suite import Source, read_suite
-from harness.reporting.frame import Results
-from harness.reporting.report import write_report
+from harness.reporting.report import ReportedResults, write_report
 
 
 @taking(RunArguments)
-def run(suite: Source, **arguments: Any) -> Results:
+def run(suite: Source, **arguments: Any) -> ReportedResults:
     """Run the trials of a suite that have no outcome yet, write the report, and return the results.
 
     The folder `out/<suite>` is that of `python -m harness run`. A trial that fails is a row of the results; see
-    `Results.ok` and `Results.statuses`. After an interruption the same call resumes. Trials run in processes of their
+    `ok` and `statuses` of the results. After an interruption the same call resumes. Trials run in processes of their
     own, so a script needs no `if __name__ == "__main__"`.
 
     Args:
@@ -50,7 +49,7 @@ def run(suite: Source, **arguments: Any) -> Results:
     return _run(suite, check(RunArguments, arguments))
 
 
-def _run(source: Source, options: RunArguments) -> Results:
+def _run(source: Source, options: RunArguments) -> ReportedResults:
     from harness.execution.progress import ReportProgress
 
     suite = read_suite(source)
@@ -73,7 +72,7 @@ def _run(source: Source, options: RunArguments) -> Results:
         stored = request.records.read(plan.trials)
         shown: AbstractContextManager[Progress] = nullcontext(silent) if options.quiet else ReportProgress(folder.name)
         with writing(folder), shown as progress:
-            results = Results.of_stored(plan, stored, folder)
+            results = ReportedResults.of(plan, stored.records.values(), folder, stored.damaged)
             write_report(folder, results=results, progress=progress)
         for line in stray_records(plan, folder, stored):
             options.tell(line)

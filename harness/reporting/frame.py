@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Self
 
 import pandas as pd
 
-from harness.core.archive import StoredRecords, read_records
-from harness.core.discovery import sibling
+from harness.core.archive import read_records
 from harness.core.errors import UserError
 from harness.core.files import RECORD, open_file
 from harness.core.record_arrays import unpacked_arrays
@@ -26,8 +25,6 @@ from harness.reporting.origins import Origin, mixtures
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from harness.reporting.report import Report
 
 
 MISSING = "missing"
@@ -59,19 +56,10 @@ Row = Any
 
 Machine = tuple[str | None, ...]
 
-REPORTS: dict[str, type[Report]] = {}
-"""Name of a kind of suite -> the class of its reports, once it is imported (see `Results.report`)."""
-
-
-def report_class(kind: str) -> type[Report]:
-    """Return the class of the reports of a kind."""
-    sibling(SUITES[kind], "report")  # registers it
-    return REPORTS[kind]
-
 
 @dataclass(frozen=True, eq=False, repr=False)  # compared and hashed by identity
 class Results:
-    """The results of a run, from which every table, figure and verdict is made; in a notebook, shown as its tables.
+    """The results of a run, from which every table, figure and verdict is made.
 
     Attributes:
         plan: the planned trials.
@@ -89,44 +77,44 @@ class Results:
     damaged: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, folder: Path) -> Results:
+    def read(cls, folder: Path) -> Self:
         """Return the results in OUT/<suite> or an archive; raise UserError if its plan or archive cannot be read."""
         plan = Plan.load(folder)
-        return cls.of_stored(plan, read_records(folder, plan.trials), folder)
+        stored = read_records(folder, plan.trials)
+        return cls.of(plan, stored.records.values(), folder, stored.damaged)
 
     @classmethod
-    def of(cls, plan: Plan, records: Iterable[Record], folder: Path = Path()) -> Results:
-        """Return the results of a plan from its records, in any order."""
-        return cls.of_stored(plan, StoredRecords({record.id: record for record in records}, {}), folder)
-
-    @classmethod
-    def of_stored(cls, plan: Plan, stored: StoredRecords, folder: Path) -> Results:
-        """Return the results of a plan from its records; those of other trials are left out.
+    def of(
+        cls,
+        plan: Plan,
+        records: Iterable[Record],
+        folder: Path = Path(),
+        damaged: Mapping[str, str] = MappingProxyType({}),
+    ) -> Self:
+        """Return the results of a plan from its records, in any order; those of other trials are left out.
 
         Runtime trials that were measured on another machine than most are rows without a time.
         """
-        planned = {trial.id for trial in plan.trials}
-        records = {name: record for name, record in stored.records.items() if name in planned}
-        damaged = {name: why for name, why in stored.damaged.items() if name in planned}
-        machine = timing_machine(records.values())
-        plan = plan.model_copy(update={"trials": plan.due(records)})
+        by_id = {record.id: record for record in records}
+        planned = {trial.id: by_id[trial.id] for trial in plan.trials if trial.id in by_id}
+        unread = {trial.id: damaged[trial.id] for trial in plan.trials if trial.id in damaged}
+        machine = timing_machine(planned.values())
+        plan = plan.model_copy(update={"trials": plan.due(planned)})
         lines: list[dict[str, Any]] = []
         for trial in plan.trials:
-            record = records.get(trial.id)
-            why = None if record is None else elsewhere(record, machine)
-            if record is None and trial.id in damaged:
-                rows = _lines(trial, DAMAGED, damaged[trial.id], [])
-            elif record is None:
-                rows = _lines(trial, MISSING, "not yet run", [])
-            elif why is not None:
+            record = planned.get(trial.id)
+            if record is None:
+                missing = (DAMAGED, damaged[trial.id]) if trial.id in damaged else (MISSING, "not yet run")
+                rows = _lines(trial, *missing, [])
+            elif (why := elsewhere(record, machine)) is not None:
                 rows = _lines(trial, ELSEWHERE, why, [])
             else:
                 about = {"machine": machine_name(record), "notes": record.notes}
                 rows = [line | about for line in _lines(trial, record.status, record.reason, record.rows)]
             quoted = SUITES[trial.kind].quoted(trial, plan.published) if trial.kind in SUITES else {}
             lines += [line | quoted for line in rows]
-        ordered = {trial.id: records[trial.id] for trial in plan.trials if trial.id in records}
-        return cls(plan, typed_frame(lines), ordered, folder, damaged)
+        ordered = {trial.id: planned[trial.id] for trial in plan.trials if trial.id in planned}
+        return cls(plan, typed_frame(lines), ordered, folder, unread)
 
     @cached_property
     def table(self) -> pd.DataFrame:
@@ -136,10 +124,10 @@ class Results:
         return self.frame[list(dict.fromkeys(names))]
 
     @cached_property
-    def parts(self) -> tuple[Results, ...]:
+    def parts(self) -> tuple[Self, ...]:
         """The results of each section of the plan, by themselves."""
-        stored = StoredRecords(self.records, self.damaged)
-        return tuple(Results.of_stored(self.plan.part(section), stored, self.folder) for section in self.plan.sections)
+        plans = map(self.plan.part, self.plan.sections)
+        return tuple(self.of(plan, self.records.values(), self.folder, self.damaged) for plan in plans)
 
     def of_kind(self, kind: str) -> pd.DataFrame:
         """Return the rows of trials of this kind, with its columns and `BESIDE`."""
@@ -153,11 +141,6 @@ class Results:
         content = read_arrays(self.folder / "records", record.arrays)
         return None if content is None else unpacked_arrays(content, self.folder / "records" / record.arrays)
 
-    @cached_property
-    def report(self) -> Report:
-        """The report: its tables, figures and answer."""
-        return report_class(self.plan.kind)(self)
-
     @property
     def ok(self) -> bool:
         """True if every trial counts as ok, as `unsupported` does where the suite declares it."""
@@ -165,31 +148,8 @@ class Results:
         trials, declared = self.plan.trials, self.plan.unsupported
         return all(trial.id in states and trial.accepts(states[trial.id], declared) for trial in trials)
 
-    def comparisons(self, margin: float | None = None) -> pd.DataFrame:
-        """Return the differences of every two ranked layers (see `harness.comparisons`).
-
-        Raises:
-            UserError: they are not of a suite of likelihoods, or the margin is not positive.
-        """
-        if margin is not None and not 0 < margin < math.inf:
-            raise UserError(
-                f"margin {margin!r}: expected a positive number of nats or bits per dimension, such as 0.01"
-            )
-        frame = self.report.comparisons(margin)
-        if frame is None:
-            raise UserError(
-                f"{self.folder} is of kind {self.plan.kind}, whose layers are not compared in pairs; give a run of a "
-                "suite that compares likelihoods"
-            )
-        return frame
-
     def __repr__(self) -> str:
         return f"<Results of {self.plan.heading}, in {self.folder}: {self.status_line}>"
-
-    def _repr_markdown_(self) -> str:
-        """Return the content of table.md for a notebook, without its title as a heading."""
-        title, _, rest = self.report.markdown().partition("\n")
-        return f"**{title.removeprefix('# ')}**\n{rest}"
 
     @cached_property
     def conflicts(self) -> dict[str, str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,15 +13,17 @@ import pandas as pd
 
 from harness.core.archive import FILE as ARCHIVE
 from harness.core.archive import archive_bytes
+from harness.core.discovery import sibling
 from harness.core.errors import UserError
 from harness.core.files import RECORD, checked_name, read_file
 from harness.core.settings import Progress, silent
 from harness.core.texts import one_line
 from harness.planning.plan import FILE as PLAN
 from harness.planning.plan import Plan
+from harness.planning.suite_model import SUITES
 from harness.reporting.figures.figure_style import render
 from harness.reporting.figures.figures import Form, ReportFigure, drawn, image_files
-from harness.reporting.frame import REPORTS, TABLE, Results, csv_bytes
+from harness.reporting.frame import TABLE, Results, csv_bytes
 from harness.reporting.page.answer import Answer
 from harness.reporting.page.page import SUMMARY, PageFigure, PageSection, numbers, page, page_figures
 from harness.reporting.tables.rendering import Table, escape_markdown, latex, latex_tables, markdown, plain
@@ -30,6 +33,16 @@ LARGEST_INSIDE = 1 << 20  # bytes of raw numbers inside the page; larger files a
 READ, TABLES, PAGE = 0.15, 0.4, 0.9  # of the work: done when records are read, tables made, and figures drawn
 FIGURES = ("figures/*.png", "figures/*.svg")  # of the files of a report
 NEEDS = "% Needs \\usepackage{booktabs,graphicx}.\n"
+
+
+REPORTS: dict[str, type[Report]] = {}
+"""Name of a kind of suite -> the class of its reports, once it is imported (see `report_class`)."""
+
+
+def report_class(kind: str) -> type[Report]:
+    """Return the class of the reports of a kind."""
+    sibling(SUITES[kind], "report")  # registers it
+    return REPORTS[kind]
 
 
 @dataclass(frozen=True)
@@ -54,7 +67,7 @@ class Report:
 
     further_data: ClassVar[Mapping[str, str]] = {}
 
-    def __init__(self, results: Results) -> None:
+    def __init__(self, results: ReportedResults) -> None:
         self.results = results
         self.progress: Progress = silent
 
@@ -108,26 +121,27 @@ class Report:
 
     def markdown(self) -> str:
         """Return the content of table.md."""
-        plan, warnings = self.results.plan, [f"{one_line(text)}." for text in self.results.warnings]
-        question = escape_markdown(one_line(plan.question))
-        head = [f"# {escape_markdown(one_line(plan.title))}", question]
-        return f"{_joined([*head, *self.markdown_paragraphs(), *map(escape_markdown, warnings)])}\n"
+        answer = "" if self.answer is None else self.answer.markdown()
+        return self._text(answer, markdown, escape_markdown, "# ")
 
     def plain(self, beside: Iterable[Table] = ()) -> str:
         """Return the same for a terminal, and further tables."""
-        plan, warnings = self.results.plan, [f"{one_line(text)}." for text in self.results.warnings]
-        head = [one_line(plan.title), one_line(plan.question)]
-        return f"{_joined([*head, *self.plain_paragraphs(), *warnings, *map(plain, beside)])}\n"
-
-    def markdown_paragraphs(self) -> list[str]:
-        """Return the paragraphs of table.md below the question."""
-        answer = "" if self.answer is None else self.answer.markdown()
-        return [answer, *map(markdown, self.tables), self.results.status_line]
-
-    def plain_paragraphs(self) -> list[str]:
-        """Return the same paragraphs for a terminal."""
         answer = "" if self.answer is None else self.answer.plain()
-        return [answer, *map(plain, self.tables), self.results.status_line]
+        return self._text(answer, plain, str, beside=beside)
+
+    def _text(
+        self,
+        answer: str,
+        form: Callable[[Table], str],
+        escape: Callable[[str], str],
+        heading: str = "",
+        beside: Iterable[Table] = (),
+    ) -> str:
+        plan, tables = self.results.plan, map(form, self.tables)
+        head = [heading + escape(one_line(plan.title)), escape(one_line(plan.question)), answer]
+        warnings = [escape(f"{one_line(text)}.") for text in self.results.warnings]
+        paragraphs = [*head, *tables, self.results.status_line, *warnings, *map(form, beside)]
+        return "\n\n".join(filter(None, paragraphs)) + "\n"
 
     def sections(self, figures: Sequence[PageFigure], beside: Sequence[Table]) -> list[PageSection]:
         """Return the sections of the page; the command asked for the tables `beside`.
@@ -146,6 +160,38 @@ class Report:
         return [*leading, shown, *folded]
 
 
+class ReportedResults(Results):
+    """Results with their report; in a notebook, shown as its tables."""
+
+    @cached_property
+    def report(self) -> Report:
+        """The report: its tables, figures and answer."""
+        return report_class(self.plan.kind)(self)
+
+    def comparisons(self, margin: float | None = None) -> pd.DataFrame:
+        """Return the differences of every two ranked layers (see `harness.comparisons`).
+
+        Raises:
+            UserError: they are not of a suite of likelihoods, or the margin is not positive.
+        """
+        if margin is not None and not 0 < margin < math.inf:
+            raise UserError(
+                f"margin {margin!r}: expected a positive number of nats or bits per dimension, such as 0.01"
+            )
+        frame = self.report.comparisons(margin)
+        if frame is None:
+            raise UserError(
+                f"{self.folder} is of kind {self.plan.kind}, whose layers are not compared in pairs; give a run of a "
+                "suite that compares likelihoods"
+            )
+        return frame
+
+    def _repr_markdown_(self) -> str:
+        """Return the content of table.md for a notebook, without its title as a heading."""
+        title, _, rest = self.report.markdown().partition("\n")
+        return f"**{title.removeprefix('# ')}**\n{rest}"
+
+
 @dataclass(frozen=True)
 class WrittenReport:
     """The relative names of a report's files, and the text of its tables for a terminal."""
@@ -158,7 +204,7 @@ def write_report(
     folder: Path,
     at: Sequence[str] = (),
     archive: bool = False,
-    results: Results | None = None,
+    results: ReportedResults | None = None,
     progress: Progress = silent,
 ) -> WrittenReport:
     """Write results.csv, further data of the kind, table.md, table.tex, figures/ and index.html of one suite.
@@ -176,7 +222,7 @@ def write_report(
         UserError: there is no plan in the folder, the plan or a record cannot be read, or there is no table at `at`.
     """
     if results is None:
-        results = Results.read(folder)
+        results = ReportedResults.read(folder)
     report = results.report
     report.progress = lambda fraction, text: progress(TABLES + (PAGE - TABLES) * fraction, text)
     progress(READ, "tables")
@@ -206,7 +252,3 @@ def write_report(
     content["index.html"] = page(results, sections, raw, report.answer, shown, report.further_data)
     write_files(folder, content, (*FIGURES, "table-at-*", SUMMARY, *report.further_data))
     return WrittenReport(tuple(content), report.plain(beside.values()))
-
-
-def _joined(paragraphs: Sequence[str]) -> str:
-    return "\n\n".join(paragraph for paragraph in paragraphs if paragraph)

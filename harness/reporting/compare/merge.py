@@ -28,13 +28,19 @@ TIMES = frozenset({"train_seconds", "audit_seconds"})  # measures that differ fr
 
 @dataclass(frozen=True)
 class Merged:
-    """The outcome of merging one suite."""
+    """The outcome of merging one suite, as it has been written."""
 
     folder: Path
     origins: tuple[Path, ...]
-    taken: int  # the number of records
+    plan: Plan
+    records: tuple[Record, ...]
     conflicts: tuple[str, ...]  # records of one trial, or of trials of two stages, that contradict each other
     remarks: tuple[str, ...]  # other choices and omissions
+
+    @property
+    def taken(self) -> int:
+        """The number of records."""
+        return len(self.records)
 
     def lines(self) -> list[str]:
         """Return the outcome as lines for a terminal."""
@@ -64,13 +70,21 @@ def merge(folders: Sequence[Path], out: Path) -> list[Merged]:
     by_suite: dict[str, list[_Run]] = {}
     for folder, plan in plans.items():
         by_suite.setdefault(plan.suite, []).append(_Run(folder, plan, read_records(folder, plan.trials)))
-    timed = {suite: _of_one_machine(runs) for suite, runs in by_suite.items()}
-    joined = {suite: join_plans({run.folder: run.plan for run in runs}) for suite, (runs, _) in timed.items()}
-    for suite, plan in joined.items():
-        if (fault := plan_fault(plan)) is not None:
-            raise UserError(f"{suite}: the plans of {len(by_suite[suite])} runs make no plan together ({fault})")
+    joined = {suite: _joined(runs) for suite, runs in by_suite.items()}
+    for suite in joined:
         _check_target(out / suite, list(plans))
-    return [_merge_suite(joined[suite], *timed[suite], out / suite) for suite in joined]
+    return [_merge_suite(*joined[suite], out / suite) for suite in joined]
+
+
+def _joined(runs: Sequence[_Run]) -> tuple[Plan, Sequence[_Run], Sequence[str]]:
+    """Return the plan of all runs of a suite, the runs with what they give to it, and remarks on the rest."""
+    if len(runs) == 1:
+        return runs[0].plan, runs, []
+    timed, remarks = _of_one_machine(runs)
+    plan = join_plans({run.folder: run.plan for run in timed})
+    if (fault := plan_fault(plan)) is not None:
+        raise UserError(f"{plan.suite}: the plans of {len(runs)} runs make no plan together ({fault})")
+    return plan, timed, remarks
 
 
 def _of_one_machine(runs: Sequence[_Run]) -> tuple[list[_Run], list[str]]:
@@ -216,7 +230,7 @@ def _merge_suite(plan: Plan, runs: Sequence[_Run], remarks: Sequence[str], folde
     origins = tuple(run.folder for run in runs)
     _write(plan, origins, folder, chosen)
     remarks += mixtures((plan.cell(trial)[:-1], taken[trial.id]) for trial in plan.trials if trial.id in taken)
-    return Merged(folder, origins, len(chosen), tuple(conflicts), tuple(remarks))
+    return Merged(folder, origins, plan, tuple(taken.values()), tuple(conflicts), tuple(remarks))
 
 
 def _choose(

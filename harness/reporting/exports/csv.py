@@ -10,7 +10,8 @@ import pandas as pd
 
 from harness.core.files import distinct_slugs, write_atomically
 from harness.core.records import verdict
-from harness.reporting.frame import Results, csv_bytes
+from harness.reporting.frame import csv_bytes
+from harness.reporting.report import ReportedResults
 from harness.reporting.written import refuse_links, write_files
 
 FILE, FOLDER = "curves.csv", "csv"
@@ -18,7 +19,7 @@ TRIAL = ("suite", "profile", "kind", "dataset", "layer", "seed", "candidate", "s
 COUNTS = ("seed", "candidate", "step", "crossings")
 
 
-def write(results: Results, folder: Path) -> list[Path]:
+def write(results: ReportedResults, folder: Path) -> list[Path]:
     """Write `curves.csv` and `csv/`.
 
     A table has its cells as they are shown: results.csv and comparisons.csv have their numbers with all digits.
@@ -33,7 +34,7 @@ def write(results: Results, folder: Path) -> list[Path]:
     return [folder / FILE, folder / FOLDER]
 
 
-def curves(results: Results) -> pd.DataFrame:
+def curves(results: ReportedResults) -> pd.DataFrame:
     """Return a row for each trial and step, a column for each curve; `id` is that of results.csv."""
     rows: list[dict[str, Any]] = []
     for trial in results.plan.trials:

@@ -13,13 +13,13 @@ from harness.core.files import checked_name
 from harness.core.records import Record, verdict
 from harness.core.trial import Trial
 from harness.reporting.compare.measure import flat
-from harness.reporting.frame import Results
+from harness.reporting.report import ReportedResults
 from harness.reporting.written import refuse_links
 
 FOLDER = "tensorboard"
 
 
-def write(results: Results, folder: Path) -> list[Path]:
+def write(results: ReportedResults, folder: Path) -> list[Path]:
     """Write `tensorboard/<trial id>/` for each trial that has a record.
 
     Scalars are the curves by training step, `curves/validation`, and the final measures, `measures/bits_per_dim`; those

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.reporting.frame import Results
+from harness.reporting.report import ReportedResults
 from harness.reporting.tables.rendering import (
     FLOATS,
     FOOTNOTE,
@@ -24,7 +24,7 @@ NASTY = r"a_b & 50% #1 $x$ {y} ~ ^ \z <script> | [c] *d* `e` ± × − † ‡ �
 
 def made(run):
     plan, records = run
-    return Results.of(plan, records).report.tables
+    return ReportedResults.of(plan, records).report.tables
 
 
 def test_markdown_escapes_markup():
