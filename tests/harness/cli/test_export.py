@@ -12,7 +12,7 @@ import pytest
 from harness.cli.parser import main
 from harness.core.archive import archive_bytes
 from harness.core.files import slug
-from harness.reporting.frame import Results
+from harness.reporting.report import ReportedResults
 
 ROW, RUNTIME = 0, -2  # the first trial, and one of the layers' times
 
@@ -152,7 +152,7 @@ def test_nothing_is_written_through_a_link(run, form, tmp_path, capsys):
 def test_every_table_has_its_cells_as_csv(run):
     folder, _, _ = run
     assert main(["export", str(folder), "--to", "csv"]) == 0
-    tables = Results.read(folder).report.tables
+    tables = ReportedResults.read(folder).report.tables
     assert len(list((folder / "csv").iterdir())) == len(tables)
     table = pd.read_csv(folder / "csv" / f"table-{slug(tables[0].name)}.csv", dtype=str, keep_default_na=False)
     cells = tuple(tuple(cell.removeprefix("'") for cell in row) for row in table.to_numpy())  # no formula
