@@ -17,7 +17,7 @@ from harness.core.errors import UserError
 from harness.core.files import RECORD, open_file
 from harness.core.record_arrays import unpacked_arrays
 from harness.core.records import AUDIT_FAILED, Record, read_arrays, verdict
-from harness.core.texts import visible
+from harness.core.texts import shortened, visible
 from harness.core.trial import TRIALS, Trial, column_types, trial_class
 from harness.planning.plan import FILE, Plan
 from harness.planning.suite_model import SUITES
@@ -46,10 +46,7 @@ FORMULA = ("=", "+", "-", "@", "\t")
 """The beginnings of texts that a spreadsheet takes for formulas."""
 
 BESIDE = {"machine": "string", "failure": "string", "cause": "string", "notes": "object"}
-"""The columns that results.csv leaves out.
-
-`failure` and `cause` say in a word and in a sentence why a row has no value; `notes` are those of the record.
-"""
+"""The columns that results.csv leaves out: a word and a sentence on why a row has no value, and the record's notes."""
 
 Row = Any
 """A row of a frame, of `rows_of`."""
@@ -153,7 +150,7 @@ class Results:
 
     @cached_property
     def conflicts(self) -> dict[str, str]:
-        """The contradictions that a merge noted, and those of records to their prerequisites', by trial id."""
+        """Contradictions by trial id: between merged records, and of a record to its prerequisites."""
         noted = {name: record.notes for name, record in self.records.items()}
         contradictions = {name: notes[CONFLICT] for name, notes in noted.items() if CONFLICT in notes}
         for trial in self.plan.trials:
@@ -221,7 +218,7 @@ def typed_frame(lines: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     types = column_types() | BESIDE
     frame = pd.DataFrame(list(lines), columns=list(types), dtype=object).astype(types)
     frame["failure"] = frame["status"].replace("ok", "no value")
-    frame["cause"] = frame["reason"].fillna(frame["audit_reason"]).fillna("no reason given").map(shortened)
+    frame["cause"] = frame["reason"].fillna(frame["audit_reason"]).fillna("no reason given").map(shortened_reason)
     return frame
 
 
@@ -250,7 +247,7 @@ def is_timed(record: Record) -> bool:
 
 
 def elsewhere(record: Record, machine: Machine | None) -> str | None:
-    """Return why the times of this record are not comparable with those of the machine; None if they are."""
+    """Return why the times of a record were not measured on the machine; None if they were."""
     if machine is None or not is_timed(record) or machine_of(record) == machine:
         return None
     return (
@@ -265,9 +262,9 @@ def described(machine: Machine) -> str:
     return ", ".join(filter(None, (gpu, cpu, f"{cores} cores", host)))
 
 
-def shortened(text: str) -> str:
+def shortened_reason(text: str) -> str:
     """Truncate a reason for display; the record keeps the full text."""
-    return text if len(text) <= REASON_LENGTH else f"{text[:REASON_LENGTH].rstrip()}… (the record has the rest)"
+    return shortened(text, REASON_LENGTH) + " (the record has the rest)" * (len(text) > REASON_LENGTH)
 
 
 def csv_bytes(frame: pd.DataFrame) -> bytes:

@@ -121,7 +121,7 @@ def _address(path: Path, parts: int = 2) -> str:
 
 
 def _picture(folder: Path) -> Picture | None:
-    """Return the figure that says most of those that can be read; None without one."""
+    """Return the first readable figure in the order of `SHOWN`; None without one."""
     files = sorted((folder / "figures").glob("*.png"))
     for path in (path for part in SHOWN for path in files if part in path.stem):
         try:
