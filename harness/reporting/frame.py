@@ -159,7 +159,7 @@ class Results:
                 contradictions[trial.id] = contradiction
         return contradictions
 
-    @property
+    @cached_property
     def warnings(self) -> list[str]:
         """The conflicts, the records that cannot be read, and the differences of their origins, a sentence each."""
         conflicts = [f"Conflict: {name}: {text}" for name, text in self.conflicts.items()]

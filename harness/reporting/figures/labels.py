@@ -35,7 +35,8 @@ class Label:
 
 def label_points(figure: Figure, panels: Mapping[Axes, Sequence[Label]]) -> None:
     """Write the names of the points of each panel, clear of bars and dashed lines; call it last."""
-    figure.draw_without_rendering()  # for the places of the panels
+    figure.draw_without_rendering()  # for the places of the panels, which stay
+    figure.set_layout_engine("none")
     scale = figure.dpi / 72
     for axes, labels in panels.items():
         points = [axes.transData.transform((label.x, label.y)) / scale for label in labels]
@@ -55,7 +56,7 @@ def label_points(figure: Figure, panels: Mapping[Axes, Sequence[Label]]) -> None
             best = int(np.argmin(cost))
             taken.append(boxes[best])
             line = {"arrowstyle": "-", "color": label.colour, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 2}
-            text = axes.annotate(
+            axes.annotate(
                 label.text,
                 (label.x, label.y),
                 xytext=tuple(boxes[best, :2] - point),
@@ -64,7 +65,6 @@ def label_points(figure: Figure, panels: Mapping[Axes, Sequence[Label]]) -> None
                 color=label.colour,
                 arrowprops=line if AROUND[best, 2] > JOINED else None,
             )
-            text.set_in_layout(False)  # the places of the panels stay
 
 
 def _shared(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
