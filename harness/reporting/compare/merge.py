@@ -6,12 +6,12 @@ import contextlib
 import itertools
 import json
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from harness.core.archive import StoredRecords, read_records
+from harness.core.archive import Archive, StoredRecords, archive_of, read_records
 from harness.core.errors import UserError
 from harness.core.files import RECORD, checked_name, read_file, write_atomically
 from harness.core.records import Record, remove_record, verdict, write_record
@@ -270,9 +270,20 @@ def _write(plan: Plan, origins: Sequence[Path], folder: Path, chosen: Sequence[t
                 remove_record(folder / "records", trial.id)
     write_atomically(folder / MARK, json.dumps({"folders": len(origins)}).encode())
     plan.save(folder)
+    contents = {origin: _contents(origin) for origin in origins}
     for origin, record in chosen:
         if record.arrays is not None:
             arrays = origin / "records" / checked_name(record.arrays)
             if arrays.is_file():
                 write_atomically(folder / "records" / arrays.name, read_file(arrays, RECORD))
-        write_record(folder / "records", record)
+        if CONFLICT in record.notes:
+            write_record(folder / "records", record)
+        else:  # as it was written and has been read
+            write_atomically(folder / "records" / f"{checked_name(record.id)}.json", contents[origin](record.id))
+
+
+def _contents(run: Path) -> Callable[[str], bytes]:
+    """Return a function from the id of a trial to its record in a run's folder or archive."""
+    if (archive := archive_of(run)) is not None:
+        return Archive.read(archive).records.__getitem__
+    return lambda name: read_file(run / "records" / f"{name}.json", RECORD)
