@@ -42,8 +42,13 @@ def mixtures(origins: Iterable[Origin]) -> list[str]:
     origins = list(origins)
     first: dict[tuple[str, tuple[str, ...]], tuple[str, str]] = {}
     changed: dict[str, tuple[str, str]] = {}  # file -> two trials that differ in it
+    seen: set[tuple[tuple[str, ...], str]] = set()
     for place, record in origins:
-        for file, digest in (record.environment.get("sources") or {}).items():
+        sources = (record.environment.get("sources") or {}).items()
+        if (alike := (place, str(sources))) in seen:  # of thousands of records, few differ
+            continue
+        seen.add(alike)
+        for file, digest in sources:
             before = first.setdefault((file, () if file.startswith(PROJECT) else place), (digest, record.id))
             if before[0] != digest:
                 changed.setdefault(file, (before[1], record.id))
