@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -121,27 +121,26 @@ class Report:
 
     def markdown(self) -> str:
         """Return the content of table.md."""
-        answer = "" if self.answer is None else self.answer.markdown()
-        return self._text(answer, markdown, escape_markdown, "# ")
+        plan, warnings = self.results.plan, [f"{one_line(text)}." for text in self.results.warnings]
+        question = escape_markdown(one_line(plan.question))
+        head = [f"# {escape_markdown(one_line(plan.title))}", question]
+        return f"{_joined([*head, *self.markdown_paragraphs(), *map(escape_markdown, warnings)])}\n"
 
     def plain(self, beside: Iterable[Table] = ()) -> str:
         """Return the same for a terminal, and further tables."""
-        answer = "" if self.answer is None else self.answer.plain()
-        return self._text(answer, plain, str, beside=beside)
+        plan, warnings = self.results.plan, [f"{one_line(text)}." for text in self.results.warnings]
+        head = [one_line(plan.title), one_line(plan.question)]
+        return f"{_joined([*head, *self.plain_paragraphs(), *warnings, *map(plain, beside)])}\n"
 
-    def _text(
-        self,
-        answer: str,
-        form: Callable[[Table], str],
-        escape: Callable[[str], str],
-        heading: str = "",
-        beside: Iterable[Table] = (),
-    ) -> str:
-        plan, tables = self.results.plan, map(form, self.tables)
-        head = [heading + escape(one_line(plan.title)), escape(one_line(plan.question)), answer]
-        warnings = [escape(f"{one_line(text)}.") for text in self.results.warnings]
-        paragraphs = [*head, *tables, self.results.status_line, *warnings, *map(form, beside)]
-        return "\n\n".join(filter(None, paragraphs)) + "\n"
+    def markdown_paragraphs(self) -> list[str]:
+        """Return the paragraphs of table.md below the question."""
+        answer = "" if self.answer is None else self.answer.markdown()
+        return [answer, *map(markdown, self.tables), self.results.status_line]
+
+    def plain_paragraphs(self) -> list[str]:
+        """Return the same paragraphs for a terminal."""
+        answer = "" if self.answer is None else self.answer.plain()
+        return [answer, *map(plain, self.tables), self.results.status_line]
 
     def sections(self, figures: Sequence[PageFigure], beside: Sequence[Table]) -> list[PageSection]:
         """Return the sections of the page; the command asked for the tables `beside`.
@@ -252,3 +251,7 @@ def write_report(
     content["index.html"] = page(results, sections, raw, report.answer, shown, report.further_data)
     write_files(folder, content, (*FIGURES, "table-at-*", SUMMARY, *report.further_data))
     return WrittenReport(tuple(content), report.plain(beside.values()))
+
+
+def _joined(paragraphs: Sequence[str]) -> str:
+    return "\n\n".join(paragraph for paragraph in paragraphs if paragraph)
