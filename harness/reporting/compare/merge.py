@@ -215,8 +215,8 @@ def _check_target(folder: Path, origins: Sequence[Path]) -> None:
         raise UserError(f"{folder}: holds a run, not a merge; choose another --out")
 
 
-def _merge_suite(plan: Plan, runs: Sequence[_Run], remarks: Sequence[str], folder: Path) -> Merged:
-    remarks = [f"{run.folder}: {why}" for run in runs for why in run.stored.damaged.values()] + list(remarks)
+def _merge_suite(plan: Plan, runs: Sequence[_Run], left_out: Sequence[str], folder: Path) -> Merged:
+    remarks = [*(f"{run.folder}: {why}" for run in runs for why in run.stored.damaged.values()), *left_out]
     conflicts: list[str] = []
     read: dict[str, list[tuple[Path, Record]]] = {trial.id: [] for trial in plan.trials}
     for run in runs:
