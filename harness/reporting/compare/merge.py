@@ -15,7 +15,7 @@ from harness.core.archive import Archive, StoredRecords, archive_of, read_record
 from harness.core.errors import UserError
 from harness.core.files import RECORD, checked_name, read_file, write_atomically
 from harness.core.records import Record, remove_record, verdict, write_record
-from harness.core.trial import AnyTrial, trial_class
+from harness.core.trial import AnyTrial
 from harness.planning.plan import FILE, Plan, Section, plan_fault
 from harness.reporting.compare.measure import difference, flat
 from harness.reporting.frame import CONFLICT, elsewhere, is_timed, machine_name, timing_machine
@@ -91,7 +91,7 @@ def _of_one_machine(runs: Sequence[_Run]) -> tuple[list[_Run], list[str]]:
     """Return runs with the times of one machine, of layers that were timed side by side, and remarks on the others.
 
     Raises:
-        UserError: the suite is one of times, so that a run would be left out.
+        UserError: a run measured times alone, so that all of it would be left out.
     """
     machine = timing_machine(record for run in runs for record in run.stored.records.values())
     points: dict[tuple[str, ...], str] = {}  # of a table -> the trial that measures it
@@ -105,7 +105,7 @@ def _of_one_machine(runs: Sequence[_Run]) -> tuple[list[_Run], list[str]]:
                 why = "other layers than in a run before it, and layers are timed side by side"
             if why is not None:
                 without.append((trial, why))
-        if without and trial_class(run.plan.kind).alone:
+        if without and all(trial.alone for trial in run.plan.trials):
             raise UserError(f"{run.folder}: {without[0][0].place}: {without[0][1]}; report each run by itself")
         if without:
             remarks.append(f"{run.folder}: {len(without)} trials of times are left out: {without[0][1]}")
