@@ -98,9 +98,9 @@ def comparisons(folder: Place, margin: float | None = None) -> pd.DataFrame:
         UserError: no suite of likelihoods was run in it, its plan or a record cannot be read, or the margin is not
             positive.
     """
-    from harness.reporting.frame import Results
+    from harness.reporting.report import ReportedResults
 
-    return Results.read(folder).comparisons(margin)
+    return ReportedResults.read(folder).comparisons(margin)
 
 
 @checked

@@ -25,7 +25,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
     add_folder(parser)
     text = (
-        "csv: the curves, and the numbers of every table and figure; pdf: the figures; tensorboard: curves, measures "
+        "csv: the curves, and the cells of every table; pdf: the figures; tensorboard: curves, measures "
         f"and settings, for its logdir; written to the folder of the run, or for an archive to {MERGED}/<suite>"
     )
     parser.add_argument("--to", choices=names_in(exports), required=True, help=text)
@@ -33,10 +33,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Return 0."""
-    from harness.reporting.frame import Results
+    from harness.reporting.report import ReportedResults
 
     write = import_module(f"{exports.__name__}.{args.to}").write
-    runs = [(folder, Results.read(folder)) for folder in run_folders(args.folder)]
+    runs = [(folder, ReportedResults.read(folder)) for folder in run_folders(args.folder)]
     if not any(results.records for _, results in runs):
         raise UserError(f"{args.folder}: has no records; give the folder in which a suite was run, or its archive")
     for folder, results in runs:

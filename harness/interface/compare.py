@@ -16,7 +16,7 @@ from harness.interface.options import Arguments, ReplicateArguments, RunArgument
 from harness.interface.plan import plan
 from harness.interface.run import run
 from harness.planning.suite import Source, read_suite
-from harness.reporting.frame import Results, report_class
+from harness.reporting.report import ReportedResults, report_class
 
 if TYPE_CHECKING:
     from harness.reporting.compare.comparison import Comparison
@@ -74,9 +74,9 @@ def replicate(suite: Source | Sequence[str | Path], **arguments: Any) -> Replica
     from harness.reporting.tables.rendering import latex_tables, markdown
 
     options = check(ReplicateArguments, arguments)
-    folder, runs = options.out, dict[str, Results]()
+    folder, runs = options.out, dict[str, ReportedResults]()
     if isinstance(suite, (list, tuple)):
-        compared = {str(place): Results.read(place) for place in check(Compared, {"suite": suite}).suite}
+        compared = {str(place): ReportedResults.read(place) for place in check(Compared, {"suite": suite}).suite}
     else:
         folder, compared = _run_draws(suite, options)
         runs = compared
@@ -94,7 +94,7 @@ def replicate(suite: Source | Sequence[str | Path], **arguments: Any) -> Replica
     return result
 
 
-def _run_draws(source: Any, options: ReplicateArguments) -> tuple[Path, dict[str, Results]]:
+def _run_draws(source: Any, options: ReplicateArguments) -> tuple[Path, dict[str, ReportedResults]]:
     """Run each draw; return the folder of all and the results of each by name."""
     suite = read_suite(source)
     folder = options.out / f"{suite.suite}-draws"

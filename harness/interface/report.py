@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated
 
 from harness.core.archive import archive_of, read_records
@@ -13,14 +12,13 @@ from harness.core.settings import Flag
 from harness.execution.folder import writing
 from harness.interface.options import MERGED, Terms, texts
 from harness.planning.plan import Plan, stray_records
-from harness.reporting.frame import Results
-from harness.reporting.report import write_report
+from harness.reporting.report import ReportedResults, write_report
 
 
 @checked
 def report(
     folder: Place, *, at: Annotated[tuple[Terms, ...], rule(texts, str | Sequence[str])] = (), archive: Flag = False
-) -> Results:
+) -> ReportedResults:
     """Write the report of a run again from its records, and return the results.
 
     Args:
@@ -33,7 +31,19 @@ def report(
     """
     if archive_of(folder) is not None:
         raise UserError(f"{folder}: an archive, beside which no report is written; use harness.merge([...], out)")
-    return _reported(folder, at, archive, strays=True)
+    from harness.execution.progress import ReportProgress
+
+    with ReportProgress(folder.name) as progress:
+        progress(0.0, "plan")
+        plan = Plan.load(folder)
+        progress(0.05, f"{len(plan.trials):,} trials")
+        stored = read_records(folder, plan.trials, others=True)
+        results = ReportedResults.of(plan, stored.records.values(), folder, stored.damaged)
+        with writing(folder):
+            write_report(folder, at, archive, results, progress)
+    for line in stray_records(plan, folder, stored):
+        print(line)
+    return results
 
 
 @checked
@@ -43,12 +53,12 @@ def merge(
     *,
     at: Annotated[tuple[Terms, ...], rule(texts, str | Sequence[str])] = (),
     archive: Flag = False,
-) -> tuple[Results, ...]:
+) -> tuple[ReportedResults, ...]:
     """Join the records of several runs, and return the results of each suite; its report is in `out/<suite>`.
 
     Where two runs have a good record of one trial, the first one's is kept; records that contradict each other are
-    printed, and are `Results.conflicts`. Times of different machines stand in tables of their own. Several suites of
-    one kind also have a report across their data sets, in `out/across`.
+    printed, and are `conflicts` of the results. Times are of one machine, and those of others are left out and named.
+    Several suites of one kind also have a report across their data sets, in `out/across`.
 
     Args:
         folders: of runs, OUT/<suite>, or archives of their records.
@@ -70,25 +80,12 @@ def merge(
         merged = merge_records(folders, out)
     for run in merged:
         print("\n".join(run.lines()))
-    runs = tuple(_reported(run.folder, at, archive, strays=False) for run in merged)
+    runs = tuple(ReportedResults.of(run.plan, run.records, run.folder) for run in merged)
+    for results in runs:
+        with ReportProgress(results.folder.name) as progress, writing(results.folder):
+            write_report(results.folder, at, archive, results, progress)
     if len(runs) > 1:
         with writing(out / FOLDER):
             text = write_overview(out / FOLDER, runs)
         print("" if text is None else f"\n{text}\n\nin {out / FOLDER}")
     return runs
-
-
-def _reported(folder: Path, at: Sequence[str], archive: bool, strays: bool) -> Results:
-    from harness.execution.progress import ReportProgress
-
-    with ReportProgress(folder.name) as progress:
-        progress(0.0, "plan")
-        plan = Plan.load(folder)
-        progress(0.05, f"{len(plan.trials):,} trials")
-        stored = read_records(folder, plan.trials, others=True)
-        results = Results.of_stored(plan, stored, folder)
-        with writing(folder):
-            write_report(folder, at, archive, results, progress)
-    for line in stray_records(plan, folder, stored) if strays else ():
-        print(line)
-    return results

@@ -27,16 +27,15 @@ from harness.interface.request import Request, data_root, make_request
 from harness.planning.plan import Plan, stray_records
 from harness.planning.settle import Checksums
 from harness.planning.suite import Source
-from harness.reporting.frame import Results
-from harness.reporting.report import write_report
+from harness.reporting.report import ReportedResults, write_report
 
 
 @taking(RunArguments)
-def run(suite: Source, **arguments: Any) -> Results:
+def run(suite: Source, **arguments: Any) -> ReportedResults:
     """Run the trials of a suite that have no outcome yet, write the report, and return the results.
 
     The folder `out/<suite>` is that of `python -m harness run`. A trial that fails is a row of the results; see
-    `Results.ok` and `Results.statuses`. After an interruption the same call resumes. Trials run in processes of their
+    `ok` and `statuses` of the results. After an interruption the same call resumes. Trials run in processes of their
     own, so a script needs no `if __name__ == "__main__"`.
 
     Args:
@@ -51,7 +50,7 @@ def run(suite: Source, **arguments: Any) -> Results:
     return _run(suite, check(RunArguments, arguments))
 
 
-def _run(source: Source, options: RunArguments) -> Results:
+def _run(source: Source, options: RunArguments) -> ReportedResults:
     root = data_root(options.data)
 
     def check_now(data: Sequence[DataRef], optional: Collection[DataRef]) -> Checksums:
@@ -64,7 +63,7 @@ def _run(source: Source, options: RunArguments) -> Results:
         stored = request.records.read(plan.trials)
         shown: AbstractContextManager[Progress] = nullcontext(silent) if options.quiet else ReportProgress(folder.name)
         with writing(folder), shown as progress:
-            results = Results.of_stored(plan, stored, folder)
+            results = ReportedResults.of(plan, stored.records.values(), folder, stored.damaged)
             write_report(folder, results=results, progress=progress)
         for line in stray_records(plan, folder, stored):
             options.tell(line)

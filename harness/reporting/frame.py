@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Self
 
 import pandas as pd
 
-from harness.core.archive import StoredRecords, read_records
-from harness.core.discovery import sibling
+from harness.core.archive import read_records
 from harness.core.errors import UserError
 from harness.core.files import RECORD, open_file
 from harness.core.record_arrays import unpacked_arrays
 from harness.core.records import AUDIT_FAILED, Record, read_arrays, verdict
-from harness.core.texts import visible
+from harness.core.texts import shortened, visible
 from harness.core.trial import TRIALS, Trial, column_types, trial_class
 from harness.planning.plan import FILE, Plan
 from harness.planning.suite_model import SUITES
@@ -26,8 +25,6 @@ from harness.reporting.origins import Origin, mixtures
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from harness.reporting.report import Report
 
 
 MISSING = "missing"
@@ -49,29 +46,17 @@ FORMULA = ("=", "+", "-", "@", "\t")
 """The beginnings of texts that a spreadsheet takes for formulas."""
 
 BESIDE = {"machine": "string", "failure": "string", "cause": "string", "notes": "object"}
-"""The columns that results.csv leaves out.
-
-`failure` and `cause` say in a word and in a sentence why a row has no value; `notes` are those of the record.
-"""
+"""The columns that results.csv leaves out: a word and a sentence on why a row has no value, and the record's notes."""
 
 Row = Any
 """A row of a frame, of `rows_of`."""
 
 Machine = tuple[str | None, ...]
 
-REPORTS: dict[str, type[Report]] = {}
-"""Name of a kind of suite -> the class of its reports, once it is imported (see `Results.report`)."""
-
-
-def report_class(kind: str) -> type[Report]:
-    """Return the class of the reports of a kind."""
-    sibling(SUITES[kind], "report")  # registers it
-    return REPORTS[kind]
-
 
 @dataclass(frozen=True, eq=False, repr=False)  # compared and hashed by identity
 class Results:
-    """The results of a run, from which every table, figure and verdict is made; in a notebook, shown as its tables.
+    """The results of a run, from which every table, figure and verdict is made.
 
     Attributes:
         plan: the planned trials.
@@ -89,46 +74,44 @@ class Results:
     damaged: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, folder: Path) -> Results:
+    def read(cls, folder: Path) -> Self:
         """Return the results in OUT/<suite> or an archive; raise UserError if its plan or archive cannot be read."""
         plan = Plan.load(folder)
-        return cls.of_stored(plan, read_records(folder, plan.trials), folder)
+        stored = read_records(folder, plan.trials)
+        return cls.of(plan, stored.records.values(), folder, stored.damaged)
 
     @classmethod
-    def of(cls, plan: Plan, records: Iterable[Record], folder: Path = Path()) -> Results:
-        """Return the results of a plan from its records, in any order."""
-        return cls.of_stored(plan, StoredRecords({record.id: record for record in records}, {}), folder)
+    def of(
+        cls,
+        plan: Plan,
+        records: Iterable[Record],
+        folder: Path = Path(),
+        damaged: Mapping[str, str] = MappingProxyType({}),
+    ) -> Self:
+        """Return the results of a plan from its records, in any order; those of other trials are left out.
 
-    @classmethod
-    def of_stored(cls, plan: Plan, stored: StoredRecords, folder: Path) -> Results:
-        """Return the results of a plan from its records; those of other trials are left out.
-
-        Runtime trials that were measured on another machine than most are rows without a time, except those of a
-        merge, which name their machine.
+        Runtime trials that were measured on another machine than most are rows without a time.
         """
-        planned = {trial.id for trial in plan.trials}
-        records = {name: record for name, record in stored.records.items() if name in planned}
-        damaged = {name: why for name, why in stored.damaged.items() if name in planned}
-        unnamed = {trial.id for trial in plan.trials if not trial.measured_on}
-        machine = timing_machine(record for name, record in records.items() if name in unnamed)
-        plan = plan.model_copy(update={"trials": plan.due(records)})
+        by_id = {record.id: record for record in records}
+        planned = {trial.id: by_id[trial.id] for trial in plan.trials if trial.id in by_id}
+        unread = {trial.id: damaged[trial.id] for trial in plan.trials if trial.id in damaged}
+        machine = timing_machine(planned.values())
+        plan = plan.model_copy(update={"trials": plan.due(planned)})
         lines: list[dict[str, Any]] = []
         for trial in plan.trials:
-            record = records.get(trial.id)
-            why = None if record is None else elsewhere(record, machine)
-            if record is None and trial.id in damaged:
-                rows = _lines(trial, DAMAGED, damaged[trial.id], [])
-            elif record is None:
-                rows = _lines(trial, MISSING, "not yet run", [])
-            elif why is not None:
+            record = planned.get(trial.id)
+            if record is None:
+                missing = (DAMAGED, damaged[trial.id]) if trial.id in damaged else (MISSING, "not yet run")
+                rows = _lines(trial, *missing, [])
+            elif (why := elsewhere(record, machine)) is not None:
                 rows = _lines(trial, ELSEWHERE, why, [])
             else:
                 about = {"machine": machine_name(record), "notes": record.notes}
                 rows = [line | about for line in _lines(trial, record.status, record.reason, record.rows)]
             quoted = SUITES[trial.kind].quoted(trial, plan.published) if trial.kind in SUITES else {}
             lines += [line | quoted for line in rows]
-        ordered = {trial.id: records[trial.id] for trial in plan.trials if trial.id in records}
-        return cls(plan, typed_frame(lines), ordered, folder, damaged)
+        ordered = {trial.id: planned[trial.id] for trial in plan.trials if trial.id in planned}
+        return cls(plan, typed_frame(lines), ordered, folder, unread)
 
     @cached_property
     def table(self) -> pd.DataFrame:
@@ -138,10 +121,10 @@ class Results:
         return self.frame[list(dict.fromkeys(names))]
 
     @cached_property
-    def parts(self) -> tuple[Results, ...]:
+    def parts(self) -> tuple[Self, ...]:
         """The results of each section of the plan, by themselves."""
-        stored = StoredRecords(self.records, self.damaged)
-        return tuple(Results.of_stored(self.plan.part(section), stored, self.folder) for section in self.plan.sections)
+        plans = map(self.plan.part, self.plan.sections)
+        return tuple(self.of(plan, self.records.values(), self.folder, self.damaged) for plan in plans)
 
     def of_kind(self, kind: str) -> pd.DataFrame:
         """Return the rows of trials of this kind, with its columns and `BESIDE`."""
@@ -155,11 +138,6 @@ class Results:
         content = read_arrays(self.folder / "records", record.arrays)
         return None if content is None else unpacked_arrays(content, self.folder / "records" / record.arrays)
 
-    @cached_property
-    def report(self) -> Report:
-        """The report: its tables, figures and answer."""
-        return report_class(self.plan.kind)(self)
-
     @property
     def ok(self) -> bool:
         """True if every trial counts as ok, as `unsupported` does where the suite declares it."""
@@ -167,35 +145,12 @@ class Results:
         trials, declared = self.plan.trials, self.plan.unsupported
         return all(trial.id in states and trial.accepts(states[trial.id], declared) for trial in trials)
 
-    def comparisons(self, margin: float | None = None) -> pd.DataFrame:
-        """Return the differences of every two ranked layers (see `harness.comparisons`).
-
-        Raises:
-            UserError: they are not of a suite of likelihoods, or the margin is not positive.
-        """
-        if margin is not None and not 0 < margin < math.inf:
-            raise UserError(
-                f"margin {margin!r}: expected a positive number of nats or bits per dimension, such as 0.01"
-            )
-        frame = self.report.comparisons(margin)
-        if frame is None:
-            raise UserError(
-                f"{self.folder} is of kind {self.plan.kind}, whose layers are not compared in pairs; give a run of a "
-                "suite that compares likelihoods"
-            )
-        return frame
-
     def __repr__(self) -> str:
         return f"<Results of {self.plan.heading}, in {self.folder}: {self.status_line}>"
 
-    def _repr_markdown_(self) -> str:
-        """Return the content of table.md for a notebook, without its title as a heading."""
-        title, _, rest = self.report.markdown().partition("\n")
-        return f"**{title.removeprefix('# ')}**\n{rest}"
-
     @cached_property
     def conflicts(self) -> dict[str, str]:
-        """The contradictions that a merge noted, and those of records to their prerequisites', by trial id."""
+        """Contradictions by trial id: between merged records, and of a record to its prerequisites."""
         noted = {name: record.notes for name, record in self.records.items()}
         contradictions = {name: notes[CONFLICT] for name, notes in noted.items() if CONFLICT in notes}
         for trial in self.plan.trials:
@@ -204,7 +159,7 @@ class Results:
                 contradictions[trial.id] = contradiction
         return contradictions
 
-    @property
+    @cached_property
     def warnings(self) -> list[str]:
         """The conflicts, the records that cannot be read, and the differences of their origins, a sentence each."""
         conflicts = [f"Conflict: {name}: {text}" for name, text in self.conflicts.items()]
@@ -263,7 +218,7 @@ def typed_frame(lines: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     types = column_types() | BESIDE
     frame = pd.DataFrame(list(lines), columns=list(types), dtype=object).astype(types)
     frame["failure"] = frame["status"].replace("ok", "no value")
-    frame["cause"] = frame["reason"].fillna(frame["audit_reason"]).fillna("no reason given").map(shortened)
+    frame["cause"] = frame["reason"].fillna(frame["audit_reason"]).fillna("no reason given").map(shortened_reason)
     return frame
 
 
@@ -292,7 +247,7 @@ def is_timed(record: Record) -> bool:
 
 
 def elsewhere(record: Record, machine: Machine | None) -> str | None:
-    """Return why the times of this record are not comparable with those of the machine; None if they are."""
+    """Return why the times of a record were not measured on the machine; None if they were."""
     if machine is None or not is_timed(record) or machine_of(record) == machine:
         return None
     return (
@@ -307,9 +262,9 @@ def described(machine: Machine) -> str:
     return ", ".join(filter(None, (gpu, cpu, f"{cores} cores", host)))
 
 
-def shortened(text: str) -> str:
+def shortened_reason(text: str) -> str:
     """Truncate a reason for display; the record keeps the full text."""
-    return text if len(text) <= REASON_LENGTH else f"{text[:REASON_LENGTH].rstrip()}… (the record has the rest)"
+    return shortened(text, REASON_LENGTH) + " (the record has the rest)" * (len(text) > REASON_LENGTH)
 
 
 def csv_bytes(frame: pd.DataFrame) -> bytes:

@@ -1,4 +1,4 @@
-"""Origins of records: the versions and the source files that made them, and where those of one report differ."""
+"""Origins of records: versions and source files, and how they differ within a report."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def versions(records: Iterable[Record]) -> dict[str, Counter[str]]:
 
 
 def mixtures(origins: Iterable[Origin]) -> list[str]:
-    """Return a sentence for the source files, and for each package, of which the records have several versions.
+    """Return a sentence on the source files that differ between records, and one on each package that does.
 
     `compare` does not compare trials of different source; a report shows them side by side, and averages repetitions.
     A file of the project is one file in all records. Third-party files of one name may be different files, and are
@@ -42,8 +42,13 @@ def mixtures(origins: Iterable[Origin]) -> list[str]:
     origins = list(origins)
     first: dict[tuple[str, tuple[str, ...]], tuple[str, str]] = {}
     changed: dict[str, tuple[str, str]] = {}  # file -> two trials that differ in it
+    seen: set[tuple[tuple[str, ...], str]] = set()
     for place, record in origins:
-        for file, digest in (record.environment.get("sources") or {}).items():
+        sources = (record.environment.get("sources") or {}).items()
+        if (alike := (place, str(sources))) in seen:  # of thousands of records, few differ
+            continue
+        seen.add(alike)
+        for file, digest in sources:
             before = first.setdefault((file, () if file.startswith(PROJECT) else place), (digest, record.id))
             if before[0] != digest:
                 changed.setdefault(file, (before[1], record.id))

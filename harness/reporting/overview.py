@@ -12,7 +12,7 @@ from harness.planning.plan import FILE as PLAN
 from harness.reporting.figures.figures import image_files
 from harness.reporting.frame import Results, csv_bytes
 from harness.reporting.origins import mixtures
-from harness.reporting.report import NEEDS, Overview
+from harness.reporting.report import FIGURES, NEEDS, Overview, report_class
 from harness.reporting.tables.rendering import escape_markdown, latex_tables, markdown, plain
 from harness.reporting.written import write_files
 
@@ -31,7 +31,7 @@ def write_overview(folder: Path, runs: Sequence[Results]) -> str | None:
     overviews = []
     for kind in dict.fromkeys(results.plan.kind for results in runs):
         alike = tuple(results for results in runs if results.plan.kind == kind)
-        overview = type(alike[0].report).overview(alike) if len(alike) > 1 else None
+        overview = report_class(kind).overview(alike) if len(alike) > 1 else None
         overviews += [] if overview is None else [(alike, overview)]
     if not overviews:
         return None
@@ -55,7 +55,7 @@ def write_overview(folder: Path, runs: Sequence[Results]) -> str | None:
         "across.md": "\n\n".join([*paragraphs, ""]).encode(),
         "across.tex": (NEEDS + latex_tables([table for overview in made for table in overview.tables]) + "\n").encode(),
     }
-    write_files(folder, content | {f"figures/{name}": image for name, image in images.items()}, ("figures/",))
+    write_files(folder, content | {f"figures/{name}": image for name, image in images.items()}, FIGURES)
     return "\n\n".join(texts)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,15 +13,17 @@ import pandas as pd
 
 from harness.core.archive import FILE as ARCHIVE
 from harness.core.archive import archive_bytes
+from harness.core.discovery import sibling
 from harness.core.errors import UserError
 from harness.core.files import RECORD, checked_name, read_file
 from harness.core.settings import Progress, silent
 from harness.core.texts import one_line
 from harness.planning.plan import FILE as PLAN
 from harness.planning.plan import Plan
+from harness.planning.suite_model import SUITES
 from harness.reporting.figures.figure_style import render
 from harness.reporting.figures.figures import Form, ReportFigure, drawn, image_files
-from harness.reporting.frame import REPORTS, TABLE, Results, csv_bytes
+from harness.reporting.frame import TABLE, Results, csv_bytes
 from harness.reporting.page.answer import Answer
 from harness.reporting.page.page import SUMMARY, PageFigure, PageSection, numbers, page, page_figures
 from harness.reporting.tables.rendering import Table, escape_markdown, latex, latex_tables, markdown, plain
@@ -28,7 +31,18 @@ from harness.reporting.written import write_files
 
 LARGEST_INSIDE = 1 << 20  # bytes of raw numbers inside the page; larger files are written beside it
 READ, TABLES, PAGE = 0.15, 0.4, 0.9  # of the work: done when records are read, tables made, and figures drawn
+FIGURES = ("figures/*.png", "figures/*.svg")  # of the files of a report
 NEEDS = "% Needs \\usepackage{booktabs,graphicx}.\n"
+
+
+REPORTS: dict[str, type[Report]] = {}
+"""Name of a kind of suite -> the class of its reports, once it is imported (see `report_class`)."""
+
+
+def report_class(kind: str) -> type[Report]:
+    """Return the class of the reports of a kind."""
+    sibling(SUITES[kind], "report")  # registers it
+    return REPORTS[kind]
 
 
 @dataclass(frozen=True)
@@ -53,7 +67,7 @@ class Report:
 
     further_data: ClassVar[Mapping[str, str]] = {}
 
-    def __init__(self, results: Results) -> None:
+    def __init__(self, results: ReportedResults) -> None:
         self.results = results
         self.progress: Progress = silent
 
@@ -145,6 +159,38 @@ class Report:
         return [*leading, shown, *folded]
 
 
+class ReportedResults(Results):
+    """Results with their report; in a notebook, shown as its tables."""
+
+    @cached_property
+    def report(self) -> Report:
+        """The report: its tables, figures and answer."""
+        return report_class(self.plan.kind)(self)
+
+    def comparisons(self, margin: float | None = None) -> pd.DataFrame:
+        """Return the differences of every two ranked layers (see `harness.comparisons`).
+
+        Raises:
+            UserError: they are not of a suite of likelihoods, or the margin is not positive.
+        """
+        if margin is not None and not 0 < margin < math.inf:
+            raise UserError(
+                f"margin {margin!r}: expected a positive number of nats or bits per dimension, such as 0.01"
+            )
+        frame = self.report.comparisons(margin)
+        if frame is None:
+            raise UserError(
+                f"{self.folder} is of kind {self.plan.kind}, whose layers are not compared in pairs; give a run of a "
+                "suite that compares likelihoods"
+            )
+        return frame
+
+    def _repr_markdown_(self) -> str:
+        """Return the content of table.md for a notebook, without its title as a heading."""
+        title, _, rest = self.report.markdown().partition("\n")
+        return f"**{title.removeprefix('# ')}**\n{rest}"
+
+
 @dataclass(frozen=True)
 class WrittenReport:
     """The relative names of a report's files, and the text of its tables for a terminal."""
@@ -157,7 +203,7 @@ def write_report(
     folder: Path,
     at: Sequence[str] = (),
     archive: bool = False,
-    results: Results | None = None,
+    results: ReportedResults | None = None,
     progress: Progress = silent,
 ) -> WrittenReport:
     """Write results.csv, further data of the kind, table.md, table.tex, figures/ and index.html of one suite.
@@ -175,7 +221,7 @@ def write_report(
         UserError: there is no plan in the folder, the plan or a record cannot be read, or there is no table at `at`.
     """
     if results is None:
-        results = Results.read(folder)
+        results = ReportedResults.read(folder)
     report = results.report
     report.progress = lambda fraction, text: progress(TABLES + (PAGE - TABLES) * fraction, text)
     progress(READ, "tables")
@@ -203,7 +249,7 @@ def write_report(
         raw = {name: data if len(data) <= LARGEST_INSIDE else None for name, data in inside.items()}
         content = {name: inside[name] for name, data in raw.items() if data is None} | content
     content["index.html"] = page(results, sections, raw, report.answer, shown, report.further_data)
-    write_files(folder, content, ("figures/", "table-", SUMMARY, *report.further_data))
+    write_files(folder, content, (*FIGURES, "table-at-*", SUMMARY, *report.further_data))
     return WrittenReport(tuple(content), report.plain(beside.values()))
 
 

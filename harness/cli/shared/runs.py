@@ -14,7 +14,7 @@ from harness.core.texts import bounded
 from harness.planning.plan import FILE, Plan, stray_records
 
 if TYPE_CHECKING:
-    from harness.reporting.frame import Results
+    from harness.reporting.report import ReportedResults
 
 
 def keywords(args: argparse.Namespace) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def print_strays(plan: Plan, folder: Path, stored: StoredRecords | None = None) 
         print(line)
 
 
-def print_report(results: Results, at: Sequence[str] = ()) -> None:
+def print_report(results: ReportedResults, at: Sequence[str] = ()) -> None:
     """Print the tables of a report that has been written, and the folder."""
     report = results.report
     print(f"\n{report.plain(map(report.table_at, dict.fromkeys(at)))}")

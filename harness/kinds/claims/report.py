@@ -14,7 +14,7 @@ from harness.reporting.figures.figures import Form, ReportFigure, drawn, has_fig
 from harness.reporting.frame import DAMAGED, MISSING, Results
 from harness.reporting.page.answer import Answer, Finding, Tone
 from harness.reporting.page.page import PageFigure, PageSection
-from harness.reporting.report import Report
+from harness.reporting.report import Report, ReportedResults
 from harness.reporting.tables.rendering import Table, escape_markdown, markdown, plain
 
 FIGURES = ("accounting", "singular", "likelihood", "training", "runtime")
@@ -66,7 +66,7 @@ class ExaminedClaim:
         return Finding(self.title, verdict.holds, TONES[verdict.holds], one_line(verdict.short), self.title)
 
 
-def _examined(section: Section, results: Results) -> ExaminedClaim:
+def _examined(section: Section, results: ReportedResults) -> ExaminedClaim:
     if short := _without_record([*results.statuses.values()]):
         verdict = Verdict(UNDECIDED, short, f"{short}.")
     elif section.judge not in JUDGES:

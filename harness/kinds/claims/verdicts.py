@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.reporting.frame import Results, shortened
+from harness.reporting.frame import Results, shortened_reason
 from harness.reporting.statistics.statistics import Difference
 from harness.reporting.tables.rendering import Table
 
@@ -52,7 +52,7 @@ def outcome_of(difference: Difference | None) -> Outcome:
 def nothing_to_judge(results: Results) -> Verdict:
     """Return "undecided", with the reasons why no trial has what the test needs."""
     frame = results.frame
-    reasons = (frame["status"] + ": " + frame["reason"].fillna("no value").map(shortened)).unique()
+    reasons = (frame["status"] + ": " + frame["reason"].fillna("no value").map(shortened_reason)).unique()
     return Verdict(
         UNDECIDED, "no trial has what the test needs", f"No trial has what the test needs ({'; '.join(reasons)})."
     )

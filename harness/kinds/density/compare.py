@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from harness.kinds.density.likelihoods import BELOW_FLOOR, UNITS
 from harness.reporting.compare.measure import Measure, difference
-from harness.reporting.frame import Row, shortened
+from harness.reporting.frame import Row, shortened_reason
 
 
 def value(row: Row) -> float | None:
@@ -31,7 +31,7 @@ def doubt(row: Row) -> str | None:
     """Return why the value is no likelihood to compare."""
     if row.audit != "failed" and not row.below_floor:
         return None
-    return shortened(row.audit_reason or BELOW_FLOOR)
+    return shortened_reason(row.audit_reason or BELOW_FLOOR)
 
 
 def obstacle(first: Row, second: Row) -> str | None:

@@ -16,7 +16,7 @@ from harness.core.records import Record
 from harness.core.settings import DataRef, TrainingSettings
 from harness.core.third_party import is_third_party
 from harness.kinds.density.trial import DensityTrial
-from harness.reporting.frame import Results, Row, groups_of, rows_of, shortened
+from harness.reporting.frame import Results, Row, groups_of, rows_of, shortened_reason
 from harness.reporting.statistics.statistics import (
     Difference,
     paired_differences,
@@ -81,7 +81,7 @@ def density(results: Results) -> pd.DataFrame:
     measure = frame["dataset"].map(units(results))
     value = frame["nats_per_dim"].where(measure == "nats_per_dim", frame["bits_per_dim"])
     suspect = (frame["audit"] == "failed").fillna(False) | frame["below_floor"].fillna(False)
-    doubt = frame["audit_reason"].fillna(BELOW_FLOOR).map(shortened)
+    doubt = frame["audit_reason"].fillna(BELOW_FLOOR).map(shortened_reason)
     return frame.assign(
         pair=frame["repetition"].fillna(frame["seed"]),
         measure=measure,

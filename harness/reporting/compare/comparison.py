@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from harness.core.errors import UserError
 from harness.reporting.compare.measure import Measure
 from harness.reporting.compare.pairs import Pair, Place, pairs
-from harness.reporting.frame import Results, shortened
+from harness.reporting.frame import Results, shortened_reason
 from harness.reporting.origins import versions
 from harness.reporting.statistics.statistics import LEAST_FOR_STUDENT, Difference, Estimate, interval_kind, judged
 from harness.reporting.tables.cells import EMPTY, Notes
@@ -182,13 +182,13 @@ def comparison_tables(comparison: Comparison) -> list[Table]:
     notes, (first, second) = Notes(), comparison.names
     rows, trials = [], []
     for place, outcome in comparison.places.items():
-        mark = notes.mark("; ".join(shortened(reason) for reason in outcome.reasons)) if outcome.reasons else ""
+        mark = notes.mark("; ".join(shortened_reason(reason) for reason in outcome.reasons)) if outcome.reasons else ""
         measure = outcome.pairs[0].measure
         change = EMPTY if outcome.change is None else _change(measure, outcome.change)
         rows.append((*place, *_joint_texts(outcome.pairs), change, outcome.verdict + mark))
         for pair in outcome.pairs if len(outcome.pairs) > 1 else ():
             if pair.change is None:
-                change = shortened(pair.fault[1] if pair.fault is not None else "not comparable")
+                change = shortened_reason(pair.fault[1] if pair.fault is not None else "not comparable")
             else:
                 change = _change(measure, Difference(Estimate(pair.change, None, None, 1)))
             trials.append((*place, pair.repeat, *_joint_texts([pair]), change))

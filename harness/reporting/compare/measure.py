@@ -51,7 +51,7 @@ class Measure:
 
 
 def measure_of(trial: Trial) -> Measure:
-    """Return the measure of a kind of trial: `measure` in compare.py beside its class, else that of exact results."""
+    """Return the measure of a kind of trial: `measure` in compare.py beside its class, else exact equality."""
     module = sibling(type(trial), "compare")
     return Measure() if module is None else module.measure
 

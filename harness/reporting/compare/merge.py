@@ -6,19 +6,19 @@ import contextlib
 import itertools
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from harness.core.archive import StoredRecords, read_records
+from harness.core.archive import Archive, StoredRecords, archive_of, read_records
 from harness.core.errors import UserError
 from harness.core.files import RECORD, checked_name, read_file, write_atomically
 from harness.core.records import Record, remove_record, verdict, write_record
-from harness.core.trial import AnyTrial, Trial
+from harness.core.trial import AnyTrial
 from harness.planning.plan import FILE, Plan, Section, plan_fault
 from harness.reporting.compare.measure import difference, flat
-from harness.reporting.frame import CONFLICT, described, is_timed, machine_name, machine_of, timing_machine
+from harness.reporting.frame import CONFLICT, elsewhere, is_timed, machine_name, timing_machine
 from harness.reporting.origins import mixtures
 from harness.reporting.written import refuse_links
 
@@ -28,13 +28,19 @@ TIMES = frozenset({"train_seconds", "audit_seconds"})  # measures that differ fr
 
 @dataclass(frozen=True)
 class Merged:
-    """The outcome of merging one suite."""
+    """The outcome of merging one suite, as it has been written."""
 
     folder: Path
     origins: tuple[Path, ...]
-    taken: int  # the number of records
+    plan: Plan
+    records: tuple[Record, ...]
     conflicts: tuple[str, ...]  # records of one trial, or of trials of two stages, that contradict each other
     remarks: tuple[str, ...]  # other choices and omissions
+
+    @property
+    def taken(self) -> int:
+        """The number of records."""
+        return len(self.records)
 
     def lines(self) -> list[str]:
         """Return the outcome as lines for a terminal."""
@@ -64,67 +70,49 @@ def merge(folders: Sequence[Path], out: Path) -> list[Merged]:
     by_suite: dict[str, list[_Run]] = {}
     for folder, plan in plans.items():
         by_suite.setdefault(plan.suite, []).append(_Run(folder, plan, read_records(folder, plan.trials)))
-    named = {suite: by_machine(runs) for suite, runs in by_suite.items()}
-    joined = {suite: join_plans({run.folder: run.plan for run in runs}) for suite, runs in named.items()}
-    for suite, plan in joined.items():
-        if (fault := plan_fault(plan)) is not None:
-            raise UserError(f"{suite}: the plans of {len(named[suite])} runs make no plan together ({fault})")
+    joined = {suite: _joined(runs) for suite, runs in by_suite.items()}
+    for suite in joined:
         _check_target(out / suite, list(plans))
-    return [_merge_suite(joined[suite], runs, out / suite) for suite, runs in named.items()]
+    return [_merge_suite(*joined[suite], out / suite) for suite in joined]
 
 
-def by_machine(runs: Sequence[_Run]) -> list[_Run]:
-    """Return runs whose trials of times name the machine, if one table cannot hold the times; else unchanged.
+def _joined(runs: Sequence[_Run]) -> tuple[Plan, Sequence[_Run], Sequence[str]]:
+    """Return the plan of all runs of a suite, the runs with what they give to it, and remarks on the rest."""
+    if len(runs) == 1:
+        return runs[0].plan, runs, []
+    timed, remarks = _of_one_machine(runs)
+    plan = join_plans({run.folder: run.plan for run in timed})
+    if (fault := plan_fault(plan)) is not None:
+        raise UserError(f"{plan.suite}: the plans of {len(runs)} runs make no plan together ({fault})")
+    return plan, timed, remarks
 
-    They cannot if two machines measured some, or if two runs measured different layers at one point: layers are timed
-    side by side. A trial without times belongs to the machine of the run, or is left out where another run has it.
+
+def _of_one_machine(runs: Sequence[_Run]) -> tuple[list[_Run], list[str]]:
+    """Return runs with the times of one machine, of layers that were timed side by side, and remarks on the others.
+
+    Raises:
+        UserError: a run measured times alone, so that all of it would be left out.
     """
-    timed = [(run, trial, _machine(run, trial)) for run in runs for trial in run.plan.trials if trial.alone]
-    points: dict[tuple[str, ...], set[str]] = {}
-    for run, trial, _ in timed:
-        points.setdefault(run.plan.cell(trial), set()).add(trial.id)
-    if len({name for *_, name in timed if name is not None}) < 2 and all(len(ids) == 1 for ids in points.values()):
-        return list(runs)
-    measured = {run.plan.cell(trial) for run, trial, name in timed if name is not None}
-    first: dict[tuple[str, ...], str] = {}  # machine and point -> the trial that measures it
-    names: dict[Path, dict[str, str]] = {run.folder: {} for run in runs}
-    for run, trial, name in timed:
-        cell = run.plan.cell(trial)
-        if name is None and cell in measured:
-            continue
-        number, named = 1, name or "an unknown machine"
-        while first.setdefault((named, *cell), trial.id) != trial.id:
-            number += 1
-            named = f"{name or 'an unknown machine'}, run {number}"
-        names[run.folder][trial.id] = named
-    return [_named(run, names[run.folder]) for run in runs]
-
-
-def _machine(run: _Run, trial: Trial) -> str | None:
-    """Return the machine on which a trial of times was measured, or else most of its run; None without times."""
-    record = run.stored.records.get(trial.id)
-    timed = record is not None and is_timed(record)
-    machine = machine_of(record) if record is not None and timed else timing_machine(run.stored.records.values())
-    return trial.measured_on or (None if machine is None else described(machine))
-
-
-def _named(run: _Run, machines: Mapping[str, str]) -> _Run:
-    """Return a run whose trials of times, by id, are those of these machines, without any others."""
-    kept = [trial for trial in run.plan.trials if not trial.alone or trial.id in machines]
-    trials = {trial.id: trial.on_machine(machines.get(trial.id, "")) for trial in kept}
-    records = {
-        trials[name].id: _record_of(trials[name], run.stored.records[name])
-        for name in trials
-        if name in run.stored.records
-    }
-    plan = run.plan.model_copy(update={"trials": tuple(trials.values())})
-    return _Run(run.folder, plan, StoredRecords(records, run.stored.damaged))
-
-
-def _record_of(trial: Trial, record: Record) -> Record:
-    """Return a record as that of this trial, also in the rows that state its curve."""
-    rows = [row | {name: value for name, value in trial.fields.items() if name in row} for row in record.rows]
-    return replace(record, id=trial.id, trial=trial.model_dump(mode="json"), rows=rows)
+    machine = timing_machine(record for run in runs for record in run.stored.records.values())
+    points: dict[tuple[str, ...], str] = {}  # of a table -> the trial that measures it
+    kept, remarks = [], []
+    for run in runs:
+        without = []
+        for trial in (trial for trial in run.plan.trials if trial.alone):
+            record = run.stored.records.get(trial.id)
+            why = None if record is None else elsewhere(record, machine)
+            if why is None and points.setdefault(run.plan.cell(trial), trial.id) != trial.id:
+                why = "other layers than in a run before it, and layers are timed side by side"
+            if why is not None:
+                without.append((trial, why))
+        if without and all(trial.alone for trial in run.plan.trials):
+            raise UserError(f"{run.folder}: {without[0][0].place}: {without[0][1]}; report each run by itself")
+        if without:
+            remarks.append(f"{run.folder}: {len(without)} trials of times are left out: {without[0][1]}")
+        names = {trial.id for trial, _ in without}
+        trials = tuple(trial for trial in run.plan.trials if trial.id not in names)
+        kept.append(replace(run, plan=run.plan.model_copy(update={"trials": trials})))
+    return kept, remarks
 
 
 def join_plans(plans: Mapping[Path, Plan]) -> Plan:
@@ -176,40 +164,33 @@ def join_plans(plans: Mapping[Path, Plan]) -> Plan:
 
 
 def _check_protocols(plans: Mapping[Path, Plan]) -> None:
-    """Raise a UserError if repetitions of a trial differ in more than they draw, or `--set` differs for other trials.
+    """Raise a UserError if repetitions of a trial differ in more than they draw, or plans in a `--set` of the rest.
 
-    Rows and data sets may have settings of their own, so those of different ones are compared only where the commands
-    of the two plans say that a setting was changed.
+    Layers and data sets may have settings of their own, so that the settings of different ones are not compared.
     """
     seen: dict[tuple[str, ...], tuple[Path, dict[str, Any]]] = {}
-    values: dict[Path, dict[str, set[str]]] = {folder: {} for folder in plans}
+    shared: set[str] = set()  # last names of settings that repetitions share, such as "steps"
     for folder, plan in plans.items():
         for trial in plan.trials:
             protocol = dict(flat(trial.protocol))
-            for name, value in protocol.items():
-                values[folder].setdefault(name, set()).add(str(value))
+            shared |= {name.rpartition(".")[2] for name in protocol}
             origin, first = seen.setdefault(plan.cell(trial)[:-1], (folder, protocol))
             if first != protocol:
                 raise UserError(_refusal(origin, folder, _differing(first, protocol)))
-    for one, other in itertools.combinations(plans, 2):
-        changes = {path for path, _ in _changes(plans[one]).items() ^ _changes(plans[other]).items()}
-        for name in sorted(values[one].keys() & values[other].keys()) if changes else ():
-            before, after = values[one][name], values[other][name]
-            if before.isdisjoint(after) and any(_names(change, name) for change in changes):
-                text = f"{name} ({' or '.join(sorted(before))} and {' or '.join(sorted(after))})"
-                raise UserError(_refusal(one, other, text))
+    for one, other in itertools.pairwise(plans):
+        before, after = (
+            {path: value for path, value in _assignments(plans[folder]) if path.rpartition(".")[2] in shared}
+            for folder in (one, other)
+        )
+        if before != after:
+            raise UserError(_refusal(one, other, f"--set {_differing(before, after)}"))
 
 
-def _names(path: str, setting: str) -> bool:
-    """Return whether a path of `--set`, such as training.steps, leads to a setting of a trial."""
-    return f".{setting}".endswith(f".{path}") or path.endswith(f".{setting}")
-
-
-def _changes(plan: Plan) -> dict[str, str]:
-    """Return path -> value of `--set` in the command of a plan."""
-    words = shlex.split(plan.command)
-    texts = [text for option, text in itertools.pairwise(words) if option == "--set"]
-    return {path.strip(): value for path, _, value in (text.partition("=") for text in texts)}
+def _assignments(plan: Plan) -> Iterator[list[str]]:
+    """Yield path and value of each `--set` in the command of a plan."""
+    for option, text in itertools.pairwise(shlex.split(plan.command)):
+        if option == "--set" and "=" in text:
+            yield [part.strip() for part in text.split("=", 1)]
 
 
 def _refusal(first: Path, second: Path, text: str) -> str:
@@ -234,14 +215,14 @@ def _check_target(folder: Path, origins: Sequence[Path]) -> None:
         raise UserError(f"{folder}: holds a run, not a merge; choose another --out")
 
 
-def _merge_suite(plan: Plan, runs: Sequence[_Run], folder: Path) -> Merged:
-    read: dict[str, list[tuple[Path, Record]]] = {trial.id: [] for trial in plan.trials}
+def _merge_suite(plan: Plan, runs: Sequence[_Run], left_out: Sequence[str], folder: Path) -> Merged:
+    remarks = [*(f"{run.folder}: {why}" for run in runs for why in run.stored.damaged.values()), *left_out]
     conflicts: list[str] = []
-    remarks: list[str] = []
+    read: dict[str, list[tuple[Path, Record]]] = {trial.id: [] for trial in plan.trials}
     for run in runs:
-        remarks += [f"{run.folder}: {why}" for why in run.stored.damaged.values()]
-        for name, record in run.stored.records.items():
-            read[name].append((run.folder, record))
+        for trial in run.plan.trials:
+            if (record := run.stored.records.get(trial.id)) is not None:
+                read[trial.id].append((run.folder, record))
     chosen = [_choose(name, records, conflicts, remarks) for name, records in read.items() if records]
     taken = {record.id: record for _, record in chosen}
     outdated = [(trial.id, trial.outdated(taken[trial.id], taken)) for trial in plan.trials if trial.id in taken]
@@ -249,7 +230,7 @@ def _merge_suite(plan: Plan, runs: Sequence[_Run], folder: Path) -> Merged:
     origins = tuple(run.folder for run in runs)
     _write(plan, origins, folder, chosen)
     remarks += mixtures((plan.cell(trial)[:-1], taken[trial.id]) for trial in plan.trials if trial.id in taken)
-    return Merged(folder, origins, len(chosen), tuple(conflicts), tuple(remarks))
+    return Merged(folder, origins, plan, tuple(taken.values()), tuple(conflicts), tuple(remarks))
 
 
 def _choose(
@@ -289,9 +270,20 @@ def _write(plan: Plan, origins: Sequence[Path], folder: Path, chosen: Sequence[t
                 remove_record(folder / "records", trial.id)
     write_atomically(folder / MARK, json.dumps({"folders": len(origins)}).encode())
     plan.save(folder)
+    contents = {origin: _contents(origin) for origin in origins}
     for origin, record in chosen:
         if record.arrays is not None:
             arrays = origin / "records" / checked_name(record.arrays)
             if arrays.is_file():
                 write_atomically(folder / "records" / arrays.name, read_file(arrays, RECORD))
-        write_record(folder / "records", record)
+        if CONFLICT in record.notes:
+            write_record(folder / "records", record)
+        else:  # as it was written and has been read
+            write_atomically(folder / "records" / f"{checked_name(record.id)}.json", contents[origin](record.id))
+
+
+def _contents(run: Path) -> Callable[[str], bytes]:
+    """Return a function from the id of a trial to its record in a run's folder or archive."""
+    if (archive := archive_of(run)) is not None:
+        return Archive.read(archive).records.__getitem__
+    return lambda name: read_file(run / "records" / f"{name}.json", RECORD)

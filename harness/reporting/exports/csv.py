@@ -1,4 +1,4 @@
-"""The numbers of a report: the training curves as curves.csv, and in csv/ a file for each table and each figure."""
+"""The numbers of a report: the training curves as curves.csv, and in csv/ a file for each table."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ import pandas as pd
 
 from harness.core.files import distinct_slugs, write_atomically
 from harness.core.records import verdict
-from harness.reporting.figures.figure_data import csv_files
-from harness.reporting.figures.figures import image_files
-from harness.reporting.frame import Results, csv_bytes
-from harness.reporting.tables.rendering import Table
+from harness.reporting.frame import csv_bytes
+from harness.reporting.report import ReportedResults
 from harness.reporting.written import refuse_links, write_files
 
 FILE, FOLDER = "curves.csv", "csv"
@@ -21,27 +19,22 @@ TRIAL = ("suite", "profile", "kind", "dataset", "layer", "seed", "candidate", "s
 COUNTS = ("seed", "candidate", "step", "crossings")
 
 
-def write(results: Results, folder: Path) -> list[Path]:
+def write(results: ReportedResults, folder: Path) -> list[Path]:
     """Write `curves.csv` and `csv/`.
 
     A table has its cells as they are shown: results.csv and comparisons.csv have their numbers with all digits.
     """
     write_atomically(folder / FILE, csv_bytes(curves(results)))
-    report = results.report
-    tables = distinct_slugs([table.name for table in report.tables])
-    content = {f"table-{tables[table.name]}.csv": csv_bytes(_cells(table)) for table in report.tables}
-    figures = image_files(report.figures_as(csv_files))
-    content |= {f"figure-{name}": data for name, data in figures.items()}
+    tables = results.report.tables
+    names = distinct_slugs([table.name for table in tables])
+    cells = {table.name: pd.DataFrame(list(table.rows), columns=list(table.header), dtype="string") for table in tables}
+    content = {f"table-{names[name]}.csv": csv_bytes(frame) for name, frame in cells.items()}
     refuse_links(folder, folder / FOLDER)
-    write_files(folder / FOLDER, content, ("",))
+    write_files(folder / FOLDER, content, ("*.csv",))
     return [folder / FILE, folder / FOLDER]
 
 
-def _cells(table: Table) -> pd.DataFrame:
-    return pd.DataFrame(list(table.rows), columns=list(table.header), dtype="string")
-
-
-def curves(results: Results) -> pd.DataFrame:
+def curves(results: ReportedResults) -> pd.DataFrame:
     """Return a row for each trial and step, a column for each curve; `id` is that of results.csv."""
     rows: list[dict[str, Any]] = []
     for trial in results.plan.trials:

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from harness.core.errors import UserError
 from harness.core.files import checked_name
 from harness.core.records import Record, verdict
 from harness.core.trial import Trial
-from harness.reporting.frame import Results
+from harness.reporting.compare.measure import flat
+from harness.reporting.report import ReportedResults
 from harness.reporting.written import refuse_links
 
 FOLDER = "tensorboard"
 
 
-def write(results: Results, folder: Path) -> list[Path]:
+def write(results: ReportedResults, folder: Path) -> list[Path]:
     """Write `tensorboard/<trial id>/` for each trial that has a record.
 
     Scalars are the curves by training step, `curves/validation`, and the final measures, `measures/bits_per_dim`; those
@@ -46,9 +46,13 @@ def write(results: Results, folder: Path) -> list[Path]:
                 writer.add_scalar(f"curves/{name}", value, step, walltime=begin + seconds)
             for tag, value in measures(trial, record).items():
                 writer.add_scalar(tag, value)
-            settings = dict(flat(trial.used(record).model_dump(mode="json"))) | {"status": verdict(record)}
+            settings = {
+                name: value if isinstance(value, bool | int | float | str) else json.dumps(value)
+                for name, value in flat(trial.used(record).model_dump(mode="json"))
+                if value is not None
+            }
             # Not `add_hparams`: it also lists the names of this trial's settings, and TensorBoard shows no others.
-            for summary in hparams(settings, {})[1:]:
+            for summary in hparams(settings | {"status": verdict(record)}, {})[1:]:
                 writer.file_writer.add_summary(summary)
     return [target]
 
@@ -84,12 +88,3 @@ def measures(trial: Trial, record: Record) -> dict[str, float]:
             if isinstance(value, int | float):
                 numbers["/".join(("measures", *about, name))] = float(value)
     return numbers
-
-
-def flat(settings: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, bool | int | float | str]]:
-    """Yield path and value of all settings that are not None; a list is text, as JSON."""
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from flat(value, f"{path}{name}.")
-        elif value is not None:
-            yield f"{path}{name}", value if isinstance(value, bool | int | float | str) else json.dumps(value)

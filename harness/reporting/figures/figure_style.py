@@ -191,7 +191,7 @@ def plain(text: str) -> str:
 
 
 def not_plain(text: str) -> str:
-    """Return the text of which `plain` made this one."""
+    """Undo `plain`."""
     marks = re.sub(r"U\+[0-9A-F]{4,6}", lambda code: _drawn_as(code[0]), text)
     return marks.replace(r"\$", "$")
 
@@ -259,7 +259,7 @@ ALIGNED = {"left": 0.0, "center": 0.5, "right": 1.0}
 
 
 def inner_range(values: Sequence[float]) -> tuple[float, float]:
-    """Return the lowest and the highest value without those that are far from all others."""
+    """Return the lowest and the highest value, outliers apart."""
     low, high = min(values), max(values)
     if len(values) < LEAST:
         return low, high

@@ -15,9 +15,9 @@ from harness.core.records import LONGEST_REASON
 from harness.core.texts import bounded, visible
 from harness.planning.plan import Plan
 from harness.reporting.figures.figure_style import DRAWING
-from harness.reporting.frame import Results
 from harness.reporting.page.answer import Finding
 from harness.reporting.page.page import css_size, digest_of, rendered_template
+from harness.reporting.report import ReportedResults
 from harness.reporting.tables.cells import device_text
 
 PAGE, TEXT = "index.html", "table.md"
@@ -107,7 +107,7 @@ def _place(entry: Entry) -> tuple[object, ...]:
 
 
 def _entry(folder: Path) -> Entry:
-    results = Results.read(folder)
+    results = ReportedResults.read(folder)
     report = results.report
     findings = () if report.answer is None else report.answer.findings
     links = tuple((_address(folder / name), text) for name, text in FILES.items() if (folder / name).exists())
@@ -121,7 +121,7 @@ def _address(path: Path, parts: int = 2) -> str:
 
 
 def _picture(folder: Path) -> Picture | None:
-    """Return the figure that says most of those that can be read; None without one."""
+    """Return the first readable figure in the order of `SHOWN`; None without one."""
     files = sorted((folder / "figures").glob("*.png"))
     for path in (path for part in SHOWN for path in files if part in path.stem):
         try:

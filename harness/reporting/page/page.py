@@ -48,6 +48,7 @@ _ENVIRONMENT = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
+_ENVIRONMENT.filters["without_paths"] = without_paths
 
 
 @dataclass(frozen=True)
@@ -148,10 +149,10 @@ def page(
         question=one_line(plan.question),
         device=device_text(plan.device, results.frame),
         status=results.status_line,
-        warnings=list(map(without_paths, results.warnings)),
+        warnings=results.warnings,
         sections=sections,
         anchors=made,
-        answer=None if answer is None else _answer_without_paths(answer),
+        answer=answer,
         places={section.heading: anchor for section, anchor in zip(sections, made, strict=True)},
         front=front,
         audited=any(trial.steps for trial in plan.trials),
@@ -185,24 +186,13 @@ def anchors(sections: Sequence[PageSection]) -> list[str]:
 
 
 def _shown(sections: Sequence[PageSection], front: Sequence[PageFigure]) -> list[PageSection]:
-    """Return the sections without paths; open ones lack the figures that stand with the answer above them."""
+    """Return the sections that have something to show; open ones lack the figures that stand with the answer."""
     made = []
     for section in sections:
         figures = tuple(one for one in section.figures if section.folded or one not in front)
         if figures or section.tables or section.facts or not section.figures:
-            made.append(replace(section, tables=tuple(map(_without_paths, section.tables)), figures=figures))
+            made.append(replace(section, figures=figures))
     return made
-
-
-def _without_paths(table: Table) -> Table:
-    rows = tuple(tuple(map(without_paths, row)) for row in table.rows)
-    return replace(table, caption=without_paths(table.caption), rows=rows, notes=tuple(map(without_paths, table.notes)))
-
-
-def _answer_without_paths(answer: Answer) -> Answer:
-    findings = tuple(replace(finding, text=without_paths(finding.text)) for finding in answer.findings)
-    remarks = tuple((term, tuple(map(without_paths, texts))) for term, texts in answer.remarks)
-    return replace(answer, findings=findings, remarks=remarks)
 
 
 def _data_uri(name: str, content: bytes) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from harness.core.records import Record
-from harness.reporting.frame import Results, shortened
+from harness.reporting.frame import Results, shortened_reason
 from harness.reporting.tables.cells import EMPTY
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class TrialRow:
 
 
 def trial_columns(plan: Plan) -> tuple[str, ...]:
-    """Return the headings of the columns of `trial_rows`; those of the audit only where there is one."""
+    """Return the headings of the columns of `trial_rows`, with the audit where there is one."""
     return ("kind", "place", "layer", "repetition", "status", *(_AUDIT if _audited(plan) else ()), "seconds")
 
 
@@ -60,7 +60,7 @@ def trial_rows(results: Results) -> list[TrialRow]:
         audit = _audit_cells(record) if _audited(plan) else ()
         cells = (trial.kind, trial.place, ", ".join(trial.rows), trial.repeat, state, *audit, seconds)
         good = trial.accepts(state, plan.unsupported)
-        rows.append(TrialRow(trial.id, cells, good, tuple(without_paths(shortened(text)) for text in faults)))
+        rows.append(TrialRow(trial.id, cells, good, tuple(without_paths(shortened_reason(text)) for text in faults)))
     return rows
 
 

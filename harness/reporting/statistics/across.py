@@ -165,7 +165,7 @@ def complete(means: pd.DataFrame) -> pd.DataFrame | None:
 
 
 def outcome(difference: Difference, margin: float) -> Outcome:
-    """Return the outcome of the first row of a difference of means, of which the lower one wins.
+    """Return win, tie or loss of the first row of a difference; the lower mean wins.
 
     A difference that is not shown on the data set, or smaller than the margin, is a tie.
     """

@@ -9,13 +9,15 @@ from dataclasses import dataclass
 
 from tabulate import tabulate
 
-from harness.core.texts import formless, one_line
-from harness.reporting.tables.abridged import abridge
+from harness.core.texts import formless, one_line, shortened
 
 LONG = 48  # characters of a cell that does not fit into a line
 UNBROKEN = 32  # characters of a word from which on LaTeX may break it, after a point, colon or slash
 COLUMN = 235  # points: a column of a paper in two
 FLOATS = 30  # tables in a row; LaTeX holds 52 floats of a document that have no place yet, and stops at the next
+SENTENCE = 240  # characters of a sentence of a caption, from which on it describes a protocol and not the table
+FOOTNOTE = 120  # characters of a remark below a table: two lines of a column
+MARK = re.compile(r"\[\d+\]|[^\w\s]+?(?=:? )")  # begins the remark that explains it
 CHARACTER, GAP = 4.6, 8.0  # points: a character in LaTeX's \small, and the room between two columns of a table
 
 
@@ -93,10 +95,14 @@ def latex(table: Table) -> str:
     """Return the table for a document with the packages booktabs and graphicx.
 
     The environment is `table`, or `table*` for what is wider than the column of a paper in two. What is wider than its
-    place is scaled to fit. Long sentences of the caption, and remarks that explain no mark of the table, are a comment
-    above it, for the text of the paper.
+    place is scaled to fit. Remarks on the marks in its cells are below it. Long sentences of the caption, and remarks
+    that are long or explain no mark, are a comment above it, for the text of the paper.
     """
-    shown = abridge(table.caption, table.notes, [*table.header, *(cell for row in table.rows for cell in row)])
+    first, *others = re.split(r"(?<=\.)\s+", table.caption)
+    caption = " ".join([first, *(sentence for sentence in others if len(sentence) <= SENTENCE)])
+    cells = "\n".join([*table.header, *(cell for row in table.rows for cell in row)])
+    marked = [shortened(note, FOOTNOTE) for note in table.notes if (mark := MARK.match(note)) and mark[0] in cells]
+    rest = [text for text in (*others, *table.notes) if text not in marked and text not in caption]
     label = f"tab:{re.sub(r'[^a-z0-9-]+', '-', table.name.lower())}"
     above, header = _grouped(table)
     text = tabulate(
@@ -111,15 +117,15 @@ def latex(table: Table) -> str:
     text = text.replace(r"\toprule", "\n".join([r"\toprule", *above]), 1)
     columns = "".join("p{24em}" if table.is_long(n) else side[0] for n, side in enumerate(table.alignment))
     text = re.sub(r"\\begin{tabular}{[lr]+}", lambda _: rf"\begin{{tabular}}{{{columns}}}", text, count=1)
-    footnotes = r"\quad ".join(map(escape_latex, shown.footnotes))
+    footnotes = r"\quad ".join(map(escape_latex, marked))
     about = f"% About {label}, for the text or an appendix:"
     environment = "table*" if _points(table, header) > COLUMN else "table"
     return "\n".join(
         [
-            *([about, *(f"%   {escape_latex(text)}" for text in shown.rest)] if shown.rest else []),
+            *([about, *(f"%   {escape_latex(text)}" for text in rest)] if rest else []),
             rf"\begin{{{environment}}}",
             r"\centering\small\setlength{\tabcolsep}{4pt}",
-            rf"\caption{{{escape_latex(shown.caption)}}}",
+            rf"\caption{{{escape_latex(caption)}}}",
             rf"\label{{{label}}}",
             r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
             f"{text}}}",

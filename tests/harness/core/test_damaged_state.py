@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.core.archive import FILE, StoredRecords, archive_bytes, read_records
+from harness.core.archive import FILE, archive_bytes, read_records
 from harness.core.checkpoint_files import CheckpointHeader, checkpoint_folder, newest_header
 from harness.core.errors import UserError
 from harness.core.files import checked_name
@@ -431,7 +431,7 @@ def test_no_row_counts_for_another_trial(run, data):
     try:
         record = read_record(path, trial)
     except UserError:
-        frame = Results.of_stored(PLAN.model_copy(update=about), StoredRecords({}, {trial.id: "why"}), run).frame
+        frame = Results.of(PLAN.model_copy(update=about), [], run, {trial.id: "why"}).frame
         assert set(frame["status"]) == {"damaged"}
     else:
         frame = Results.of(PLAN.model_copy(update=about), [record]).frame

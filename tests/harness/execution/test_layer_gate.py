@@ -16,7 +16,7 @@ from harness.core.settings import LayerRef
 from harness.execution.gate import HINT, REFUSED, Gate
 from harness.execution.slurm.submissions import Submission, load
 from harness.planning.plan import Plan
-from harness.reporting.frame import Results
+from harness.reporting.report import ReportedResults
 
 LAYERS = """\
 import os
@@ -173,7 +173,7 @@ def test_every_table_marks_a_row_that_was_not_checked(kind, check, text, request
         for row in record.rows:
             if row.get("layer", record.trial.get("layer", {}).get("row")) == name:
                 row["check"] = check
-    table = Results.of(plan, run_records).report.tables[0]
+    table = ReportedResults.of(plan, run_records).report.tables[0]
     assert any(text in remark for remark in table.notes)
     assert [row[0] for row in table.rows if "[" in row[0]] == [f"{name} [1]"]
 

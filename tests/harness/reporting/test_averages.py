@@ -9,7 +9,7 @@ from harness.core.errors import SuiteError
 from harness.core.records import blank_record
 from harness.planning.plan import Plan
 from harness.planning.settle import load_suite, settle
-from harness.reporting.frame import Results
+from harness.reporting.report import ReportedResults
 
 SUITE = """\
 suite: tiny
@@ -94,7 +94,7 @@ def averaged(density_run):
 
 def cells(run, column="average, bits/dim ↓"):
     plan, records = run
-    table = Results.of(plan, records).report.tables[0]
+    table = ReportedResults.of(plan, records).report.tables[0]
     return {row[0]: row[table.header.index(column)] for row in table.rows}, table
 
 

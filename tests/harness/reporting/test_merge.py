@@ -1,8 +1,8 @@
 """Merging records of several machines: no duplicates, every contradiction reported, no times pooled."""
 
+import contextlib
 import copy
 import json
-import re
 from dataclasses import replace
 
 import pandas as pd
@@ -52,6 +52,9 @@ def test_two_halves_of_a_run_merge_into_the_whole(machines, tmp_path, density_ru
     whole = machines("whole")
     [merged] = merge([first, second], tmp_path / "merged")
     assert merged.taken == len(plan.trials) and not merged.conflicts and not merged.remarks
+    for origin in (first, second):
+        for path in (origin / "records").iterdir():
+            assert (merged.folder / "records" / path.name).read_bytes() == path.read_bytes()
     assert main(["report", str(first), str(second), "--out", str(tmp_path / "merged")]) == 0
     assert main(["report", str(whole)]) == 0
     table = (merged.folder / "table.md").read_text()
@@ -141,69 +144,42 @@ def test_a_successful_record_replaces_a_failed_one(machines, density_run, tmp_pa
     assert "ok in" in remark and "oom in" in remark and not merged.conflicts
 
 
-def test_each_machine_has_a_table_of_its_times(machines, density_run, tmp_path):
+def test_times_are_those_of_one_machine_and_the_others_are_named(machines, density_run, tmp_path):
     plan, _ = density_run
     timed = [trial.id for trial in plan.trials if trial.kind == "runtime"]
-    first = machines("one", lambda r: r.id == timed[0], HERE)
+    first = machines("one", lambda r: density(r) or r.id == timed[0], HERE)
     second = machines("two", lambda r: r.id in timed, THERE)
-    untimed = machines("three", lambda r: False)  # whose times are not there, and which adds no machine
-    [merged] = merge([first, second, untimed], tmp_path / "merged")
-    assert merged.taken == 3 and not merged.conflicts and not merged.remarks
-    results = Results.read(merged.folder)
-    frame = results.of_kind("runtime")
-    measured = frame.dropna(subset="median_ms").drop_duplicates("sweep")
-    assert dict(zip(measured["sweep"], measured["machine"], strict=True)) == {
-        "digits on Processor A, 8 cores": "Processor A",
-        "digits on Processor B, 64 cores": "Processor B",
-        "waveforms on Processor B, 64 cores": "Processor B",
-    }
-    assert len(frame["sweep"].unique()) == 4
-    assert set(frame.loc[frame["sweep"] == "waveforms on Processor A, 8 cores", "status"]) == {"missing"}
-    tables = [table for table in results.report.tables if table.name.startswith("made_up-cost")]
-    captions = [table.caption for table in tables]
-    assert [re.findall("Processor .", caption) for caption in captions] == [["Processor A"] * 2, ["Processor B"] * 2]
-    assert captions[0].startswith(
-        "Measured: profile quick, cpu (Processor A). Times on Processor A, 8 cores: one layer"
-    )
-    [again] = merge([merged.folder, second], tmp_path / "again")
-    assert Plan.load(again.folder) == Plan.load(merged.folder), "a merge can be merged again"
+    [merged] = merge([first, second], tmp_path / "merged")
+    [remark] = merged.remarks
+    assert str(first) in remark and "Processor A" in remark and not merged.conflicts
+    assert merged.taken == len(plan.trials)
+    assert set(Results.read(merged.folder).of_kind("runtime")["machine"]) == {"Processor B"}
 
 
-def test_curves_of_a_runtime_suite_are_by_machine(runtime_run, write_run, tmp_path, no_figures):
+def test_a_suite_of_times_of_two_machines_or_parts_is_not_merged(runtime_run, write_run, tmp_path):
+    """Layers are timed side by side, on one machine."""
     plan, records = runtime_run
     folders = []
     for number, environment in enumerate((HERE, THERE)):
         made = [replace(copy.deepcopy(record), environment=environment) for record in records]
         folders.append(write_run(plan, made).rename(tmp_path / f"machine{number}"))
-    [merged] = merge(folders, tmp_path / "merged")
-    report = Results.read(merged.folder).report
-    assert merged.taken == 2 * len(records)
-    for name in ("Processor A, 8 cores", "Processor B, 64 cores"):
-        times = [table for table in report.tables if table.caption.startswith(f"spatial on {name}: forward with")]
-        assert len(times) == 2 and name[:11] in times[0].caption.rpartition("Profile")[2]
-    subjects = [finding.subject for finding in report.answer.findings]
-    assert len(subjects) == 8 and all(" on Processor " in subject for subject in subjects)
+    for number, row in enumerate(plan.rows[:2]):
+        folders.append(tmp_path / f"part{number}")
+        plan.limited([trial.without_rows(set(plan.rows) - {row}) for trial in plan.trials]).save(folders[-1])
+    for pair in (folders[:2], folders[2:]):
+        with pytest.raises(UserError, match=str(pair[1])):
+            merge(pair, tmp_path / "merged")
+    assert not (tmp_path / "merged").exists()
 
 
-def test_layers_that_were_not_timed_side_by_side_share_no_table(runtime_run, tmp_path):
-    plan, records = runtime_run
-    folders = []
-    for number, rows in enumerate((plan.rows[:1], plan.rows[1:])):
-        folder = tmp_path / f"part{number}" / plan.suite
-        trials = [trial.without_rows(set(plan.rows) - set(rows)) for trial in plan.trials]
-        plan.limited(trials).save(folder)
-        for trial, record in zip(trials, copy.deepcopy(records), strict=True):
-            lines = [line for line in record.rows if line["layer"] in rows]
-            settings = trial.model_dump(mode="json")
-            changed = replace(record, id=trial.id, trial=settings, rows=lines, environment=dict(HERE))
-            write_record(folder / "records", changed)
-        folders.append(folder)
-    [merged] = merge(folders, tmp_path / "merged")
-    tables = Results.read(merged.folder).report.tables
-    rows = {table.caption.partition(":")[0]: [row[0] for row in table.rows if row[0] != "copy"] for table in tables}
-    assert list(rows) == [f"{s} on Processor A, 8 cores{n}" for s in ("spatial", "batch") for n in ("", ", run 2")]
-    assert rows["spatial on Processor A, 8 cores"] == [plan.rows[0]]
-    assert len(rows["spatial on Processor A, 8 cores, run 2"]) == 2
+def test_layers_that_were_not_timed_side_by_side_share_no_table(machines, density_run, tmp_path):
+    plan, _ = density_run
+    parts = [plan.limited([trial.without_rows({row}) for trial in plan.trials if trial.rows != (row,)]) for row in ROWS]
+    folders = [machines(str(number), lambda record: False, made=part) for number, part in enumerate(parts)]
+    [merged] = merge(folders[:2], tmp_path / "merged")
+    joined, [remark] = Plan.load(merged.folder), merged.remarks
+    assert str(folders[1]) in remark and joined.rows == (*ROWS[1:], ROWS[0])
+    assert {trial.rows for trial in joined.trials if trial.alone} == {ROWS[1:]}
 
 
 def test_repetitions_of_other_settings_are_refused(machines, density_run, replanned, tmp_path):
@@ -217,22 +193,32 @@ def test_repetitions_of_other_settings_are_refused(machines, density_run, replan
         merge(folders, tmp_path / "merged")
 
 
-def test_layers_of_other_settings_are_refused_where_the_commands_say_so(machines, density_run, replanned, tmp_path):
-    def of_rows(rows, **changes):
-        return lambda trial: None if trial.kind != "density" or trial.layer.row not in rows else changes
-
-    settings = {"training.steps": 7}
-    parts = [of_rows(ROWS[:1]), of_rows(ROWS[1:], **settings)]
-    for command, refused in (("run made_up --set training.steps=7 --only layer=a", True), ("run made_up", False)):
-        folders = []
-        for number, (part, words) in enumerate(zip(parts, ("run made_up", command), strict=True)):
-            made, _ = replanned(density_run, part, command=words)
-            folders.append(machines(f"{number}-{refused}", density, made=made))
-        if refused:
-            with pytest.raises(UserError, match=r"differ in training.steps \(40 and 7\)"):
-                merge(folders, tmp_path / "merged")
-        else:
-            merge(folders, tmp_path / "merged")
+@pytest.mark.parametrize(
+    ("command", "refused"),
+    [
+        ("run made_up --set training.steps=7 --only layer=a", True),
+        ("run made_up", False),
+        ("run made_up --set profiles.quick.seeds=[3]", False),
+    ],
+)
+def test_layers_of_other_settings_are_refused_where_the_commands_say_so(
+    machines, density_run, replanned, tmp_path, command, refused
+):
+    folders = []
+    for name, rows, words, settings in (
+        ("one", ROWS[:1], "run made_up", {}),
+        ("two", ROWS[1:], command, {"training.steps": 7}),
+    ):
+        made, _ = replanned(
+            density_run,
+            lambda trial, rows=rows, settings=settings: (
+                settings if trial.kind == "density" and trial.layer.row in rows else None
+            ),
+            command=words,
+        )
+        folders.append(machines(name, density, made=made))
+    with pytest.raises(UserError, match=r"--set training\.steps") if refused else contextlib.nullcontext():
+        merge(folders, tmp_path / "merged")
 
 
 def test_times_of_different_machines_in_one_folder_are_not_pooled(density_run):
@@ -248,25 +234,18 @@ def test_times_of_different_machines_in_one_folder_are_not_pooled(density_run):
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "about", "words"),
     [
-        ({"device": "cuda"}, "is of device cpu, .* of cuda: not one table"),
-        ({"profile": "paper"}, "is of profile quick, .* of paper: not one table"),
+        ({"device": "cuda"}, {"device": "cuda"}, "device cpu, .* of cuda"),
+        ({"profile": "paper"}, {"profile": "paper"}, "profile quick, .* of paper"),
+        ({"training.steps": 7}, {}, r"training.steps \(40 and 7\)"),
     ],
 )
-def test_runs_that_cannot_share_a_table_are_refused(machines, density_run, replanned, tmp_path, change, words):
-    made, _ = replanned(density_run, lambda trial: change, **change)
-    first, second = machines("one", density), machines("two", density, made=made)
+def test_runs_that_cannot_share_a_table_are_refused(machines, density_run, replanned, tmp_path, change, about, words):
+    made, _ = replanned(density_run, lambda trial: change if about or trial.kind == "density" else {}, **about)
     with pytest.raises(UserError, match=words):
-        merge([first, second], tmp_path / "merged")
+        merge([machines("one", density), machines("two", density, made=made)], tmp_path / "merged")
     assert not (tmp_path / "merged").exists()
-
-
-def test_one_cell_under_two_settings_is_refused(machines, density_run, replanned, tmp_path):
-    changed, _ = replanned(density_run, lambda trial: {"training.steps": 7} if trial.kind == "density" else {})
-    first, second = machines("one", density), machines("two", density, made=changed)
-    with pytest.raises(UserError, match=r"differ in training.steps \(40 and 7\)"):
-        merge([first, second], tmp_path / "merged")
 
 
 def test_merging_never_overwrites_a_run(machines, tmp_path, density_run):
@@ -295,13 +274,10 @@ def test_a_damaged_record_is_named_and_left_out(machines, density_run, tmp_path)
 def test_a_merge_replaces_its_own_records_alone(machines, tmp_path, density_run, no_figures):
     whole, half = machines("whole"), machines("half", lambda r: density(r) and r.trial["seed"] == 0)
     [merged] = merge([whole], tmp_path / "merged")
-    for name in ("records/mine.json", "figures/mine.svg"):
-        (merged.folder / name).parent.mkdir(exist_ok=True)
-        (merged.folder / name).write_text("mine")
+    (merged.folder / "records" / "mine.json").write_text("mine")
     [again] = merge([half], tmp_path / "merged")
     assert again.folder == merged.folder and again.taken == len(list((again.folder / "records").glob("*-s0-*.json")))
     assert len(list((again.folder / "records").iterdir())) == again.taken + 1
-    assert (merged.folder / "figures" / "mine.svg").read_text() == "mine"
 
 
 @pytest.mark.parametrize("name", ["", "records"])

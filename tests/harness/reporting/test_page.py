@@ -15,7 +15,7 @@ from harness.core.records import blank_record
 from harness.planning.overrides import run_command
 from harness.reporting.figures.figure_style import render
 from harness.reporting.figures.figures import ReportFigure
-from harness.reporting.frame import Results, csv_bytes
+from harness.reporting.frame import csv_bytes
 from harness.reporting.page.answer import Answer, Finding
 from harness.reporting.page.page import PageFigure, PageSection, anchors, numbers, page, page_figures
 from harness.reporting.page.page_facts import (
@@ -26,7 +26,7 @@ from harness.reporting.page.page_facts import (
     trial_rows,
     without_paths,
 )
-from harness.reporting.report import write_report
+from harness.reporting.report import ReportedResults, write_report
 from harness.reporting.tables.rendering import Table
 
 SURROUNDINGS = {
@@ -65,7 +65,7 @@ class Parts(HTMLParser):
 
 def index(plan, records, folder):
     """Return the page that `write_report` makes, without writing files."""
-    results = Results.of(plan, records, folder)
+    results = ReportedResults.of(plan, records, folder)
     return page(results, results.report.sections(small_figures(), []), numbers(results)).decode()
 
 
@@ -115,7 +115,10 @@ def test_the_page_is_self_contained_and_reproducible(kind, request, write_run):
     for where in (text, *(content.decode() for content in downloads.values())):
         assert "/home" not in where and "secret-host" not in where and str(folder.parent) not in where
     assert "…/mnist.gz" in words and "…/c++" in words and "git checkout c0ffeec0ff" in words
-    written, csv = csv_bytes(Results.of(plan, records).table).decode(), downloads[f"{plan.suite}-results.csv"].decode()
+    written, csv = (
+        csv_bytes(ReportedResults.of(plan, records).table).decode(),
+        downloads[f"{plan.suite}-results.csv"].decode(),
+    )
     assert csv.replace("…/mnist.gz", "/home/someone/data/mnist.gz") == written
     kept = json.loads(downloads[f"{plan.suite}-records.json"])["trials"]
     assert [item["id"] for item in kept] == [trial.id for trial in plan.trials]
@@ -139,7 +142,7 @@ def test_every_planned_trial_is_listed_with_its_outcome(density_run, write_run):
     }
     records[0].rows[0]["audit"] = "failed"
     records[1].status, records[1].reason, records[1].rows = "diverged", "not finite at step 3", []
-    rows = trial_rows(Results.of(plan, records[:-3]))
+    rows = trial_rows(ReportedResults.of(plan, records[:-3]))
     assert [row.id for row in rows] == [trial.id for trial in plan.trials]
     assert [row.cells[4] for row in rows] == ["audit failed", "diverged"] + ["ok"] * 15 + ["missing"] * 3
     assert rows[0].cells[:4] == ("density", "digits", "conv1x1", "seed 0")
@@ -148,7 +151,7 @@ def test_every_planned_trial_is_listed_with_its_outcome(density_run, write_run):
     assert rows[0].reasons[0].startswith("level0/step0/layer: log-det") and "beyond 4096" in rows[0].reasons[1]
     assert rows[1].reasons == ("not finite at step 3",)
     records[0].audit["linear_layers"] = 0
-    assert trial_rows(Results.of(plan, records[:1]))[0].cells[9] == "–", "a flow without linear layers"
+    assert trial_rows(ReportedResults.of(plan, records[:1]))[0].cells[9] == "–", "a flow without linear layers"
     text = index(plan, records[:-3], write_run(plan, records[:-3]))
     assert Parts(text).values("title").count(plan.trials[-1].id) == 1
     assert all(f'title="{trial.id}"' in text for trial in plan.trials)
@@ -165,7 +168,7 @@ def test_candidates_that_ended_without_a_fault_are_counted_and_not_listed(densit
         record.rows = [{"validation": 2.0, "audit": verdict}] if verdict else []
         record.audit = {"verdict": verdict, "reasons": ["no inverse"] * (verdict == "failed")} if verdict else {}
         records.append(record)
-    listed = [row.id for row in trial_rows(Results.of(plan, records))]
+    listed = [row.id for row in trial_rows(ReportedResults.of(plan, records))]
     assert listed == [trial.id for trial in plan.trials if trial not in candidates[:2]]
     text = index(plan, records, write_run(plan, records))
     assert "but for 2 candidates of tunings that ended without a fault: they are among the numbers below" in text
@@ -173,11 +176,11 @@ def test_candidates_that_ended_without_a_fault_are_counted_and_not_listed(densit
 
 def test_a_runtime_trial_lists_the_layers_that_failed(runtime_run):
     plan, records = runtime_run
-    rows = trial_rows(Results.of(plan, records))
+    rows = trial_rows(ReportedResults.of(plan, records))
     assert [row.cells[1] for row in rows[:2]] == ["spatial, 3×4×4, batch 4", "spatial, 3×8×8, batch 4"]
     assert rows[1].cells[4] == "unsupported" and rows[1].reasons == ("<script>: side 8 is even",)
     expected = plan.model_copy(update={"unsupported": True})
-    assert [trial_rows(Results.of(planned, records))[1].good for planned in (plan, expected)] == [False, True]
+    assert [trial_rows(ReportedResults.of(planned, records))[1].good for planned in (plan, expected)] == [False, True]
 
 
 def test_texts_of_a_suite_are_escaped(hostile_run, write_run):
@@ -252,7 +255,7 @@ def test_the_answer_stands_between_the_question_and_the_tables(parameters_run, t
         for number in range(5)
     )
     answer = Answer(findings, (("Tuned", ("nothing",)),), "likelihood")
-    results = Results.of(*parameters_run, tmp_path)
+    results = ReportedResults.of(*parameters_run, tmp_path)
     sections = [PageSection("It mixes", verdict=findings[0], folded=True)]
     text = page(results, sections, {}, answer, small_figures()).decode()
     order = [text.index(part) for part in ("<h1>", "4 holds", "<img", "claim 0", "Tuned", "<main>")]
@@ -265,7 +268,7 @@ def test_the_answer_stands_between_the_question_and_the_tables(parameters_run, t
 def test_a_section_may_have_any_heading_facts_tables_and_figures(density_run, tmp_path):
     plan, records = density_run
     table = Table("t", "of /home/me/x/y", ("a", "b"), (("r", "<b>1</b>"), ("s", "2")), bold=frozenset({(1, 1)}))
-    results = Results.of(plan, records, tmp_path)
+    results = ReportedResults.of(plan, records, tmp_path)
     figures = tuple(small_figures())
     claim = PageSection("Any permutation: not", (("Claim", "as <i> said"),), (table,), figures)
     text = page(results, [claim, PageSection("Any permutation: not"), PageSection("Trials")], {}).decode()
@@ -282,7 +285,7 @@ def test_a_section_may_have_any_heading_facts_tables_and_figures(density_run, tm
 
 def test_leading_figures_come_first_and_what_is_no_main_table_is_folded(density_run, tmp_path):
     figures = [PageFigure(name, name, "", False, 1, 1, leading=name == "Ranking") for name in ("Likelihood", "Ranking")]
-    made = Results.of(*density_run, tmp_path).report.sections(figures, [])
+    made = ReportedResults.of(*density_run, tmp_path).report.sections(figures, [])
     assert [section.heading for section in made] == ["Ranking", "Tables", "Further tables", "Likelihood"]
     assert [section.folded for section in made] == [False, False, True, True]
     assert [table.name for table in made[1].tables] == ["made_up-likelihood"] and len(made[2].tables) == 4

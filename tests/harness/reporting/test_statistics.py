@@ -60,14 +60,6 @@ def test_a_single_seed_has_its_standard_error_for_bars():
     assert estimate([2.0], 0.25).bars == (0.25, 0.25) and estimate([2.0, 3.0], 0.25).standard_error is None
 
 
-def test_students_interval_of_few_differences_is_that_of_scipy():
-    [few] = judged({"a": VALUES[:3]}).values()
-    expected = stats.ttest_1samp(VALUES[:3], 0.0).confidence_interval(0.95)
-    assert few.interval == pytest.approx((expected.low, expected.high)) and few.p is None and few.effect is None
-    assert (-few).interval == pytest.approx((-expected.high, -expected.low))
-    assert judged({"a": VALUES[:2]})["a"].interval is None
-
-
 def test_one_seed_has_no_interval_or_test_and_equal_seeds_have_zero_width():
     assert estimate([2.0]) == Estimate(2.0, None, None, 1) and estimate([2.0]).bars == (0.0, 0.0)
     assert estimate([2.0] * 9) == Estimate(2.0, 2.0, 2.0, 9)
@@ -85,31 +77,11 @@ def test_seeds_are_paired():
     assert paired_differences({"a": {0: 1.0}, "b": {1: 1.0}}) == {}
 
 
-def test_p_values_have_holms_correction_for_all_pairs():
-    values = rows(8, a=0.0, b=0.004, c=0.012)
-    tested = paired_differences(values)
-    pairs = list(tested)
-    raw = [stats.ttest_rel(list(values[a].values()), list(values[b].values())).pvalue for a, b in pairs]
-    least, corrected = 0.0, {}
-    for rank, index in enumerate(sorted(range(3), key=lambda index: raw[index])):
-        least = max(least, min(1.0, (3 - rank) * raw[index]))
-        corrected[pairs[index]] = least
-    assert {pair: difference.p for pair, difference in tested.items()} == pytest.approx(corrected)
-    differences = [values["a"][seed] - values["b"][seed] for seed in range(8)]
-    assert tested["a", "b"].effect == pytest.approx(statistics.fmean(differences) / statistics.stdev(differences))
-
-
 def test_a_corrected_p_value_is_no_smaller_than_those_of_stronger_effects():
     assert holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": 0.5}) == pytest.approx(
         {"a": 0.04, "c": 0.09, "b": 0.09, "d": 0.5}
     )
     assert holm({"a": 0.7, "b": 0.6}) == {"b": 1.0, "a": 1.0}
-
-
-def test_equal_differences_need_no_standard_deviation():
-    tested = judged({"none": [0.0] * 8, "all": [0.5] * 8})
-    assert tested["none"].p == 1.0 and not tested["none"].significant
-    assert tested["all"].p == 0.0 and tested["all"].effect is None and tested["all"].significant
 
 
 def test_one_interval_decides_and_is_shown():

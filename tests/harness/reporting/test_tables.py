@@ -3,7 +3,7 @@ import re
 import pytest
 
 from harness.core.records import blank_record
-from harness.reporting.frame import Results
+from harness.reporting.report import ReportedResults
 from harness.reporting.tables.cells import milliseconds
 from harness.reporting.tables.rendering import latex, markdown, plain
 
@@ -20,7 +20,7 @@ def grid(table):
 
 def made(run):
     plan, records = run
-    return Results.of(plan, records).report.tables
+    return ReportedResults.of(plan, records).report.tables
 
 
 # Density
@@ -170,7 +170,7 @@ def test_a_warning_on_data_marks_all_of_its_values(density_run):
     for row, cells in grid(table).items():
         assert cells["digits, bits/dim ↓"].endswith("[1]") and not cells["waveforms, nats/dim ↓"].endswith("[1]"), row
     assert table.notes[0] == "[1] digits: 3 of 4 seen" and "digits: digits; b equals a" in table.notes
-    assert dict(Results.of(plan, records).report.answer.remarks)["Data"] == ("digits: 3 of 4 seen.",)
+    assert dict(ReportedResults.of(plan, records).report.answer.remarks)["Data"] == ("digits: 3 of 4 seen.",)
 
 
 def test_an_estimate_is_marked_and_noted_with_its_standard_error(density_run):
@@ -419,5 +419,5 @@ def test_the_status_line_counts_trials_by_status(runtime_run):
     records[0].rows[0]["status"] = "unsupported"
     records[0].rows[1]["status"] = "oom"
     records[0].rows[2]["status"] = "unsupported"
-    assert Results.of(plan, records).status_line == "5 trials: 3 ok, 1 oom, 1 unsupported"
-    assert Results.of(plan, records[:1]).status_line == "5 trials: 0 ok, 4 missing, 1 oom"
+    assert ReportedResults.of(plan, records).status_line == "5 trials: 3 ok, 1 oom, 1 unsupported"
+    assert ReportedResults.of(plan, records[:1]).status_line == "5 trials: 0 ok, 4 missing, 1 oom"

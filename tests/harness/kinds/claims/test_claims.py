@@ -16,6 +16,7 @@ from harness.planning.plan import Plan
 from harness.planning.settle import load_suite, settle
 from harness.reporting.frame import Results
 from harness.reporting.page.page import PageFigure
+from harness.reporting.report import ReportedResults
 from harness.reporting.tables.rendering import Table
 
 FILE = """\
@@ -255,13 +256,13 @@ def test_figures_of_accounting_and_singular_values(done, density_run):
     assert set(floor.get_ydata()) == {-5.4}
     marks = singular.figures(Results.of(plan, waves[:1]))["singular"].axes[0].lines[1]
     assert list(marks.get_xdata()) == [20, 40] and list(marks.get_ydata()) == [0.4, 0.2]
-    report = ClaimsReport(Results.of(plan, waves[:3]))
+    report = ClaimsReport(ReportedResults.of(plan, waves[:3]))
     report.examined = [SimpleNamespace(section=SimpleNamespace(name="gap"), results=report.results, finding=None)]
     assert report.answer.figure == "gap-accounting" and "figures" not in vars(report), "its name alone draws nothing"
 
 
 def test_each_section_of_the_page_has_the_figures_of_its_claim(done):
-    report = ClaimsReport(Results.read(done))
+    report = ClaimsReport(ReportedResults.read(done))
     report.examined[1] = replace(
         report.examined[1], section=report.examined[1].section.model_copy(update={"name": "mixes-too"})
     )

@@ -14,7 +14,7 @@ from harness.kinds.density.tables.across import across_findings, across_frame, a
 from harness.kinds.density.trial import DensityTrial
 from harness.planning.settle import load_suite, settle
 from harness.reporting.figures.figure_style import style
-from harness.reporting.frame import Results
+from harness.reporting.report import ReportedResults
 
 SUITE = """
 suite: {name}
@@ -73,7 +73,7 @@ def run_of(recorded, tmp_path):
             plan.save(folder)
             for record in records:
                 write_record(folder / "records", record)
-        return Results.of(plan, records)
+        return ReportedResults.of(plan, records)
 
     return make
 

@@ -4,10 +4,11 @@ import pytest
 
 from harness.kinds.density.figures import ranking
 from harness.reporting.frame import Results
+from harness.reporting.report import ReportedResults
 
 
 def findings(run):
-    result = Results.of(*run).report.answer
+    result = ReportedResults.of(*run).report.answer
     return {each.subject: each for each in result.findings}, dict(result.remarks)
 
 

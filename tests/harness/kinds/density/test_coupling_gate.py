@@ -13,7 +13,7 @@ from harness.kinds.parameters.trial import ParametersTrial
 from harness.pipeline.models import build_flow
 from harness.pipeline.pipeline import Pipeline
 from harness.planning.settle import load_suite, settle
-from harness.reporting.frame import Results
+from harness.reporting.report import ReportedResults
 
 FLOW = {"levels": 1, "steps": 1, "width": 4}
 
@@ -73,7 +73,7 @@ def test_the_galaxy_suite_bounds_the_gate_except_in_its_published_protocol():
     for profile in ("smoke", "quick", "local", "paper"):
         plan = settle(suite, profile, "cpu").plan()[0]
         assert {trial.flow.gate for trial in plan.trials} == {"published" if profile == "paper" else "bounded"}
-        (likelihood, *_) = Results.of(plan, []).report.tables
+        (likelihood, *_) = ReportedResults.of(plan, []).report.tables
         assert ("coupling scales bounded to (0.5, 1.5)" in likelihood.caption) == (profile != "paper")
         remarked = [note for note in likelihood.notes if "fails its audit" in note]
         assert len(remarked) == (profile == "paper")
@@ -83,5 +83,5 @@ def test_the_galaxy_suite_bounds_the_gate_except_in_its_published_protocol():
 
 def test_the_caption_states_the_gate_for_layers_only():
     plan = settle(load_suite("density"), "smoke", "cpu", settings=["flow.gate=bounded"]).plan()[0]
-    glow, baselines = Results.of(plan, []).report.tables[0].caption.split("No Glow")
+    glow, baselines = ReportedResults.of(plan, []).report.tables[0].caption.split("No Glow")
     assert "scales bounded" in glow and "scales bounded" not in baselines

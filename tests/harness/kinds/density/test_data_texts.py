@@ -6,7 +6,7 @@ import pytest
 
 from harness.core.records import blank_record
 from harness.kinds.density.trial import DensityTrial
-from harness.reporting.frame import Results
+from harness.reporting.report import ReportedResults
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def on_splits(density_run):
                 record = replace(blank_record(trial, "ok", None), rows=record.rows, notes=notes, audit=record.audit)
             trials.append(trial)
             made.append(record)
-        table = Results.of(plan.model_copy(update={"trials": tuple(trials)}), made).report.tables[0]
+        table = ReportedResults.of(plan.model_copy(update={"trials": tuple(trials)}), made).report.tables[0]
         return [note for note in table.notes if "digits, split" in note]
 
     return drawn

@@ -10,6 +10,7 @@ from harness.evaluation.evaluation import Evaluation, Parts
 from harness.kinds.density.tables.events import events_table
 from harness.kinds.density.trial import DensityTrial
 from harness.reporting.frame import Results
+from harness.reporting.report import ReportedResults
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def measured(density_run):
 
 
 def events(plan, records):
-    results = Results.of(plan, records)
+    results = ReportedResults.of(plan, records)
     table = events_table(results)
     assert table == results.report.tables[2], "after the likelihoods and the choices"
     return table
@@ -33,13 +34,13 @@ def events(plan, records):
 def test_records_without_these_measures_make_no_table(density_run):
     plan, records = density_run
     assert events_table(Results.of(plan, records)) is None
-    assert not any(table.name.endswith("-events") for table in Results.of(plan, records).report.tables)
+    assert not any(table.name.endswith("-events") for table in ReportedResults.of(plan, records).report.tables)
 
 
 def test_the_table_of_likelihoods_names_the_worst_event(measured):
     plan, records = measured
     records[1].rows[0]["worst"] = 77.5  # one seed of the second layer on digits
-    note = Results.of(plan, records).report.tables[0].notes[-1]
+    note = ReportedResults.of(plan, records).report.tables[0].notes[-1]
     assert note.startswith("worst test event: digits 77.500 bits/dim (my_layer & co, whose mean is 3.000); waveforms ")
 
 

@@ -7,6 +7,7 @@ from harness.core.settings import SampleSettings
 from harness.kinds.density.tables.fidelity import fidelity_table
 from harness.planning.settle import load_suite, settle
 from harness.reporting.frame import Results
+from harness.reporting.report import ReportedResults
 from harness.reporting.tables.rendering import latex, markdown
 
 MISSING_WEIGHTS = "no FID, KID, precision and recall: Inception's weights are missing"
@@ -34,7 +35,7 @@ def asked(density_run, replanned):
 
 
 def fidelity(plan, records):
-    results = Results.of(plan, records)
+    results = ReportedResults.of(plan, records)
     table = fidelity_table(results)
     assert table in results.report.tables
     return table
@@ -42,7 +43,7 @@ def fidelity(plan, records):
 
 def test_a_suite_without_samples_has_no_fidelity_table(density_run):
     plan, records = density_run
-    results = Results.of(plan, records)
+    results = ReportedResults.of(plan, records)
     assert fidelity_table(results) is None
     assert not any("FID" in markdown(table) for table in results.report.tables)
 
@@ -75,10 +76,10 @@ def test_without_weights_of_the_extractor_cells_are_empty_and_without_a_number_t
     assert table.rows[0][1].startswith("11.0 ")
     assert [row[1:] for row in table.rows[1:]] == [("– [1]", "–", "–", "–")] * 2
     assert table.notes[0] == f"[1] {MISSING_WEIGHTS}"
-    assert MISSING_WEIGHTS not in Results.of(plan, records).report.tables[0].notes
+    assert MISSING_WEIGHTS not in ReportedResults.of(plan, records).report.tables[0].notes
     for record in sampled:
         lose_measures(record)
-    results = Results.of(plan, records)
+    results = ReportedResults.of(plan, records)
     assert fidelity_table(results) is None
     assert results.report.tables[0].notes.count(MISSING_WEIGHTS) == 1, "the first table says why"
 

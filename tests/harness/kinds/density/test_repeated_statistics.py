@@ -14,7 +14,7 @@ from harness.kinds.density.sources import sources, sources_text
 from harness.kinds.density.tables.events import single_events
 from harness.kinds.density.trial import DensityTrial
 from harness.reporting.frame import Results
-from harness.reporting.report import write_report
+from harness.reporting.report import ReportedResults, write_report
 from harness.reporting.tables.rendering import markdown
 
 SHARE = 0.2
@@ -62,7 +62,7 @@ def test_rows_are_paired_by_repetition_and_not_by_seed(repeated):
 
 def test_means_and_differences_have_corrected_intervals(repeated):
     plan, records = repeated(8)
-    report = Results.of(plan, records).report
+    report = ReportedResults.of(plan, records).report
     values = values_of(records, FIRST)
     error = statistics.stdev(values) * (1 / 8 + SHARE / (1 - SHARE)) ** 0.5
     low, high = stats.t.interval(0.95, 7, statistics.fmean(values), error)
@@ -79,7 +79,7 @@ def test_means_and_differences_have_corrected_intervals(repeated):
 
 
 def test_few_repetitions_have_intervals_and_no_test(repeated):
-    tables = {number: Results.of(*repeated(number)).report.tables[0] for number in (2, 3)}
+    tables = {number: ReportedResults.of(*repeated(number)).report.tables[0] for number in (2, 3)}
     assert "mean [lowest, highest] of 2 repetitions, too few for an interval or a test" in tables[2].caption
     assert "mean [95 % corrected interval] of 3 repetitions, too few for a test" in tables[3].caption
     assert not tables[3].bold
@@ -102,7 +102,7 @@ def test_the_sources_of_variation_are_read_off_the_trials(repeated, vary, data, 
 
 def test_captions_and_the_answer_say_what_the_intervals_cover(repeated, many_seeds, replanned, one_seed):
     def texts(run):
-        report = Results.of(*run).report
+        report = ReportedResults.of(*run).report
         text = sources_text(report.results)
         assert text in report.tables[0].caption and (not text or text in dict(report.answer.remarks)["Not said"])
         return text
@@ -130,7 +130,7 @@ def test_who_leads_how_often_is_said(repeated):
     for record in records:
         if record.trial["layer"]["row"] == THIRD and record.trial["repetition"] in (1, 5):
             record.rows[0]["bits_per_dim"] = 1.0
-    report = Results.of(plan, records).report
+    report = ReportedResults.of(plan, records).report
     assert report.rankings["digits"].firsts == {FIRST: 6, SECOND: 0, THIRD: 2}
     finding = next(each for each in report.answer.findings if each.subject == "digits")
     assert f"{FIRST} 2.035 bits/dim, lowest in 6 of 8 repetitions" in finding.text
@@ -153,7 +153,7 @@ def test_a_lead_that_one_event_makes_is_said(repeated):
     assert not any(text.startswith("digits") for text in single_events(Results.of(plan, records)))
     # Without an event that is 30 above the mean of 11, the others have a mean 3 lower.
     plan, records = with_events((plan, records), 11, {THIRD: 30.0})
-    results = Results.of(plan, records)
+    results = ReportedResults.of(plan, records)
     without = [(11 * value - (value + 30)) / 10 for value in values_of(records, THIRD)]
     assert statistics.fmean(without) < statistics.fmean(values_of(records, FIRST))
     text = (
@@ -209,7 +209,7 @@ def test_runs_of_another_kind_have_no_comparisons(runtime_run, write_run):
 def test_the_margin_is_a_part_of_the_distance_between_controls(repeated, replanned):
     controls = {SECOND: "fixed", THIRD: "scale"}
     run = replanned(repeated(8), lambda trial: {"layer.layer": controls.get(trial.layer.row, trial.layer.layer)})
-    frame = Results.of(*run).report.comparisons()
+    frame = ReportedResults.of(*run).report.comparisons()
     digits = frame[frame["dataset"] == "digits"]
     distance = statistics.fmean(values_of(run[1], THIRD)) - statistics.fmean(values_of(run[1], SECOND))
     assert list(digits["margin"]) == pytest.approx([0.05 * distance] * 3)
@@ -236,7 +236,7 @@ def test_remarks_on_splits_and_permutations_stand_once(repeated):
             "splits": "8 train",
             "checksum": f"{record.trial['repetition']}" * 12,
         }
-    text = markdown(Results.of(plan, records).report.tables[0])
+    text = markdown(ReportedResults.of(plan, records).report.tables[0])
     assert text.count("toy") == 1 and "and 7 other splits of the same events" in text
     assert "0 events overlap (and 7 other warnings on further splits)" in text and "1 events overlap" not in text
     assert text.count("a permutation for each repetition") == 1 and "one permutation for all" not in text
@@ -249,7 +249,7 @@ def test_choices_are_those_of_every_repetition(repeated):
         if record.trial["layer"]["row"] == FIRST:
             rate = rates[record.trial["repetition"]]
             record.rows[0]["chosen"] = f'{{"training.learning_rate": {rate}}}'
-    report = Results.of(plan, records).report
+    report = ReportedResults.of(plan, records).report
     choices = next(table for table in report.tables if table.name.endswith("choices"))
     assert choices.rows[0][1].startswith("learning rate 0.001 to 0.03 (* in 2 of 8)")
     assert choices.rows[1][1] == "learning rate 0.01"

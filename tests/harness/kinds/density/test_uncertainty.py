@@ -3,7 +3,7 @@
 import pytest
 
 from harness.core.records import blank_record
-from harness.reporting.frame import Results
+from harness.reporting.report import ReportedResults
 from harness.reporting.tables.rendering import latex, markdown
 
 DIGITS, WAVEFORMS = "digits, bits/dim ↓", "waveforms, nats/dim ↓"
@@ -15,7 +15,7 @@ CHOSEN = (
 
 
 def made(run):
-    return Results.of(*run).report.tables[0]
+    return ReportedResults.of(*run).report.tables[0]
 
 
 def cell(table, row, column):
@@ -41,7 +41,7 @@ def test_one_seed_has_no_interval_but_the_standard_error_over_its_test_examples(
     plan, records = one_seed(density_run)
     for record in records[:6]:
         record.rows[0]["standard_error"] = 0.35 if record.trial["layer"]["row"] == "conv1x1" else None
-    table, *others = Results.of(plan, records).report.tables
+    table, *others = ReportedResults.of(plan, records).report.tables
     assert "one seed, so no interval" in table.caption
     assert not any("differences" in other.name for other in others)
     assert cell(table, "conv1x1", WAVEFORMS) == "-2.000 ± 0.350"

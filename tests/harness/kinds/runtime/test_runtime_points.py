@@ -7,7 +7,8 @@ import pytest
 
 from harness.kinds.runtime.figures import sweeps
 from harness.kinds.runtime.points import growth, largest, merged
-from harness.reporting.frame import Results, rows_of, typed_frame
+from harness.reporting.frame import rows_of, typed_frame
+from harness.reporting.report import ReportedResults
 
 
 def line(process=0, **changes):
@@ -80,7 +81,7 @@ def test_memory_outside_torch_is_a_remark_at_the_peak(runtime_run):
     plan, records = runtime_run
     for record in records:
         record.rows[0]["outside_bytes"] = 10 * record.rows[0]["peak_bytes"]
-    memory = next(table for table in Results.of(plan, records).report.tables if table.name.endswith("-memory"))
+    memory = next(table for table in ReportedResults.of(plan, records).report.tables if table.name.endswith("-memory"))
     row = next(row for row in memory.rows if row[0] == records[0].rows[0]["layer"])
     assert " [1]" in row[1] and "outside torch's allocator, which are not counted" in memory.notes[0]
 
@@ -120,7 +121,7 @@ def test_the_interval_of_growth_equals_that_of_a_linear_regression():
 
 def test_a_layer_is_fastest_where_the_spreads_are_apart(runtime_run):
     plan, records = runtime_run
-    findings = {each.subject: each for each in Results.of(plan, records).report.answer.findings}
+    findings = {each.subject: each for each in ReportedResults.of(plan, records).report.answer.findings}
     first = findings["spatial: forward + backward, 3×16×16, batch 4"]
     assert first.verdict == "clearly fastest"
     assert (
@@ -132,20 +133,20 @@ def test_a_layer_is_fastest_where_the_spreads_are_apart(runtime_run):
 
 def test_a_report_begins_with_the_first_sweep(runtime_run):
     plan, records = runtime_run
-    results = Results.of(plan, records)
+    results = ReportedResults.of(plan, records)
     assert results.report.answer.figure == "runtime-spatial" == next(iter(sweeps.figures(results)))
     alone = plan.model_copy(update={"rows": ("conv1x1",)})
-    assert Results.of(alone, records).report.answer.figure == "runtime-spatial-conv1x1"
+    assert ReportedResults.of(alone, records).report.answer.figure == "runtime-spatial-conv1x1"
 
 
 def test_layers_whose_spreads_meet_share_the_lead(runtime_run):
     plan, records = runtime_run
     for row in records[2].rows:  # the largest shape
         row["iqr_ms"] = 0.2 * row["median_ms"] if row["layer"] == "conv1x1" else row["median_ms"] * 1.2
-    finding = Results.of(plan, records).report.answer.findings[0]
+    finding = ReportedResults.of(plan, records).report.answer.findings[0]
     assert finding.verdict == "no single fastest"
     assert "; no clear difference from my_layer & co 2.00 ms (0.800 to 3.20) † " in finding.text
 
 
 def test_without_times_there_is_no_answer(runtime_run):
-    assert Results.of(runtime_run[0], []).report.answer is None
+    assert ReportedResults.of(runtime_run[0], []).report.answer is None

@@ -201,15 +201,6 @@ def test_few_repetitions_have_an_interval_and_no_test():
     assert three.evidence().endswith(f"of 3 repetitions: [{three.interval[0]:+.3f}, {three.interval[1]:+.3f}])")
 
 
-def test_the_correction_of_a_family_is_by_all_its_pairs():
-    rows = {name: dict(enumerate(np.random.default_rng(number).normal(size=8))) for number, name in enumerate("abc")}
-    found = paired_differences(rows, 0.1)
-    assert {each.family for each in found.values()} == {3}
-    smallest = min(found.values(), key=lambda each: each.p_raw)
-    assert smallest.p == pytest.approx(min(1.0, 3 * smallest.p_raw))
-    assert len(found) == len(list(combinations("abc", 2)))
-
-
 def test_a_test_split_is_a_part_of_the_events():
     with pytest.raises(ValueError, match="test share 1: "):
         judged({"a": [0.1, 0.2, 0.3]}, {"a": 1.0})

@@ -12,7 +12,7 @@ from harness.kinds.density.tables.equal_terms import equal_terms_table
 from harness.kinds.density.trial import DensityTrial, Tuning
 from harness.reporting.frame import Results, csv_bytes
 from harness.reporting.page.page_facts import trial_rows
-from harness.reporting.report import write_report
+from harness.reporting.report import ReportedResults, write_report
 from harness.reporting.statistics.expected_best import expected_best
 from harness.reporting.tables.rendering import latex, markdown
 
@@ -71,7 +71,7 @@ def with_candidates(run, outcome_of):
 
 
 def tables(run):
-    return {table.name.removeprefix("made_up-"): table for table in Results.of(*run).report.tables}
+    return {table.name.removeprefix("made_up-"): table for table in ReportedResults.of(*run).report.tables}
 
 
 def cell(table, row, column):
@@ -101,7 +101,7 @@ def searched(density_run, retuned):
 
 
 def test_the_table_of_choices_has_settings_edges_and_failures(searched):
-    names = [table.name for table in Results.of(*searched).report.tables]
+    names = [table.name for table in ReportedResults.of(*searched).report.tables]
     assert names[:2] == ["made_up-likelihood", "made_up-choices"]
     table = tables(searched)["choices"]
     assert cell(table, ROWS[0], "digits") == "learning rate 0.001* (1 of 4 audit failed, 1 of 4 diverged)"

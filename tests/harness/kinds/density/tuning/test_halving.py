@@ -17,6 +17,7 @@ from harness.planning.plan import Plan, plan_fault
 from harness.planning.settle import load_suite, settle
 from harness.reporting.compare.merge import merge
 from harness.reporting.frame import Results
+from harness.reporting.report import ReportedResults
 
 HALVING = ("tuning.strategy=halving", "tuning.candidates=5", "tuning.steps=4")
 
@@ -199,7 +200,7 @@ def test_a_report_counts_candidates_and_not_their_trials(plan, leave, tmp_path):
         for trial in of(plan, "density", row):
             changes = dict(trial.tuning.candidates[4])
             leave(trial, row={"candidate": 4, "candidates": 5, "chosen": json.dumps(changes)})
-    results = Results.read(tmp_path)
+    results = ReportedResults.read(tmp_path)
     table = next(table for table in results.report.tables if table.name == "tuned-choices")
     assert table.caption.startswith(
         "Settings that validation chose, by data set. 5 candidates (the worse half ended after a quarter of the steps) "
