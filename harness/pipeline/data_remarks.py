@@ -152,9 +152,9 @@ def _seen(splits: Splits) -> Iterator[DataRemark]:
 
 def _repeating(splits: Splits, labels: Sequence[str]) -> Iterator[DataRemark]:
     """Yield which channels repeat values in training although they are said to be continuous."""
-    at = np.flatnonzero(~np.array(splits.noisy))
+    at = [channel for channel, noisy in enumerate(splits.noisy) if not noisy]
     events = splits.train if len(at) == len(labels) else splits.train[:, at]
-    clauses = repeated_values(events, [labels[channel] for channel in at]) if len(at) else []
+    clauses = repeated_values(events, [labels[channel] for channel in at]) if at else []
     if clauses:
         more = f", and {len(clauses) - NAMED:,} other channels repeat values" * (len(clauses) > NAMED)
         text = f"{', '.join(clauses[:NAMED])}{more}, although said to be continuous: a density can grow without bound"
