@@ -22,7 +22,7 @@ from harness.core.settings import (
     TrainingSettings,
     without_defaults,
 )
-from harness.core.trial import IDENTITY, ORIGIN, OUTCOME, Dependencies, Trial
+from harness.core.trial import IDENTITY, ORIGIN, OUTCOME, Trial
 from harness.kinds.density.result import CANDIDATE_MEASURES, MEASURES, result_fault, steps_fault
 from harness.kinds.density.tuning.strategy import strategy, validation
 
@@ -126,23 +126,6 @@ class FlowTrial(Trial):
             if row.get(name) is not None:
                 return f"{text}{row[name]:.3f} {unit.replace('_per_dim', '/dim')}"
         return ""
-
-    def dependencies(self) -> Dependencies:
-        """Return the run, the data set, the backbone, and the perceptron where a coupling may be one."""
-        from harness.datasets import find_dataset
-
-        dataset = find_dataset(self.data.name)
-        baseline, coupling = self.layer.baseline, self.flow.coupling
-        blocks = self.flow.backbone == "autoregressive" and not baseline
-        perceptrons = baseline or (coupling == "sequence" and not blocks)
-        if coupling == "auto" and not (baseline or blocks):
-            perceptrons = len(dataset.shape(dict(self.data.options))) == 2
-        return Dependencies(
-            ("harness.kinds.density.run",),
-            classes=(type(dataset),),
-            mixer=self.flow.mixer != "none",
-            unused=("flows.perceptron",) * (not perceptrons) + ("flows.autoregressive",) * (not blocks),
-        )
 
     def fault(self, record: Record) -> str | None:
         """Return also how the measures of a record contradict each other, or the settings that it was made with."""
