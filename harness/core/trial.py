@@ -309,7 +309,7 @@ class Trial(Settings):
         return ""
 
     def on_machine(self, machine: str) -> Self:
-        """Return the trial that stands for these times in a merge, if it measures times, otherwise unchanged."""
+        """Return a timing trial labelled with its machine, for merged runs; other trials unchanged."""
         return self
 
     def without_rows(self, rows: Container[str]) -> Self:

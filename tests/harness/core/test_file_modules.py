@@ -73,8 +73,9 @@ def test_a_file_named_twice_is_one_module(tmp_path):
     assert module_of_file(tmp_path / "base.py") is module_of_file(tmp_path / "base.py")
 
 
-def test_no_bytecode_stands_for_a_file(tmp_path):
+def test_no_bytecode_stands_for_a_file(tmp_path, monkeypatch):
     """Python tells a changed file by its size and second alone."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
     write(tmp_path, mine=LAYER.format("import helper", "0"), helper="")
     resolve_layer(f"{tmp_path}/mine.py:Mine")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["helper.py", "mine.py"]
