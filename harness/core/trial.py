@@ -242,6 +242,10 @@ class Trial(Settings):
         """Return whether this status, or "audit failed", counts as ok; `unsupported` does if the suite accepts it."""
         return state == "ok" or state in cls.losses or (state == "unsupported" and unsupported)
 
+    def data_classes(self) -> list[type]:
+        """Return the classes of its data sets, whose source can change the result."""
+        return []
+
     def fault(self, record: Record) -> str | None:
         """Return why a record of valid types cannot be one of this trial; None if it can.
 

@@ -49,7 +49,9 @@ def mixtures(origins: Iterable[Origin]) -> list[str]:
                 changed.setdefault(file, (before[1], record.id))
     sentences = []
     if changed:
-        files = sorted(changed, key=lambda file: (f"{file}/".startswith(PROJECT[:-1]), file))  # those of the layers first
+        files = sorted(
+            changed, key=lambda file: (f"{file}/".startswith(PROJECT[:-1]), file)
+        )  # those of the layers first
         one, other = changed[files[0]]
         sentences.append(
             f"Mixed: trials of different source stand in one table: {listed(files)} changed, as between "

@@ -124,7 +124,6 @@ def _starts(trial: Trial) -> list[Path]:
     """Return the rooms and files that a trial begins with."""
     from flows.baselines import find_baseline
     from harness.core.layer_classes import resolve_layer  # imports torch, which comparing digests does not need
-    from harness.datasets import find_dataset
 
     layers = trial.layers_under_test
     classes: list[type] = [
@@ -132,7 +131,7 @@ def _starts(trial: Trial) -> list[Path]:
     ]
     # A layer of another library is defined in its files; what applies it is in layers/adapters.
     classes += [type(library) for cls in classes if (library := getattr(cls, "library", None)) is not None]
-    classes += [type(find_dataset(data.name)) for data in trial.data_sets]
+    classes += trial.data_classes()
     run = sys.modules[type(trial).__module__].__file__
     files = [Path(inspect.getfile(cls)).resolve() for cls in classes]
     return [Path(str(run)).resolve().parent, *(_room(file) for file in files)]

@@ -127,6 +127,12 @@ class FlowTrial(Trial):
                 return f"{text}{row[name]:.3f} {unit.replace('_per_dim', '/dim')}"
         return ""
 
+    def data_classes(self) -> list[type]:
+        """Return the class of the data set."""
+        from harness.datasets import find_dataset
+
+        return [type(find_dataset(self.data.name))]
+
     def fault(self, record: Record) -> str | None:
         """Return also how the measures of a record contradict each other, or the settings that it was made with."""
         wrong = super().fault(record) or result_fault(record, self.audited)
