@@ -21,7 +21,7 @@ from pathlib import Path
 from harness.core.errors import UserError
 from harness.core.files import RECORD, checked_name, read_file
 from harness.core.records import LONGEST_REASON, OtherSchema, Record, parse_record, read_record
-from harness.core.texts import bounded
+from harness.core.texts import bounded, shortened
 from harness.core.trial import Trial
 
 FILE = "records.zip"
@@ -52,7 +52,14 @@ class Archive:
 @lru_cache(maxsize=1)  # a report reads its archive for the plan, for strays and for records; unpacking takes seconds
 def _unpacked(content: bytes) -> Archive:
     with zipfile.ZipFile(io.BytesIO(content)) as file:
-        plan, lines = _members(file)
+        names, size = sorted(file.namelist()), sum(entry.file_size for entry in file.infolist())
+        if names != sorted(MEMBERS):
+            held = shortened(", ".join(names), 200) or "nothing"
+            raise ValueError(f"it holds {held}; an archive holds {' and '.join(MEMBERS)}")
+        if size > LARGEST:  # before anything is decompressed
+            raise ValueError(f"it would take {size:,} bytes, and at most {LARGEST:,} are read")
+        # Never more than the size that was checked.
+        plan, lines = (b"".join(iter(partial(file.open(name).read, CHUNK), b"")) for name in MEMBERS)
     return Archive(plan, _by_id(lines))
 
 
@@ -208,25 +215,6 @@ def _from_archive(archive: Path, name: str, text: bytes, trial: Trial | None) ->
     except ValueError as error:
         reason = bounded(str(error), LONGEST_REASON)
         raise UserError(f"{archive}: not a readable record of {name} ({reason}); {HINT}") from error
-
-
-def _members(file: zipfile.ZipFile) -> tuple[bytes, bytes]:
-    """Return the members by `MEMBERS`; their sizes are checked before anything is decompressed."""
-    entries = file.infolist()
-    names = sorted(entry.filename for entry in entries)
-    if names != sorted(MEMBERS):
-        shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-        raise ValueError(f"it holds {shown or 'nothing'}; an archive holds {' and '.join(MEMBERS)}")
-    size = sum(entry.file_size for entry in entries)
-    if size > LARGEST:
-        raise ValueError(f"it would take {size:,} bytes, and at most {LARGEST:,} are read")
-    plan, records = (_content(file, name) for name in MEMBERS)
-    return plan, records
-
-
-def _content(file: zipfile.ZipFile, name: str) -> bytes:
-    with file.open(name) as member:
-        return b"".join(iter(lambda: member.read(CHUNK), b""))  # never more than the size that was checked
 
 
 def _by_id(lines: bytes) -> dict[str, bytes]:

@@ -15,7 +15,7 @@ class UserError(Exception):
 
 
 class SuiteError(UserError):
-    """The suite file is wrong; the message lists every fault as `file:line:column: value, rule, way out`."""
+    """The suite file is wrong; the message lists every fault as `file:line:column: value, rule, hint`."""
 
 
 class Undecided(UserError):

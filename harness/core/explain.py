@@ -1,4 +1,4 @@
-"""Translate a pydantic ValidationError: where each fault is, its value, the rule and the way out."""
+"""Translate a pydantic ValidationError: where each fault is, its value, the rule and a hint."""
 
 from __future__ import annotations
 

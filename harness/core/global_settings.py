@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
-import os
 import sys
 from collections.abc import Iterator
 from functools import partial
@@ -25,11 +23,11 @@ autograd = torch._C._autograd
 class GlobalSettings:
     """The settings at the time of construction.
 
-    These are: threads, processor affinity and niceness; default dtype and device; grad and inference mode, autocast and
-    anomaly mode; deterministic algorithms, the precision of float32 and the choice of backends; the flush of denormal
-    numbers; hooks of all modules, optimisers and saved tensors; active modes of torch functions and operators, and the
-    profiler; functions of torch, methods of its optimisers, kernels of its operators and methods of layers that were
-    replaced; garbage collection, and functions that trace or profile Python; threads that were started.
+    These are: threads; default dtype and device; grad and inference mode, autocast and anomaly mode; deterministic
+    algorithms, the precision of float32 and the choice of backends; the flush of denormal numbers; hooks of modules,
+    optimisers and saved tensors; active modes of torch functions and operators, and the profiler; functions of torch,
+    methods of its optimisers, kernels of its operators and methods of layers that were replaced; started threads.
+    Those of the process alone, such as its niceness, are not among them.
 
     The state of random generators is not among them, since a layer may draw numbers.
     """
@@ -206,12 +204,6 @@ _SETTINGS: tuple[Setting, ...] = (
     Setting("profiler", autograd._profiler_enabled, lambda active: active or autograd._disable_profiler()),
     Setting("inference mode", torch.is_inference_mode_enabled, _set_inference_mode),
     Setting("grad mode", torch.is_grad_enabled, torch.set_grad_enabled),
-    *(
-        [Setting("processor affinity", lambda: sorted(os.sched_getaffinity(0)), partial(os.sched_setaffinity, 0))]
-        if sys.platform == "linux"
-        else []
-    ),
-    Setting("niceness", partial(os.getpriority, os.PRIO_PROCESS, 0), partial(os.setpriority, os.PRIO_PROCESS, 0)),
     Setting("threads", torch.get_num_threads, torch.set_num_threads),
     Setting("interop threads", torch.get_num_interop_threads, torch.set_num_interop_threads),
     Setting(
@@ -221,11 +213,10 @@ _SETTINGS: tuple[Setting, ...] = (
     ),
     Setting("flush of denormal numbers", _flushes_denormals, torch.set_flush_denormal),
     Setting("default dtype", torch.get_default_dtype, torch.set_default_dtype),
-    Setting("anomaly mode", torch.is_anomaly_enabled, lambda value: torch.autograd.set_detect_anomaly(value)),
     Setting(
-        "anomaly mode's check for NaN",
-        torch.is_anomaly_check_nan_enabled,
-        lambda value: torch.autograd.set_detect_anomaly(torch.is_anomaly_enabled(), value),
+        "anomaly mode and its check for NaN",
+        lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
+        lambda values: torch.autograd.set_detect_anomaly(*values),
     ),
     Setting("threads of autograd", torch._C._is_multithreading_enabled, torch._C._set_multithreading_enabled),
     Setting(
@@ -270,12 +261,6 @@ _SETTINGS: tuple[Setting, ...] = (
         "library of linear algebra", torch._C._get_linalg_preferred_backend, torch._C._set_linalg_preferred_backend
     ),
     Setting("library of matrix products", torch._C._get_blas_preferred_backend, torch._C._set_blas_preferred_backend),
-    Setting("NNPACK", torch._C._get_nnpack_enabled, torch._C._set_nnpack_enabled),
-    Setting("garbage collection", gc.isenabled, lambda value: gc.enable() if value else gc.disable()),
-    Setting("thresholds of garbage collection", gc.get_threshold, lambda value: gc.set_threshold(*value)),
-    Setting("interval between threads of Python", sys.getswitchinterval, sys.setswitchinterval),
-    Setting("tracing of Python", sys.gettrace, sys.settrace),
-    Setting("profiling of Python", sys.getprofile, sys.setprofile),
     Setting("precision of float32", _read_precisions, _write_precisions, _different_precisions),
     *(_hooks(owner, name) for owner in (modules, optimizer) for name in vars(owner) if name.startswith("_global_")),
     *REPLACED_CODE,

@@ -7,18 +7,20 @@ which is in their file's name.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import re
+import zipfile
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import ConfigDict, Field, GetPydanticSchema, TypeAdapter, ValidationError
 
 from harness.core.errors import UserError
 from harness.core.explain import explain
-from harness.core.files import RECORD, checked_name, read_file, write_atomically
+from harness.core.files import ARRAYS_UNPACKED, RECORD, checked_name, read_file, write_atomically
 from harness.core.record_checks import (
     LARGEST,
     WHOLE,
@@ -31,8 +33,11 @@ from harness.core.record_checks import (
     check_numbers,
     check_settings,
 )
-from harness.core.texts import LONGEST_NOTE, bounded, printable
+from harness.core.texts import LONGEST_NOTE, bounded, error_text, printable
 from harness.core.trial import Trial
+
+if TYPE_CHECKING:
+    import numpy as np
 
 SCHEMA = 2
 """The version of the schema of records; records of another version are refused."""
@@ -41,6 +46,7 @@ AUDIT_FAILED = "audit failed"
 HINT = "run the suite again"
 LONGEST_REASON = 300  # characters of the reason why a record cannot be read
 ARRAYS = ".npz"
+NUMBERS, MOST_AXES = "biuf", 8  # kinds of dtype: truth values, signed, unsigned, floating
 MAP = "map "  # begins the names of arrays that show a trained layer (see harness.evaluation.stored_arrays)
 
 
@@ -223,6 +229,30 @@ def read_arrays(folder: Path, file: str) -> bytes | None:
     except (OSError, ValueError) as error:
         raise UserError(f"{folder / file}: damaged arrays ({_reason(error)}); {HINT}") from error
     return content
+
+
+def unpacked_arrays(content: bytes, path: Path) -> dict[str, np.ndarray]:
+    """Return the arrays of an .npz file by name.
+
+    Raises:
+        UserError: it is damaged, its arrays take more than `ARRAYS_UNPACKED` bytes, or one holds no plain numbers; the
+            message names `path`.
+    """
+    import numpy as np
+
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            size = sum(member.file_size for member in archive.infolist())
+        if size > ARRAYS_UNPACKED:  # before anything is allocated
+            raise ValueError(f"they would take {size:,} bytes, and at most {ARRAYS_UNPACKED:,} are read")
+        with np.load(io.BytesIO(content), allow_pickle=False) as stored:
+            arrays = dict(stored)
+        for name, array in arrays.items():
+            if getattr(array, "dtype", np.dtype(object)).kind not in NUMBERS or array.ndim > MOST_AXES:
+                raise ValueError(f"{name!r:.80} is no array of numbers of at most {MOST_AXES} axes")
+        return arrays
+    except Exception as error:  # zipfile, its decompressors and numpy raise many kinds on a damaged file
+        raise UserError(f"{path}: damaged arrays ({error_text(error, 200)}); {HINT}") from error
 
 
 def remove_old_arrays(folder: Path, record: Record) -> None:

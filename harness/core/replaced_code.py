@@ -9,7 +9,7 @@ import math
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,35 +49,57 @@ def _is_of_torch(function: Any) -> bool:
     return code is not None and Path(code.co_filename).is_relative_to(Path(torch.__file__).parent)
 
 
-def _functions(owner: Any, label: str = "") -> Setting:
-    """Return the functions of a module or class: replacing one, or hiding an inherited one, is a change."""
-    label = label or owner.__name__
-    bases = owner.__mro__[1:] if isinstance(owner, type) else ()
+_OWNERS: dict[str, Any] = {
+    **{module.__name__: module for module in (torch, torch.autograd, torch.fft, torch.linalg)},
+    **{module.__name__: module for module in (torch.nn.functional, torch.nn.init, ADAM)},
+    "torch.Tensor": torch.Tensor,
+    "torch.nn.Module": torch.nn.Module,
+    "torch.optim.Optimizer": optimizer.Optimizer,
+    "torch.optim.Adam": torch.optim.Adam,
+}
+Members = dict[Any, dict[str, Any]]
+"""Module or class -> its members."""
 
-    def read() -> dict[str, Any]:
-        return dict(vars(owner))
 
-    def changes(label: str, before: dict[str, Any], now: dict[str, Any]) -> Changes:
-        replaced: Changes = {}
-        if before == now:  # by identity of the values: fast
-            return replaced
-        for name in before.keys() | now.keys():
-            new = now.get(name, "missing")
+def _members() -> Members:
+    """Return the members of torch's modules and classes, of the interface of layers and of every layer class."""
+    owners, pending = list(_OWNERS.values()), [InvertibleLinear]
+    while pending:
+        owners.append(pending.pop())
+        pending += owners[-1].__subclasses__()
+    return {owner: dict(vars(owner)) for owner in owners}
+
+
+def _replaced(before: Members, now: Members) -> Iterator[tuple[Any, str, Any, Any]]:
+    """Yield owner, name, old and new value of each function that was replaced, or that hides an inherited one."""
+    for owner, members in before.items():
+        current = now.get(owner, members)
+        if members == current:  # by identity of the values: fast
+            continue
+        layer = isinstance(owner, type) and issubclass(owner, InvertibleLinear)
+        bases = owner.__mro__[1:] if isinstance(owner, type) else ()
+        for name in members.keys() | current.keys():
+            new = current.get(name, "missing")
             inherited = next((vars(base)[name] for base in bases if name in vars(base)), new)
-            old = before.get(name, inherited)
-            if old is not new and callable(old) and not _is_of_torch(new):
-                replaced[f"{label}.{name}"] = (old, new)
-        return replaced
+            old = members.get(name, None if layer else inherited)
+            if old is not new and callable(new if old is None else old) and (layer or not _is_of_torch(new)):
+                yield owner, name, old, new
 
-    def write(values: dict[str, Any]) -> None:
-        for changed in changes(label, values, read()):
-            name = changed.removeprefix(f"{label}.")
-            if name in values:
-                setattr(owner, name, values[name])
-            else:
-                delattr(owner, name)
 
-    return Setting(label, read, write, changes)
+def _changed_members(_: str, before: Members, now: Members) -> Changes:
+    labels = {owner: label for label, owner in _OWNERS.items()}
+    return {
+        f"{labels.get(owner) or owner.__qualname__}.{name}": (old, new)
+        for owner, name, old, new in _replaced(before, now)
+    }
+
+
+def _restore_members(before: Members) -> None:
+    for owner, name, *_ in list(_replaced(before, _members())):
+        if name in before[owner]:
+            setattr(owner, name, before[owner][name])
+        else:
+            delattr(owner, name)
 
 
 BUSY = 0.05  # processor seconds of a thread of a pool, such as that of torch.compile, that does more than wait
@@ -118,49 +140,8 @@ def _remove_kernels(before: set[str]) -> None:
             library._destroy()
 
 
-Classes = dict[type, dict[str, Any]]
-
-
-def _layer_classes() -> Classes:
-    """Return the members of the interface of layers and of every layer class."""
-    classes, pending = Classes(), [InvertibleLinear]
-    while pending:
-        cls = pending.pop()
-        classes[cls] = dict(vars(cls))
-        pending += cls.__subclasses__()
-    return classes
-
-
-def _replaced_methods(_: str, before: Classes, now: Classes) -> Changes:
-    return {
-        f"{cls.__qualname__}.{name}": (members.get(name), now[cls].get(name))
-        for cls, members in before.items()
-        if cls in now and members != now[cls]
-        for name in members.keys() | now[cls].keys()
-        if members.get(name) is not now[cls].get(name) and callable(members.get(name, now[cls].get(name)))
-    }
-
-
-def _restore_methods(before: Classes) -> None:
-    now = _layer_classes()
-    for cls, members in before.items():
-        for name in (members.keys() | now[cls].keys()) if cls in now else ():
-            if name not in members:
-                delattr(cls, name)
-            elif members[name] is not now[cls].get(name):
-                setattr(cls, name, members[name])
-
-
 REPLACED_CODE: tuple[Setting, ...] = (
-    *map(
-        _functions,
-        (torch, torch.autograd, torch.fft, torch.linalg, torch.nn.functional, torch.nn.init, ADAM),
-    ),
-    _functions(torch.Tensor, "torch.Tensor"),
-    _functions(torch.nn.Module, "torch.nn.Module"),
-    _functions(optimizer.Optimizer, "torch.optim.Optimizer"),
-    _functions(torch.optim.Adam, "torch.optim.Adam"),
-    Setting("methods of layers", _layer_classes, _restore_methods, _replaced_methods),
+    Setting("functions and methods", _members, _restore_members, _changed_members),
     Setting("kernels of operators", lambda: set(torch.library._impls), _remove_kernels, _kernels),
     Setting("threads of Python", _threads, lambda threads: None, _started),
 )

@@ -70,26 +70,23 @@ def resolve_class(
     Raises:
         UserError: there is no such name, file or class, or it cannot be imported or is not of this kind.
     """
-    place, colon, name = spec.rpartition(":")
-    if colon and place and name:
+    place, _, name = spec.rpartition(":")
+    if place and name:
         said, before = f"{noun} {spec!r}", set(registry)
         try:
-            is_file = place.endswith(".py")
-            module = _module_of_file(said, Path(place), folder) if is_file else _import_module(said, place)
+            load = _module_of_file if place.endswith(".py") else _import_module
+            return _class_of(load(said, place, folder), noun, place, name, base, adapt, nor)
         except BaseException:
             for registered in registry.keys() - before:
                 del registry[registered]
             raise
-        return _class_of(module, noun, place, name, base, adapt, nor)
     reserved = own_names(registry)
-    if spec in reserved:
-        return registry[spec]
     offered = offers(noun, reserved)
-    if len(offered.get(spec, ())) > 1:
-        origins = " and ".join(offer.origin for offer in offered[spec])
+    chosen = offered.get(spec, [])
+    if len(chosen) > 1:
+        origins = " and ".join(offer.origin for offer in chosen)
         raise UserError(f"{noun} {spec!r} is offered twice: {origins}; name one of them as package.module:CLASS")
-    if spec in offered:
-        [offer] = offered[spec]
+    for offer in chosen:
         try:
             if ":" not in offer.spec:
                 raise UserError("an entry point must name package.module:CLASS")
@@ -98,11 +95,6 @@ def resolve_class(
             raise UserError(f"{noun} {spec!r} ({offer.origin}): {error}") from error
     if spec in registry:
         return registry[spec]
-    if colon or spec.endswith(".py"):
-        raise UserError(
-            f"{noun} {spec!r}: a file or module, then a colon, then a class; write FILE.py:CLASS or "
-            "package.module:CLASS"
-        )
     names = sorted({*registry, *offered})
     raise UserError(
         f"{noun} {spec!r} is not registered{suggestion(spec, names)}; the registered {noun}s are "
@@ -192,9 +184,8 @@ def source_digest(path: Path) -> str:
     except OSError as error:
         unreadable = error.filename or path
         raise UserError(f"{unreadable}: cannot be read ({error.strerror}); name a Python file that can") from error
-    if len(digests) == 1:
-        return digests[0][1][:16]
-    return hashlib.sha256(json.dumps(digests).encode()).hexdigest()[:16]
+    one = digests[0][1]
+    return (one if len(digests) == 1 else hashlib.sha256(json.dumps(digests).encode()).hexdigest())[:16]
 
 
 def followed(spec: str) -> Followed:
@@ -275,17 +266,16 @@ def _places(file: Path, folder: Path | None) -> list[Path]:
     return [place / file.expanduser() for place in (*_first_folders, folder, here) if place is not None]
 
 
-def _module_of_file(said: str, file: Path, folder: Path | None) -> ModuleType:
-    """Import a file once per process, under a module name derived from its path."""
-    path = _find_file(file, folder)
+def _module_of_file(said: str, file: str, folder: Path | None) -> ModuleType:
+    path = _find_file(Path(file), folder)
     if path is None:
-        tried = ", ".join(dict.fromkeys(str(place.resolve()) for place in _places(file, folder)))
+        tried = ", ".join(dict.fromkeys(str(place.resolve()) for place in _places(Path(file), folder)))
         raise UserError(f"{said}: there is no such file; looked for {tried}")
     with third_party_errors(said, "the import", path):
         return module_of_file(path)
 
 
-def _import_module(said: str, name: str) -> ModuleType:
+def _import_module(said: str, name: str, folder: Path | None) -> ModuleType:
     with third_party_errors(said, "the import", None):
         try:
             return importlib.import_module(name)

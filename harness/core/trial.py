@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
@@ -52,25 +51,6 @@ def trial_class(kind: str) -> type[Trial]:
 def column_types() -> dict[str, str]:
     """Return name -> pandas type of the columns of all kinds."""
     return {name: dtype.partition(" ")[0] for _, cls in sorted(TRIALS.items()) for name, dtype in cls.columns.items()}
-
-
-@dataclass(frozen=True)
-class Dependencies:
-    """The source that can change the result of a trial, beside its layers.
-
-    Attributes:
-        modules: those that the trial begins with; what they import is followed.
-        classes: classes whose files the trial begins with, such as the data set's, which may be third-party.
-        mixer: whether the flow has a 1x1 convolution besides the layers under test.
-        operators: whether the trial runs compiled operators.
-        unused: modules that are imported, but do not run.
-    """
-
-    modules: tuple[str, ...]
-    classes: tuple[type, ...] = ()
-    mixer: bool = False
-    operators: bool = True
-    unused: tuple[str, ...] = ()
 
 
 class Trial(Settings):
@@ -261,9 +241,9 @@ class Trial(Settings):
         """Return whether this status, or "audit failed", counts as ok; `unsupported` does if the suite accepts it."""
         return state == "ok" or state in cls.losses or (state == "unsupported" and unsupported)
 
-    def dependencies(self) -> Dependencies:
-        """Return the source that can change the result of the trial."""
-        raise NotImplementedError
+    def data_classes(self) -> list[type]:
+        """Return the classes of its data sets, whose source can change the result."""
+        return []
 
     def fault(self, record: Record) -> str | None:
         """Return why a record of valid types cannot be one of this trial; None if it can.
@@ -332,7 +312,7 @@ class Trial(Settings):
         return ""
 
     def on_machine(self, machine: str) -> Self:
-        """Return the trial that stands for these times in a merge, if it measures times, otherwise unchanged."""
+        """Return a timing trial labelled with its machine, for merged runs; other trials unchanged."""
         return self
 
     def without_rows(self, rows: Container[str]) -> Self:

@@ -19,11 +19,11 @@ from harness.core.trial import TRIALS, Trial
 from harness.execution.outcome import record_path
 from harness.planning.plan import Plan
 
-MODEL = ("layers/", "flows/", "harness/pipeline/")
-"""Folders whose files determine the map of a model."""
+MODEL = ("layers/", "flows ", "flows/", "harness/pipeline ")
+"""Beginnings of changes of source that determines the map of a model."""
 
-OTHERS = ("harness/", "csrc/")
-"""Folders of the project whose other files determine how it was trained, and how fast."""
+OTHERS = ("harness/", "csrc ", "csrc/")
+"""Those of other source of the project, which determines how it was trained, and how fast."""
 
 
 @default_device_cpu()

@@ -15,8 +15,7 @@ import pandas as pd
 from harness.core.archive import read_records
 from harness.core.errors import UserError
 from harness.core.files import RECORD, open_file
-from harness.core.record_arrays import unpacked_arrays
-from harness.core.records import AUDIT_FAILED, Record, read_arrays, verdict
+from harness.core.records import AUDIT_FAILED, Record, read_arrays, unpacked_arrays, verdict
 from harness.core.texts import shortened, visible
 from harness.core.trial import TRIALS, Trial, column_types, trial_class
 from harness.planning.plan import FILE, Plan

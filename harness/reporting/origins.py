@@ -11,7 +11,7 @@ Origin = tuple[tuple[str, ...], Record]
 """The place in a report's tables that repetitions of a trial share, and the record of one of them."""
 
 LISTED = 3  # differing settings or files; the others are counted
-PROJECT = ("csrc/", "flows/", "harness/", "layers/")  # begin the names of the project's files among the sources
+PROJECT = ("csrc/", "flows/", "harness/", "layers/")  # begin the names of the project's source, followed by a slash
 UNMIXED = ("invertbench", "processor", "kernels")  # in its source; named by tables; different in trials of one run
 
 
@@ -49,12 +49,14 @@ def mixtures(origins: Iterable[Origin]) -> list[str]:
             continue
         seen.add(alike)
         for file, digest in sources:
-            before = first.setdefault((file, () if file.startswith(PROJECT) else place), (digest, record.id))
+            before = first.setdefault((file, () if f"{file}/".startswith(PROJECT) else place), (digest, record.id))
             if before[0] != digest:
                 changed.setdefault(file, (before[1], record.id))
     sentences = []
     if changed:
-        files = sorted(changed, key=lambda file: (file.startswith(PROJECT[:-1]), file))  # those of the layers first
+        files = sorted(
+            changed, key=lambda file: (f"{file}/".startswith(PROJECT[:-1]), file)
+        )  # those of the layers first
         one, other = changed[files[0]]
         sentences.append(
             f"Mixed: trials of different source stand in one table: {listed(files)} changed, as between "

@@ -2,6 +2,7 @@
 
 import io
 import json
+import sys
 from dataclasses import replace
 from functools import reduce
 from operator import getitem
@@ -353,3 +354,16 @@ def write_record_of_segments():
         return folder / f"{name}.hea"
 
     return write
+
+
+@pytest.fixture(autouse=True)
+def no_modules_beside():
+    """Forget the modules beside third-party files: a process has one of each name, and tests have helpers alike."""
+    from harness.core import file_modules
+
+    yield
+    for name, folder in list(file_modules._places.items()):
+        if folder != file_modules.PLACE:
+            del file_modules._places[name]
+            for module in [module for module in sys.modules if module.partition(".")[0] == name]:
+                del sys.modules[module]

@@ -1,4 +1,4 @@
-"""The log of a process: everything that it prints up to a limit, then the beginning, the end and how much lies between.
+"""The log of a process: everything that it prints up to a limit; of more, in the end, the beginning and the end.
 
 The process prints into a pipe, which a thread of its parent reads: a file that the process wrote itself could fill the
 disk before its size is checked.
@@ -18,7 +18,6 @@ from typing import BinaryIO
 HEAD = 1 << 20  # bytes from the beginning of the output that are kept,
 TAIL = 1 << 22  # and from its end
 READ = 1 << 16  # bytes per read
-REWRITE_SECONDS = 1.0  # between two updates of a log that is longer
 LOOK_SECONDS = 0.5  # between two looks whether the process has ended
 LAST_SECONDS = 2.0  # for what is still printed after the end of the process, by processes that cannot be ended
 
@@ -32,7 +31,6 @@ class Log(threading.Thread):
         self._path = path
         self._head = self._beyond = self._kept = 0  # bytes: of the head, after it, and of those the kept ones
         self._tail: deque[bytes] = deque()
-        self._rewritten = 0.0
         self._end = float("inf")
 
     def run(self) -> None:
@@ -60,21 +58,18 @@ class Log(threading.Thread):
         self.join()
 
     def _add(self, file: BinaryIO | None, data: bytes) -> None:
-        first, rest = data[: HEAD - self._head], data[HEAD - self._head :]
-        self._head += len(first)
+        rest = data[HEAD - self._head :]
+        self._head += len(data) - len(rest)
         self._beyond += len(rest)
         self._kept += len(rest)
         self._tail.append(rest)
         while self._kept - len(self._tail[0]) >= TAIL:
             self._kept -= len(self._tail.popleft())
-        if file is not None and (now := first if self._beyond > TAIL else data):
-            file.write(now)
-        if self._beyond > TAIL and time.monotonic() - self._rewritten >= REWRITE_SECONDS:
-            self._rewrite(file)
+        if file is not None and self._beyond - len(rest) <= TAIL:
+            file.write(data)
 
     def _rewrite(self, file: BinaryIO | None) -> None:
         """Replace what follows the head."""
-        self._rewritten = time.monotonic()
         if file is not None:
             file.seek(HEAD)
             file.truncate()

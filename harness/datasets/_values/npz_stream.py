@@ -20,12 +20,12 @@ import numpy as np
 from harness.core.errors import DataError
 from harness.core.files import DATA, open_file
 from harness.core.provenance.machine import available_memory
-from harness.core.record_arrays import npy_header
 from harness.core.run_options import shown_bytes
 
 BLOCK = 8 << 20  # bytes of a block of events, about
 PER_EVENT = 32  # bytes that the choice of the splits takes for each event
 MEMORY_SHARE = 0.25  # of the available memory, for what has to be in memory at once
+HEADER = 10_000  # bytes, as numpy limits it
 NUMBERS = "uif"  # kinds of dtype: unsigned, signed, floating
 
 
@@ -149,3 +149,17 @@ def _exactly(file: IO[bytes], count: int) -> bytes:
     if len(content) != count:
         raise EOFError(f"{count - len(content)} bytes are missing at the end")
     return content
+
+
+def npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Return shape, Fortran order and dtype of an .npy file; the file is left at the first value.
+
+    Raises:
+        ValueError: it is damaged, or its version of the format is for records with named fields.
+    """
+    version = np.lib.format.read_magic(file)
+    if version == (1, 0):
+        return np.lib.format.read_array_header_1_0(file, HEADER)
+    if version == (2, 0):
+        return np.lib.format.read_array_header_2_0(file, HEADER)
+    raise ValueError(f"version {version} of the .npy format is for records with named fields")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from harness.core.settings import Count, LayerRef
-from harness.core.trial import IDENTITY, ORIGIN, OUTCOME, Dependencies, Trial
+from harness.core.trial import IDENTITY, ORIGIN, OUTCOME, Trial
 
 MEASURES = {
     "conforms": "boolean",
@@ -51,7 +51,3 @@ class ConformanceTrial(Trial):
     def required(self) -> tuple[str, ...]:
         """The outcome."""
         return ("conforms",)
-
-    def dependencies(self) -> Dependencies:
-        """Return the run alone: layers are checked without a flow."""
-        return Dependencies(("harness.kinds.conformance.run",), unused=("flows.perceptron",))

@@ -22,7 +22,7 @@ from harness.core.settings import (
     TrainingSettings,
     without_defaults,
 )
-from harness.core.trial import IDENTITY, ORIGIN, OUTCOME, Dependencies, Trial
+from harness.core.trial import IDENTITY, ORIGIN, OUTCOME, Trial
 from harness.kinds.density.result import CANDIDATE_MEASURES, MEASURES, result_fault, steps_fault
 from harness.kinds.density.tuning.strategy import strategy, validation
 
@@ -127,21 +127,11 @@ class FlowTrial(Trial):
                 return f"{text}{row[name]:.3f} {unit.replace('_per_dim', '/dim')}"
         return ""
 
-    def dependencies(self) -> Dependencies:
-        """Return the run, the data set, the backbone, and the perceptron where a coupling may be one."""
+    def data_classes(self) -> list[type]:
+        """Return the class of the data set."""
         from harness.datasets import find_dataset
-        from harness.pipeline.models import backbone_of  # imports torch
 
-        dataset, coupling = find_dataset(self.data.name), self.flow.coupling
-        backbones = () if self.layer.baseline else (backbone_of(self.flow),)
-        sequences = coupling == "sequence" or (coupling == "auto" and len(dataset.shape(dict(self.data.options))) == 2)
-        unused = ["flows.perceptron" for cls in backbones if "coupling" in cls.settings() and not sequences]
-        return Dependencies(
-            ("harness.kinds.density.run",),
-            classes=(type(dataset), *backbones),
-            mixer=self.flow.mixer != "none",
-            unused=tuple(unused),
-        )
+        return [type(find_dataset(self.data.name))]
 
     def fault(self, record: Record) -> str | None:
         """Return also how the measures of a record contradict each other, or the settings that it was made with."""

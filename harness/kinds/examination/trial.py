@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from harness.core.settings import Count, LayerRef
-from harness.core.trial import IDENTITY, ORIGIN, OUTCOME, Dependencies, Trial
+from harness.core.trial import IDENTITY, ORIGIN, OUTCOME, Trial
 from harness.kinds.examination.examinations import EXAMINATIONS, Property
 
 MEASURES = {
@@ -54,8 +54,3 @@ class ExaminationTrial(Trial):
     def required(self) -> tuple[str, ...]:
         """The measures of the quantity."""
         return tuple(EXAMINATIONS[self.examine].measures)
-
-    def dependencies(self) -> Dependencies:
-        """Return the run alone: layers are examined without a flow."""
-        run = ("harness.kinds.examination.run",)
-        return Dependencies(run, mixer=self.mixer != "none", unused=("flows.perceptron",))

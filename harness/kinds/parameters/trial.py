@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from harness.core.settings import Count, FlowSettings, LayerRef
-from harness.core.trial import IDENTITY, ORIGIN, OUTCOME, Dependencies, Trial
+from harness.core.trial import IDENTITY, ORIGIN, OUTCOME, Trial
 
 MEASURES = dict.fromkeys(("parameters", "published", "masked_free"), "Int64 >= 0")
 
@@ -59,10 +59,3 @@ class ParametersTrial(Trial):
     def headline(cls, rows: Sequence[Mapping[str, Any]]) -> str:
         """Return the number of parameters."""
         return f"{rows[0]['parameters']:,} parameters"
-
-    def dependencies(self) -> Dependencies:
-        """Return the run; building a model runs no operator."""
-        from harness.pipeline.models import backbone_of  # imports torch
-
-        run, classes = ("harness.kinds.parameters.run",), (backbone_of(self.flow),)
-        return Dependencies(run, classes=classes, mixer=self.flow.mixer != "none", operators=False)

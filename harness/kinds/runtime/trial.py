@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from harness.core.settings import Count, LayerRef, without_defaults
-from harness.core.trial import IDENTITY, ORIGIN, OUTCOME, Dependencies, Trial
+from harness.core.trial import IDENTITY, ORIGIN, OUTCOME, Trial
 from harness.timing.settings import Operation, TimingSettings
 
 MEASURES = {
@@ -136,10 +136,6 @@ class RuntimeTrial(Trial):
     def cell(self) -> tuple[str, ...]:
         """The sweep point and the process: all layers share it."""
         return self.kind, self.place, "", self.repeat
-
-    def dependencies(self) -> Dependencies:
-        """Return the run alone: layers are timed without a flow."""
-        return Dependencies(("harness.kinds.runtime.run",), unused=("flows.perceptron",))
 
     @classmethod
     def similar(cls, trial: Mapping[str, Any]) -> list[tuple[list[Any], float]]:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.core.errors import UserError
 from harness.core.file_modules import module_of_file
 from harness.core.layer_classes import resolve_layer
 
@@ -20,18 +21,20 @@ def write(folder: Path, **files: str) -> Path:
     return folder
 
 
-def test_two_folders_have_a_helper_each(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_two_helpers_of_one_name_are_refused_and_never_mixed(tmp_path):
     lazily = "\n\ndef lazily():\n    from helper import late\n\n    return late\n"
     for name in ("one", "two"):
         write(tmp_path / name, mine=LAYER.format("import helper", "helper.PLACE") + lazily)
         write(tmp_path / name, helper=f"from deep import PLACE\nlate = {name!r}\n", deep=f"PLACE = {name!r}\n")
-    assert [resolve_layer(f"{name}/mine.py:Mine").place for name in ("one", "two")] == ["one", "two"]
-    assert [sys.modules[resolve_layer(f"{name}/mine.py:Mine").__module__].lazily() for name in ("one", "two")] == [
-        "one",
-        "two",
-    ]
-    assert "helper" not in sys.modules and "deep" not in sys.modules
+        write(tmp_path / name, other=LAYER.format("", "0"))
+    cls = resolve_layer(f"{tmp_path}/one/mine.py:Mine")
+    assert cls.place == "one" and sys.modules[cls.__module__].lazily() == "one"
+    with pytest.raises(UserError) as refused:
+        resolve_layer(f"{tmp_path}/two/mine.py:Mine")
+    assert all(str(tmp_path / name) in str(refused.value) for name in ("one/deep.py", "two/deep.py")) or all(
+        str(tmp_path / name / "helper.py") in str(refused.value) for name in ("one", "two")
+    )
+    assert resolve_layer(f"{tmp_path}/two/other.py:Mine").place == 0
 
 
 @pytest.mark.parametrize(
@@ -70,8 +73,9 @@ def test_a_file_named_twice_is_one_module(tmp_path):
     assert module_of_file(tmp_path / "base.py") is module_of_file(tmp_path / "base.py")
 
 
-def test_no_bytecode_stands_for_a_file(tmp_path):
+def test_no_bytecode_stands_for_a_file(tmp_path, monkeypatch):
     """Python tells a changed file by its size and second alone."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
     write(tmp_path, mine=LAYER.format("import helper", "0"), helper="")
     resolve_layer(f"{tmp_path}/mine.py:Mine")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["helper.py", "mine.py"]

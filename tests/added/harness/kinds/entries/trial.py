@@ -1,7 +1,7 @@
 from typing import ClassVar, Literal
 
 from harness.core.settings import Count, LayerRef
-from harness.core.trial import IDENTITY, Dependencies, Trial
+from harness.core.trial import IDENTITY, Trial
 
 
 class EntriesTrial(Trial):
@@ -19,6 +19,3 @@ class EntriesTrial(Trial):
     label: str
     shape: tuple[Count, ...]
     layer: LayerRef
-
-    def dependencies(self):
-        return Dependencies(("harness.kinds.entries.run",), operators=False)
