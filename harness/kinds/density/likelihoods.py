@@ -202,14 +202,14 @@ def improving_remark(frame: pd.DataFrame) -> tuple[str, ...]:
     )
 
 
-def per_column(texts: Mapping[str, str], between: str = "; ") -> str:
+def per_column(texts: Mapping[str, str], between: str = "; ", form: str = "{text} on {columns}") -> str:
     """Return the text that all columns share, or each text with its columns."""
     columns: dict[str, list[str]] = {}
     for column, text in texts.items():
         columns.setdefault(text, []).append(column)
     if len(columns) < 2:
         return "".join(columns)
-    return between.join(f"{text} on {listed(names)}" for text, names in columns.items())
+    return between.join(form.format(text=text, columns=listed(names)) for text, names in columns.items())
 
 
 def standard_error(frame: pd.DataFrame) -> float | None:

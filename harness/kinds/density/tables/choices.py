@@ -53,7 +53,8 @@ def choices_table(results: Results) -> Table | None:
                 cells.append(_settings(of_cell) + _outcomes(of_cell, states))
         rows.append(tuple(cells))
     edges = any(EDGE in cell for row in rows for cell in row[1:])
-    protocol = per_column({column: _search_text(chosen[column]) for column in plan.columns if column in chosen})
+    searched = {column: _search_text(chosen[column]) for column in plan.columns if column in chosen}
+    protocol = per_column(searched, form="{columns}: {text}")
     return Table(
         f"{plan.suite}-choices",
         f"Settings that validation chose, by data set. {protocol}.",
