@@ -15,8 +15,10 @@ from harness.kinds.claims.verdicts import (
     IN_PART,
     SUBJECT,
     UNDECIDED,
+    Comparison,
     Outcome,
     Verdict,
+    compared,
     of_outcomes,
     outcome_of,
 )
@@ -53,48 +55,45 @@ def accounting(results: Results) -> Verdict | None:
     claimed = ended.dropna(subset="claimed")
     if claimed.empty:
         return None
-    claimed = claimed.assign(error=claimed["standard_error"].fillna(0))
+    claimed = claimed.assign(error=claimed["standard_error"].fillna(0)).sort_values("claimed", kind="stable")
     unit = UNITS[claimed["unit"].iloc[0]]
     fair = ended[ended["claimed"].isna() & ended["value"].notna() & ended["doubt"].isna()]
-    means = {row: statistics.fmean(lines["value"]) for row, lines in groups_of(fair, "layer")}
+    means = {row: f"{statistics.fmean(lines['value']):.2f}" for row, lines in groups_of(fair, "layer")}
     rows = tuple(
         (
             line.layer,
             f"{line.claimed:.2f}",
             f"{line.value:.2f} ± {line.standard_error:.2f}" if pd.notna(line.standard_error) else f"{line.value:.2f}",
             EMPTY if pd.isna(line.floor) else f"{line.floor:.2f}",
-            f"{means[line.layer]:.2f}" if line.layer in means else EMPTY,
+            means.get(line.layer, EMPTY),
         )
         for line in rows_of(claimed)
     )
     header = ("layer", "claimed", "true, same weights", "floor", "trained on the true one")
     caption = f"Negative log-likelihood on the test split, {unit}, after training on the released accounting."
-    notes = explained(rows)
-    table = Table(f"{results.plan.suite}-claimed", caption, header, rows, notes)
-    lowest = claimed.sort_values("claimed", kind="stable").iloc[0]
-    layer, claim, true = lowest["layer"], lowest["claimed"], lowest["value"]
-    below = claimed[claimed["claimed"] < claimed["floor"] - GRANTED * claimed["error"]]
+    table = Table(f"{results.plan.suite}-claimed", caption, header, rows, explained(rows, claimed))
+    lowest = claimed.iloc[0]
+    layer, gap = lowest["layer"], lowest["value"] - lowest["claimed"]
+    short = f"{layer} claims {lowest['claimed']:.2f}, has {lowest['value']:.2f} {unit}"
     text = (
-        f"Trained on the released accounting, {layer} claims {claim:.2f} {unit}; the same weights have {true:.2f}. The "
-        "difference is the part of the 1x1 convolutions' log-determinants that is not counted."
+        f"Trained on the released accounting, {short} with the same weights: the part of the 1x1 convolutions' "
+        "log-determinants that is not counted."
     )
     growth = _growth(results.records[lowest["id"]])
     if growth is not None:
-        text += f" At the end of training it still grows by {growth:.2f} {unit} per 100 steps."
-    if layer in means:
-        text += f" Trained on the true log-determinant the layer has {means[layer]:.2f}."
-    short = f"{layer} claims {claim:.2f}, has {true:.2f} {unit}"
+        text += f" At the end of training the difference grows by {growth:.2f} {unit} per 100 steps."
+    below = claimed[claimed["claimed"] < claimed["floor"] - GRANTED * claimed["error"]]
     if len(below):
-        floor, count = below["floor"].iloc[0], claimed["below_floor"].sum()
+        short += f"; the floor is {below['floor'].iloc[0]:.2f}"
         text += (
-            f" {len(below)} of {len(claimed)} claimed values lie below the resolution floor of {floor:.2f}, which no "
-            f"density of dequantised values can pass; of the true values {f'{count} do' if count else 'none does'}."
+            f" {len(below)} of {len(claimed)} claimed values and {claimed['below_floor'].sum()} true ones lie below "
+            "the resolution floor, which no density of dequantised values can pass."
         )
-        return Verdict(FAILS, f"{short}; the floor is {floor:.2f}", text, (table,))
-    if true - claim > SMALL_GAP:
-        return Verdict(FAILS, f"{short}, so the claimed value is no likelihood of these weights", text, (table,))
-    text += f" Nothing lies below the floor, and a difference of {true - claim:.2f} decides nothing."
-    return Verdict(UNDECIDED, f"{short}: too close to tell", text, (table,))
+    elif gap > SMALL_GAP:
+        short += ", so the claimed value is no likelihood of these weights"
+    else:
+        return Verdict(UNDECIDED, f"{short}: too close to tell", f"{text} Nothing lies below the floor.", (table,))
+    return Verdict(FAILS, short, text, (table,))
 
 
 def _growth(record: Record) -> float | None:
@@ -127,28 +126,15 @@ def singularity(results: Results) -> Verdict | None:
     )
     table = Table(f"{results.plan.suite}-crossings", caption, header, tuple(rows), words=frozenset({1, 5}))
     parts = [f"{sum(crossings)} of {len(crossings)} at {column}" for column, crossings in crossed.items()]
-    text = f"Trainings in which a step took a determinant across zero: {', '.join(parts)}."
-    every = [crossing for crossings in crossed.values() for crossing in crossings]
-    if not any(every):
-        short = f"no step crossed a singular matrix in {len(every)} trainings"
-        return Verdict(HOLDS, short, f"{text} None did in these trainings, which is no proof.", (table,))
-    text += " The loss is infinite at a singular matrix, which a step of finite length passes over."
-    short = f"steps cross singular matrices in {sum(every)} of {len(every)} trainings ({', '.join(parts)})"
+    short = f"trainings in which a step crosses a singular matrix: {', '.join(parts)}"
     ordinary = crossed.get(results.plan.columns[0], [])
-    return Verdict(IN_PART if ordinary and not any(ordinary) else FAILS, short, text, (table,))
+    every = any(any(crossings) for crossings in crossed.values())
+    holds = HOLDS if not every else IN_PART if ordinary and not any(ordinary) else FAILS
+    return Verdict(holds, short, f"T{short[1:]}." + " That none did is no proof." * (not every), (table,))
 
 
-def ranked(results: Results) -> Verdict | None:
+def ranked(results: Results, subject: str = SUBJECT) -> Verdict | None:
     """Judge in which columns the butterfly is significantly the best, or behind another row, over paired seeds."""
-    return _ranked(results, SUBJECT)
-
-
-def ranked_cdflow(results: Results) -> Verdict | None:
-    """Judge as `ranked`, of CDFlow."""
-    return _ranked(results, "cdflow")
-
-
-def _ranked(results: Results, subject: str) -> Verdict | None:
     parts, shorts, outcomes, frame = [], [], list[Outcome](), density(results)
     if not frame["tuned"].any():
         return Verdict(UNDECIDED, "nothing was tuned", tuning_text(results))
@@ -160,8 +146,8 @@ def _ranked(results: Results, subject: str) -> Verdict | None:
             parts.append(f"{column}: {'nothing to compare' if tuned else 'nothing was tuned'}")
             outcomes.append("open")
             continue
-        lowest, second, *_ = order = sorted(means, key=lambda row: means[row])
-        behind = {row: rank.behind(row) for row in order[1:]}
+        lowest, second, *_ = rank.order
+        behind = {row: rank.behind(row) for row in rank.order[1:]}
         if lowest == subject:
             close = [row for row, difference in behind.items() if outcome_of(difference) != "for"]
             other = (*close, second)[0]
@@ -180,6 +166,11 @@ def _ranked(results: Results, subject: str) -> Verdict | None:
     return Verdict(of_outcomes(outcomes), f"{subject} is {', '.join(shorts)}", f"{'; '.join(parts)}.")
 
 
+def ranked_cdflow(results: Results) -> Verdict | None:
+    """Judge as `ranked`, of CDFlow."""
+    return ranked(results, "cdflow")
+
+
 def settings(results: Results) -> Verdict | None:
     """Judge whether the published setting, each layer's first row in the first column, beats single changes of it."""
     plan, (cells, values) = results.plan, _likelihoods(results)
@@ -189,18 +180,16 @@ def settings(results: Results) -> Verdict | None:
             families[layer.layer].append(layer.row)
     first = plan.columns[0]
     pairs = {
-        f"{row} for {rows[0]}, {column}": ((row, column), (rows[0], column))
+        (row, f"{rows[0]}, {column}"): ((row, column), (rows[0], column))
         for rows in families.values()
         for row in rows[1:]
         for column in plan.columns
     }
     pairs |= {
-        f"{column} for {first}, {row}": ((row, column), (row, first))
-        for row in plan.rows
-        for column in plan.columns[1:]
+        (column, f"{first}, {row}"): ((row, column), (row, first)) for row in plan.rows for column in plan.columns[1:]
     }
     tested = _differences(cells, values, pairs)
-    rows_of_table, outcomes = [], list[Outcome]()
+    comparisons: list[Comparison] = []
     for name, (changed, published) in pairs.items():
         outcome, text = outcome_of(tested.get(name)), EMPTY
         if name in tested:
@@ -209,20 +198,11 @@ def settings(results: Results) -> Verdict | None:
             outcome, without = ("for", changed) if values[published] else ("against", published)
             failures = cells[without]["failure"].mask(cells[without]["doubt"].notna(), AUDIT_FAILED)
             text = f"no value of {', '.join(without)} ({'/'.join(sorted(failures.unique()))})"
-        outcomes.append(outcome)
-        rows_of_table.append(
-            (name, text, {"for": "worse", "against": "better", "open": "not clearly different"}[outcome])
-        )
-    if not tested and set(outcomes) <= {"open"}:
+        comparisons.append((outcome, (*name, text)))
+    if not tested and all(outcome == "open" for outcome, _ in comparisons):
         return None
     caption = "One thing changed of the published setting: difference of the likelihood from it over paired seeds."
-    header = ("changed", "difference", "is")
-    table = Table(f"{plan.suite}-changes", caption, header, tuple(rows_of_table), words=frozenset({2}))
-    short = (
-        f"of {len(outcomes)} single changes of the published settings {outcomes.count('against')} make it better, "
-        f"{outcomes.count('for')} worse, {outcomes.count('open')} make no clear difference"
-    )
-    return Verdict(of_outcomes(outcomes), short, f"Of {short[3:]}.", (table,))
+    return compared(results, caption, ("changed to", "from", "difference"), comparisons, words=2)
 
 
 def same_likelihood(results: Results) -> Verdict | None:
@@ -230,25 +210,20 @@ def same_likelihood(results: Results) -> Verdict | None:
     names, (cells, values) = units(results), _likelihoods(results)
     pairs = {(row, column): ((row, column), (row.partition(" of ")[0], column)) for row, column in values}
     pairs = {key: (cell, ours) for key, (cell, ours) in pairs.items() if cell != ours and values.get(ours)}
-    tested = _differences(cells, values, pairs)
-    if not tested:
-        return None
-    rows = tuple(
-        (row, column, UNITS[names[column]], difference.evidence()) for (row, column), difference in tested.items()
-    )
-    header = ("layer", "on", "unit", "its value less ours")
-    caption = (
-        "Negative log-likelihood of each library's layer less that of the same kind of layer here, by paired seeds."
-    )
-    table = Table(f"{results.plan.suite}-differences", caption, header, rows, words=frozenset({1, 2, 3}))
-    same = [outcome_of(difference) == "open" for difference in tested.values()]
-    count = same.count(False)
-    text = f"Of {len(tested)} comparisons {count} show a significant difference."
+    comparisons: list[Comparison] = [
+        (
+            "for" if outcome_of(difference) == "open" else "against",
+            (row, column, UNITS[names[column]], difference.evidence()),
+        )
+        for (row, column), difference in _differences(cells, values, pairs).items()
+    ]
     without = [f"{row} on {column}" for row, column in pairs if not values[row, column]]
-    if without:
-        text += f" Without a likelihood: {', '.join(without)}."
-    short = f"{count} of {len(tested)} differ significantly"
-    return Verdict(of_outcomes("for" if equal else "against" for equal in same), short, text, (table,))
+    caption = (
+        "Negative log-likelihood of each library's layer less that of the same kind of layer here, by paired seeds: "
+        "against the claim if they differ significantly."
+    )
+    caption += f" Without a likelihood: {', '.join(without)}." if without else ""
+    return compared(results, caption, ("layer", "on", "unit", "its value less ours"), comparisons, words=3)
 
 
 def _likelihoods(results: Results) -> tuple[dict[Cell, pd.DataFrame], dict[Cell, dict[int, float]]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from harness.core.texts import one_line
-from harness.kinds.claims import judges_layers, judges_times, judges_training
+from harness.kinds.claims import judges_layers, judges_training
 from harness.kinds.claims.verdicts import FAILS, HOLDS, IN_PART, UNDECIDED, Holds, Verdict, nothing_to_judge
 from harness.planning.plan import Section
 from harness.reporting.figures.figures import Form, ReportFigure, drawn, has_figure
@@ -29,7 +29,7 @@ HEADER = ("claim", "verdict", "in one line")
 
 
 JUDGES: dict[str, Callable[[Results], Verdict | None]] = {
-    judge.__name__: judge for judge in (*judges_layers.JUDGES, *judges_times.JUDGES, *judges_training.JUDGES)
+    judge.__name__: judge for judge in (*judges_layers.JUDGES, *judges_training.JUDGES)
 }
 """Name, as `judge` of a claim -> its test.
 
@@ -67,25 +67,17 @@ class ExaminedClaim:
 
 
 def _examined(section: Section, results: ReportedResults) -> ExaminedClaim:
-    if short := _without_record([*results.statuses.values()]):
-        verdict = Verdict(UNDECIDED, short, f"{short}.")
+    states = [*results.statuses.values()]
+    lacking = {"not run yet": states.count(MISSING), "damaged records": states.count(DAMAGED)}
+    short = ""
+    if any(lacking.values()):
+        short = "; ".join(f"{why}: {number} of {len(states)} trials" for why, number in lacking.items() if number)
     elif section.judge not in JUDGES:
         short = f"this version has no judge {section.judge!r}"
-        verdict = Verdict(UNDECIDED, short, f"{short}.")
-    else:
-        verdict = JUDGES[section.judge](results) or nothing_to_judge(results)
+    verdict = Verdict(UNDECIDED, short, f"{short}.") if short else JUDGES[section.judge](results)
+    verdict = verdict or nothing_to_judge(results)
     tables = (*verdict.tables, *results.report.tables) if results.records else ()
     return ExaminedClaim(section, results, verdict, tables)
-
-
-def _without_record(statuses: Sequence[str]) -> str:
-    """Return how many trials of a claim have no readable record, and why; empty if each has one."""
-    texts: list[str] = []
-    for status, why in ((MISSING, "not run yet"), (DAMAGED, "a damaged record")):
-        if number := statuses.count(status):
-            whose = "" if texts else f" of its {len(statuses)} trials"
-            texts.append(f"{number}{whose} {'has' if number == 1 else 'have'} {why}")
-    return " and ".join(texts)
 
 
 class ClaimsReport(Report, kind="claims"):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from harness.core.records import Record, blank_record
 from harness.core.settings import Progress
 from harness.kinds.density.result import CANDIDATE_MEASURES
-from harness.kinds.density.run import train
+from harness.kinds.density.run import Ended, train
 from harness.kinds.density.trial import CandidateTrial
 
 if TYPE_CHECKING:
@@ -30,10 +30,12 @@ def run(
         are kept. A short candidate has no audit and no `standard_error`.
     """
     record = blank_record(trial, "ok", None)
-    trained = train(trial, record, "validation", root, None, progress, checkpoints)
-    if trained is not None:
-        record.rows = [trained.result.row()]
-        record.notes = trained.result.notes() | record.notes
+    try:
+        trained = train(trial, record, "validation", root, None, progress, checkpoints)
+    except Ended as end:
+        record.status, record.reason = end.status, end.reason
+    else:
+        record.rows, record.notes = [trained.result.row()], trained.result.notes() | record.notes
         progress(1.0, f"validation {trained.result.validation:.3f}, audit {trained.findings.verdict}")
     record.rows = [{name: value for name, value in row.items() if name in CANDIDATE_MEASURES} for row in record.rows]
     return record

@@ -8,34 +8,24 @@ from typing import Any
 
 import pandas as pd
 
+from harness.kinds.density.captions import sources_of
 from harness.kinds.density.likelihoods import UNITS, Ranking, members_of, oracles, ranking, units
-from harness.kinds.density.sources import sources_of
 from harness.kinds.density.trial import DensityTrial
 from harness.planning.plan import Plan
 from harness.reporting.frame import Results
 from harness.reporting.statistics.statistics import LEAST_FOR_STUDENT
 
 FILE = "comparisons.csv"
+MEASURES = ("p", "p_raw", "separated", "effect", "detectable", "leads")  # attributes of a difference
 MARGIN = 0.05  # of the distance between controls
 LAYERS_OF_CONTROLS = ("fixed", "scale")  # beside a 1x1 convolution that keeps the mixer
 
 COLUMNS = {
-    "dataset": "string",
-    "first": "string",
-    "second": "string",
-    "unit": "string",
+    **dict.fromkeys(("dataset", "first", "second", "unit"), "string"),
     "pairs": "Int64",
-    "difference": "Float64",
-    "low": "Float64",
-    "high": "Float64",
-    "p": "Float64",
-    "p_raw": "Float64",
+    **dict.fromkeys(("difference", "low", "high", "p", "p_raw"), "Float64"),
     "separated": "boolean",
-    "effect": "Float64",
-    "detectable": "Float64",
-    "leads": "Float64",
-    "margin": "Float64",
-    "p_equivalent": "Float64",
+    **dict.fromkeys(("effect", "detectable", "leads", "margin", "p_equivalent"), "Float64"),
     "sources": "string",
 }
 """Name -> pandas type of every column; `harness.comparisons` says what they mean."""
@@ -113,7 +103,8 @@ def _rows(results: Results, label: str, controls: Collection[str], margin: float
     within = margin_of(controls, competition) if margin is None else margin
     for (first, second), difference in competition.differences.items():
         low, high = difference.interval or (None, None)
-        yield {
+        of_difference = {name: getattr(difference, name) for name in MEASURES}
+        yield of_difference | {
             "dataset": label,
             "first": first,
             "second": second,
@@ -122,12 +113,6 @@ def _rows(results: Results, label: str, controls: Collection[str], margin: float
             "difference": difference.estimate.mean,
             "low": low,
             "high": high,
-            "p": difference.p,
-            "p_raw": difference.p_raw,
-            "separated": difference.separated,
-            "effect": difference.effect,
-            "detectable": difference.detectable,
-            "leads": difference.leads,
             "margin": within,
             "p_equivalent": None if within is None else difference.equivalence(within),
             "sources": covered or None,

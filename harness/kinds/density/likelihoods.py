@@ -17,11 +17,8 @@ from harness.core.settings import DataRef, TrainingSettings
 from harness.core.third_party import is_third_party
 from harness.kinds.density.trial import DensityTrial
 from harness.reporting.frame import Results, Row, groups_of, rows_of, shortened_reason
-from harness.reporting.statistics.statistics import (
-    Difference,
-    paired_differences,
-    sample_text,
-)
+from harness.reporting.page.answer import listed
+from harness.reporting.statistics.statistics import Difference, paired_differences, sample_text
 from harness.reporting.tables.cells import fallbacks
 
 if TYPE_CHECKING:
@@ -29,15 +26,21 @@ if TYPE_CHECKING:
 
 UNKNOWN = "unknown"  # unit of third-party data on which no trial has finished
 UNITS = {"bits_per_dim": "bits/dim", "nats_per_dim": "nats/dim", UNKNOWN: "per dim"}
-ESTIMATE = "≈"  # before a likelihood that is an estimate
-ESTIMATED = f"{ESTIMATE} an estimate of the likelihood: the flow's log-determinant is not computed exactly"
-SUSPECT = "† not a likelihood to compare: the audit failed or the value is below the resolution floor"
-BELOW_FLOOR = "below the resolution floor"
 STANDARD_ERROR = "± standard error over test examples, of one seed"
-EXEMPT = "§"  # after a likelihood whose layer was not tuned, while others on the same data set were
-NOT_RANKED = f"{EXEMPT} not tuned, so in no ranking"
+BELOW_FLOOR = "below the resolution floor"
 WARNING = "data warning"  # the note of a record
-IMPROVING = "‡"  # after a likelihood whose training reached its bound before it converged
+
+ESTIMATE, IMPROVING, EXEMPT, DOUBT = "≈", "‡", "§", "†"
+MARKED = {IMPROVING: "improving", EXEMPT: "exempt", DOUBT: "doubt"}
+"""Mark after a likelihood -> the column of `density` by which one of its trials has it."""
+
+REMARKS = {
+    "±": STANDARD_ERROR,
+    ESTIMATE: f"{ESTIMATE} an estimate of the likelihood: the flow's log-determinant is not computed exactly",
+    DOUBT: f"{DOUBT} not a likelihood to compare: the audit failed or the value is below the resolution floor",
+    EXEMPT: f"{EXEMPT} not tuned, so in no ranking",
+}
+"""Mark in a cell -> the remark that explains it; that of `IMPROVING` is `improving_remark`."""
 
 
 @lru_cache(maxsize=1)  # as of `density`
@@ -170,49 +173,43 @@ def share_of(frame: pd.DataFrame) -> float | None:
     return (float(shares.max()) if len(shares) else 0.0) if repeated(frame) else None
 
 
+def marks(frame: pd.DataFrame) -> str:
+    """Return the marks that follow a value of these trials."""
+    return "".join(f" {mark}" for mark, column in MARKED.items() if frame[column].dropna().astype(bool).any())
+
+
 def marked(text: str, frame: pd.DataFrame) -> str:
-    """Return a value of these trials with the marks of an estimate, of what is not to be compared, and not tuned."""
-    doubt = " †" if frame["doubt"].notna().any() else ""
-    return (f"{ESTIMATE} " if frame["estimated"].any() else "") + text + doubt + exempt_mark(frame)
+    """Return a value of these trials with all of its marks."""
+    return (f"{ESTIMATE} " if frame["estimated"].any() else "") + text + marks(frame)
 
 
-def exempt_mark(frame: pd.DataFrame) -> str:
-    """Return the mark of trials that were exempt from tuning, to follow their value; else nothing."""
-    return f" {EXEMPT}" if frame["exempt"].any() else ""
-
-
-def improving_mark(frame: pd.DataFrame) -> str:
-    """Return the mark of trials of which one still improved, to follow their value; else nothing."""
-    return f" {IMPROVING}" if frame["improving"].any() else ""
-
-
-def explained(rows: Iterable[Iterable[str]], suspect: str = SUSPECT) -> tuple[str, ...]:
-    """Return the remarks that explain the marks in the cells of a table."""
-    cells = [cell for row in rows for cell in row]
-    estimates = any(cell.startswith(ESTIMATE) for cell in cells)
-    errors, doubts, exempt = (any(mark in cell for cell in cells) for mark in f"±†{EXEMPT}")
-    return (STANDARD_ERROR,) * errors + (ESTIMATED,) * estimates + (suspect,) * doubts + (NOT_RANKED,) * exempt
+def explained(rows: Iterable[Iterable[str]], frame: pd.DataFrame) -> tuple[str, ...]:
+    """Return the remarks that explain the marks in the cells of a table of these trials."""
+    cells = "".join(cell for row in rows for cell in row)
+    remarks = tuple(remark for mark, remark in REMARKS.items() if mark in cells)
+    return (*remarks, *improving_remark(frame)) if IMPROVING in cells else remarks
 
 
 def improving_remark(frame: pd.DataFrame) -> tuple[str, ...]:
-    """Return the remark on trials that still improved: their steps, and the layers of which not all trials did."""
-    trained = frame[frame["value"].notna()]
-    improving = trained[trained["improving"]]
+    """Return the remark on trials that still improved at their bound of steps."""
+    improving = frame[frame["value"].notna() & frame["improving"]]
     if improving.empty:
         return ()
-    columns = {steps: ", ".join(trials["dataset"].unique()) for steps, trials in groups_of(improving, "steps")}
-    bounds = [f"{steps:,} steps" + (f" ({names})" if len(columns) > 1 else "") for steps, names in columns.items()]
-    text = (
-        f"{IMPROVING} still improving: training reached its bound of {' and '.join(bounds)} before validation stopped "
-        "improving"
+    bounds = {column: f"{trials['steps'].iloc[0]:,} steps" for column, trials in groups_of(improving, "dataset")}
+    return (
+        f"{IMPROVING} still improving: training reached its bound of {per_column(bounds, ' and ')} before validation "
+        "stopped improving",
     )
-    some = [
-        f"{layer} on {column} ({trials['improving'].sum()} of {len(trials)})"
-        for (layer, column), trials in groups_of(trained, ["layer", "dataset"])
-        if trials["improving"].any() and not trials["improving"].all()
-    ]
-    sample = "in every repetition" if repeated(frame) else "on every seed"
-    return (text + (f"; not {sample}: {', '.join(some)}" if some else ""),)
+
+
+def per_column(texts: Mapping[str, str], between: str = "; ", form: str = "{text} on {columns}") -> str:
+    """Return the text that all columns share, or each text with its columns."""
+    columns: dict[str, list[str]] = {}
+    for column, text in texts.items():
+        columns.setdefault(text, []).append(column)
+    if len(columns) < 2:
+        return "".join(columns)
+    return between.join(form.format(text=text, columns=listed(names)) for text, names in columns.items())
 
 
 def standard_error(frame: pd.DataFrame) -> float | None:
@@ -225,17 +222,11 @@ def standard_error(frame: pd.DataFrame) -> float | None:
 
 @dataclass(frozen=True)
 class Ranking:
-    """The layers of one column that compete: all their trials are tuned and have a likelihood that may be compared.
+    """The layers of one column that compete: all their trials are tuned and have a likelihood that may be compared."""
 
-    Attributes:
-        rows: label -> seed or repetition -> value, in plan order, without oracles.
-        differences: of every two rows, first - second.
-        share: the test share of repetitions; None of seeds alone.
-    """
-
-    rows: Mapping[str, Mapping[int, float]]
-    differences: Mapping[tuple[str, str], Difference]
-    share: float | None = None
+    rows: Mapping[str, Mapping[int, float]]  # label -> seed or repetition -> value, in plan order, without oracles
+    differences: Mapping[tuple[str, str], Difference]  # of every two rows, first - second
+    share: float | None = None  # the test share of repetitions; None of seeds alone
 
     @property
     def sample(self) -> str:

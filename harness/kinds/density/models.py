@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pandas as pd
@@ -17,33 +18,31 @@ from harness.reporting.frame import Results, groups_of
 from harness.reporting.statistics.statistics import Estimate, estimate
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Model:
     """One row at one width on one data set."""
 
     row: str
     width: int
-    values: tuple[float, ...]  # likelihoods of the seeds that have one
+    trials: pd.DataFrame  # its rows of `density` that have a likelihood
     parameters: int
-    seconds: float | None  # of training, the mean over seeds; None unless all were trained on one kind of machine
-    machine: str | None
-    competes: bool  # all seeds are tuned and have a likelihood that may be compared, and the row is no oracle
-    estimated: bool
-    improving: bool = False  # one of the seeds, when its training reached its bound
-    standard_error: float | None = None  # of a single seed, over test examples
-    doubtful: bool = False  # not every seed has a likelihood that may be compared, or the row is an oracle
-    exempt: bool = False  # it was not tuned, while other rows were
-    share: float | None = None  # test share of repetitions; None of seeds
+    seconds: float | None = (
+        None  # of training, the mean over seeds; None unless all were trained on one kind of machine
+    )
+    machine: str | None = None
+    competes: bool = False  # all seeds are tuned and have a likelihood that may be compared, and the row is no oracle
+    hollow: bool = False  # it is not to be compared: a seed has no such likelihood, it is an oracle, or was exempt
+    oracle: bool = False
 
-    @property
+    @cached_property
     def estimate(self) -> Estimate:
         """The mean over the seeds or repetitions with its uncertainty."""
-        return estimate(self.values, self.standard_error, self.share)
+        return estimate(list(self.trials["value"]), standard_error(self.trials), share_of(self.trials))
 
     @property
     def mean(self) -> float:
         """The mean over the seeds or repetitions."""
-        return statistics.fmean(self.values)
+        return self.estimate.mean
 
 
 @dataclass(frozen=True)
@@ -90,21 +89,16 @@ def _alike(trial: DensityTrial, data_sets: Mapping[str, DataRef], tunings: Mappi
 
 
 def _model(row: str, width: int, planned: pd.DataFrame) -> Model:
-    good = planned[planned["value"].notna()]
+    good, oracle = planned[planned["value"].notna()], bool(planned["oracle"].any())
     seconds, machines = good["train_seconds"], good["machine"].unique()
-    oracle = bool(planned["oracle"].any())
     return Model(
         row,
         width,
-        tuple(good["value"]),
+        good,
         int(good["parameters"].iloc[0]),
         statistics.fmean(seconds) if seconds.notna().all() and len(machines) == 1 else None,
         machines[0],
         competes(planned) and not oracle,
-        bool(good["estimated"].any()),
-        bool(good["improving"].any()),
-        standard_error(good),
-        oracle or not comparable(planned),
-        bool(planned["exempt"].any()),
-        share_of(planned),
+        oracle or not comparable(planned) or bool(planned["exempt"].any()),
+        oracle,
     )

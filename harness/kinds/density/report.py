@@ -8,10 +8,10 @@ from typing import ClassVar
 
 import pandas as pd
 
-from harness.kinds.density.across import across
+from harness.kinds.density.across import across, across_findings, across_frame, across_table
+from harness.kinds.density.captions import CORRECTED, HOLM, pair_words, sample_words, sources_text
 from harness.kinds.density.comparisons import FILE, comparisons, verdict_fault
 from harness.kinds.density.figures.critical_difference import HEADING, diagram
-from harness.kinds.density.intervals import CORRECTED, HOLM, pair_words, sample_words
 from harness.kinds.density.likelihoods import (
     IMPROVING,
     UNITS,
@@ -24,15 +24,13 @@ from harness.kinds.density.likelihoods import (
     ranking,
     units,
 )
-from harness.kinds.density.sources import sources_text
-from harness.kinds.density.tables.across import across_findings, across_frame, across_table
 from harness.kinds.density.tables.choices import at_edges, choices_table
 from harness.kinds.density.tables.cost import cost_tables
 from harness.kinds.density.tables.differences import differences_table, leads_table
 from harness.kinds.density.tables.equal_terms import equal_terms_table
 from harness.kinds.density.tables.events import events_table, single_events
 from harness.kinds.density.tables.fidelity import fidelity_table
-from harness.kinds.density.tables.likelihoods import likelihoods_table, published_table
+from harness.kinds.density.tables.publication import likelihoods_table, published_table
 from harness.kinds.density.tuning.searches import searches, setting_name, tuning_text
 from harness.planning.plan import Plan
 from harness.reporting.figures.figure_style import render, style
@@ -205,16 +203,12 @@ def _power(results: Results, rankings: Mapping[str, Ranking]) -> Iterator[str]:
 def _tuned(results: Results) -> Iterator[str]:
     """Yield the number of candidates, and the settings among which they chose."""
     yield tuning_text(results)
-    paths: dict[str, dict[str, None]] = {}
-    for of_layers in searches(results).values():
-        for row, search in of_layers.items():
-            for path in search.tried:
-                paths.setdefault(path, {})[row] = None
-    rows = {row for of_layers in searches(results).values() for row in of_layers}
-    parts = [
-        setting_name(path) + ("" if len(owners) == len(rows) else f" of {listed(list(owners))}")
-        for path, owners in paths.items()
-    ]
+    tried = [(row, search.tried) for of_rows in searches(results).values() for row, search in of_rows.items()]
+    rows = {row for row, _ in tried}
+    parts = []
+    for path in dict.fromkeys(path for _, paths in tried for path in paths):
+        owners = list(dict.fromkeys(row for row, paths in tried if path in paths))
+        parts.append(setting_name(path) + ("" if len(owners) == len(rows) else f" of {listed(owners)}"))
     if parts:
         yield f"Settings: {'; '.join(parts)}."
 
@@ -230,47 +224,39 @@ def _not_said(results: Results, frame: pd.DataFrame, rankings: list[Ranking]) ->
         yield f"There is no test below {LEAST_SEEDS} {words}."
     yield from (f"One event decides on {text}." for text in single_events(results))
     ranked = frame[frame["tuned"] & frame["value"].notna()]
-    improving = int(ranked["improving"].sum())
-    if improving:
+    if improving := int(ranked["improving"].sum()):
         yield (
             f"{improving} of {len(ranked)} tuned trainings still improved when they reached their bound ({IMPROVING}): "
             "longer ones may change the order."
         )
     edges, chosen = at_edges(results)
     if edges:
-        yield (
-            f"{edges} of {chosen} choices lie at an edge of what was tried: a wider search, or more candidates, may "
-            "change the order."
-        )
+        yield f"{edges} of {chosen} choices lie at an edge of what was tried: a wider search may change the order."
     yield from _unranked(results, frame)
     if plan.published is not None and plan.profile != "paper":
         yield "Nothing here compares with a published number: the protocol is another."
 
 
 def _unranked(results: Results, frame: pd.DataFrame) -> Iterator[str]:
-    """Yield the rows that are in no ranking although others on their data set are, by reason."""
-    reasons: dict[str, dict[str, list[str]]] = {}
+    """Yield the rows that are in no ranking although others on their data set are, with the reasons."""
+    columns: dict[tuple[str, str], list[str]] = {}
     told = oracles(results.plan)
     for column in results.plan.columns:
-        competition = ranking(results, column)
+        ranked = ranking(results, column).rows
         for row, trials in of_column(frame, results.plan, column).items():
-            if not competition.rows or row in competition.rows or trials.empty:
+            if not ranked or row in ranked or trials.empty:
                 continue
-            failures = trials.loc[trials["value"].isna(), "failure"]
+            failures = trials.loc[trials["value"].isna(), "failure"].replace(MISSING, "not run yet")
             if row in told:
                 reason = "an oracle, which bounds the others"
             elif len(failures):
-                reason = "/".join(sorted({"not run yet" if state == MISSING else state for state in failures}))
-            elif trials["doubt"].notna().any():
-                reason = "no likelihood to compare (†)"
+                reason = "/".join(sorted(set(failures)))
             else:
-                reason = "not tuned"
-            reasons.setdefault(reason, {}).setdefault(row, []).append(column)
-    parts = []
-    for reason, rows in reasons.items():
-        places: dict[str, list[str]] = {}
-        for row, columns in rows.items():
-            places.setdefault("" if row in told else f" on {listed(columns)}", []).append(row)
-        parts += [f"{listed(names)}{where} ({reason})" for where, names in places.items()]
-    if parts:
-        yield f"Not ranked: {'; '.join(parts)}."
+                reason = "no likelihood to compare (†)" if trials["doubt"].notna().any() else "not tuned"
+            columns.setdefault((row, reason), []).append(column)
+    rows: dict[str, list[str]] = {}
+    for (row, reason), names in columns.items():
+        where = "" if row in told else f" on {listed(names)}"
+        rows.setdefault(f"{where} ({reason})", []).append(row)
+    if rows:
+        yield f"Not ranked: {'; '.join(listed(names) + where for where, names in rows.items())}."

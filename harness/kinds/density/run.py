@@ -19,6 +19,7 @@ from harness.audit.audit import Audit, audit, audit_candidate
 from harness.core.errors import DataError, Diverged
 from harness.core.global_settings import GlobalSettings
 from harness.core.layer_classes import kept_default_dtype
+from harness.core.record_checks import Status
 from harness.core.records import Record, blank_record, write_arrays
 from harness.core.settings import LayerRef, Progress, TrainingSettings
 from harness.core.texts import error_text
@@ -45,7 +46,7 @@ TRAINING_SHARE = 0.9  # of the progress bar
 
 
 @dataclass(frozen=True)
-class Trained:
+class EvaluatedFlow:
     """A flow after training, evaluated and audited on held-out data."""
 
     settings: TrainingSettings
@@ -54,6 +55,14 @@ class Trained:
     evaluation: Evaluation
     findings: Audit
     result: DensityResult  # without the measures of the test split
+
+
+class Ended(Exception):
+    """A trial ended before its flow was evaluated."""
+
+    def __init__(self, status: Status, reason: str | None = None) -> None:
+        super().__init__(reason)
+        self.status, self.reason = status, reason
 
 
 def run(
@@ -79,28 +88,25 @@ def run(
         DataError: the data are not those that the trial was planned for.
         UserError: a candidate of the tuning has no record.
     """
-    chosen, checked = None, {}
-    if trial.tuning is not None:
-        try:
-            chosen = choose(trial, out)
-        except NoChoice as error:
-            return blank_record(trial, error.status, str(error))
-        checked = {} if chosen.check is None else {"check": chosen.check}
+    try:
+        chosen = None if trial.tuning is None else choose(trial, out)
+    except NoChoice as error:
+        return blank_record(trial, error.status, str(error))
+    checked = {} if chosen is None or chosen.check is None else {"check": chosen.check}
     record = blank_record(trial, "ok", None)
-    trained = train(trial, record, "test", root, out, progress, checkpoints, chosen)
-    if trained is None:
+    try:
+        trained = train(trial, record, "test", root, out, progress, checkpoints, chosen)
+    except Ended as end:
+        record.status, record.reason = end.status, end.reason
         record.rows = [row | checked for row in record.rows]
         return record
     flow, pipeline, test, training = trained.flow, trained.pipeline, trained.evaluation, trained.settings
     progress(0.98, "samples")
     record.arrays, distances, sample_notes = _save_samples(flow, pipeline, trial, out)
-    asked, batch = training.samples, training.evaluation_batch
-    if asked is not None:
-        progress(0.99, f"{asked.count} samples against real images")
-    fidelity = measure_fidelity(flow, pipeline, asked, trial.seed, batch, root)
-    claimed = None
-    if training.accounting != "true":
-        claimed = getattr(test, pipeline.unit) + claimed_shift(flow, pipeline)
+    if training.samples is not None:
+        progress(0.99, f"{training.samples.count} samples against real images")
+    fidelity = measure_fidelity(flow, pipeline, training.samples, trial.seed, training.evaluation_batch, root)
+    shift = None if training.accounting == "true" else claimed_shift(flow, pipeline)
     result = replace(
         trained.result,
         bits_per_dim=test.bits_per_dim,
@@ -113,7 +119,7 @@ def run(
         prior_nats_per_dim=test.parts.prior,
         log_det_nats_per_dim=test.parts.log_det,
         preprocessing_nats_per_dim=test.parts.preprocessing,
-        claimed=claimed,
+        claimed=None if shift is None else getattr(test, pipeline.unit) + shift,
         **distances,
         **fidelity.row,
     )
@@ -132,16 +138,18 @@ def train(
     progress: Progress,
     checkpoints: Checkpoints | None,
     chosen: Chosen | None = None,
-) -> Trained | None:
+) -> EvaluatedFlow:
     """Train the flow of a trial, evaluate and audit it on a held-out split, and save its weights.
 
-    The record gets curves, audit, notes and, in its row, the size of the flow; if the flow cannot be built or
-    diverges, it gets its status and reason, and None is returned.
+    The record gets curves, audit, notes and, in its row, the size of the flow.
 
     Args:
         held_out: "validation" leaves the values of the test split out of the pipeline, so that nothing can read them.
         out: folder for the weights, which the audit then reads back; None: they are not kept.
         chosen: the choice of the trial's tuning, whose settings replace the planned ones.
+
+    Raises:
+        Ended: the flow cannot be built, diverges, or is not to be audited.
     """
     trial = planned
     if chosen is not None and isinstance(planned, DensityTrial):
@@ -155,11 +163,10 @@ def train(
         splits = replace(splits, test=splits.validation)
     else:
         record.notes |= notes_of(remarks_on(Store.at(root), trial.data, splits))
-    model = built(trial, splits, record)
-    if model is None:
-        return None
-    pipeline, flow = model
-    record.notes |= layer_notes(flow)
+    pipeline, flow = built(trial, splits)
+    layers = [module for module in flow.modules() if isinstance(module, InvertibleLinear)]
+    if remarks := "; ".join(dict.fromkeys(layer.remark for layer in layers if layer.remark is not None)):
+        record.notes["layer"] = remarks
     size = DensityResult(
         unit=pipeline.unit,
         parameters=count_entries(parameter for parameter in flow.parameters() if parameter.requires_grad),
@@ -172,17 +179,7 @@ def train(
         test_share=splits.test_share,
     )
     record.rows = [size.row()]
-
-    def training_progress(done: float, text: str) -> None:
-        progress(TRAINING_SHARE * done, text)
-
-    try:
-        callbacks = training_callbacks(trial.training, pipeline)
-        training = fit(flow, pipeline, trial.training, trial.seed, training_progress, checkpoints, callbacks)
-    except Diverged as error:
-        record.status, record.reason, record.curves = "diverged", str(error), error.curves
-        return None
-    record.curves = training.curves
+    training = _fitted(trial, flow, pipeline, record, progress, checkpoints)
     trained = replace(
         size,
         parameters=training.parameters,
@@ -194,9 +191,9 @@ def train(
         stopped_early=training.stopped_early,
         train_seconds=training.train_seconds,
     )
+    record.rows, record.notes = [trained.row()], trained.notes() | record.notes
     if not trial.audited:
-        record.rows, record.notes = [trained.row()], trained.notes() | record.notes
-        return None
+        raise Ended("ok")
     reload = None
     if out is not None:
         saved = save_flow(flow, planned, out, {} if chosen is None else chosen.changes, pipeline.values)
@@ -212,14 +209,12 @@ def train(
     else:
         findings = audit(flow, pipeline, evaluation, make, reload, training.best_likelihood, trial.training)
     findings.reasons += training.faults(size.parameters)
-    changed = surroundings.restore()
-    if changed:
+    if changed := surroundings.restore():
         findings.reasons.append(f"the flow changes settings of its process: {'; '.join(changed)}")
     audit_seconds = time.perf_counter() - begin
     floor = pipeline.floor()
     fault = below_floor(evaluation, pipeline, floor)
-    if fault is not None:
-        findings.reasons.append(fault)
+    findings.reasons += [] if fault is None else [fault]
     if evaluation.non_finite:
         findings.reasons.append(
             f"log-likelihood is not finite for {evaluation.non_finite} of {evaluation.values.numel()} {held_out} values"
@@ -239,13 +234,37 @@ def train(
         audit_reason="; ".join(findings.reasons) or None,
         audit_seconds=audit_seconds,
     )
-    return Trained(trial.training, flow, pipeline, evaluation, findings, result)
+    return EvaluatedFlow(trial.training, flow, pipeline, evaluation, findings, result)
 
 
-def training_callbacks(settings: TrainingSettings, pipeline: Pipeline) -> list[Callback]:
-    """Return the callbacks that the settings of a training select."""
+def _fitted(
+    trial: FlowTrial,
+    flow: Flow,
+    pipeline: Pipeline,
+    record: Record,
+    progress: Progress,
+    checkpoints: Checkpoints | None,
+) -> Fit:
+    """Train a flow with the callbacks that its settings select; the record gets the curves, also if it diverges."""
+    settings = trial.training
     callbacks: list[Callback] = [Crossings()] if settings.watch else []
-    return callbacks if settings.accounting == "true" else [*callbacks, ReleasedAccounting(pipeline)]
+    if settings.accounting != "true":
+        callbacks.append(ReleasedAccounting(pipeline))
+    try:
+        training = fit(
+            flow,
+            pipeline,
+            settings,
+            trial.seed,
+            lambda done, text: progress(TRAINING_SHARE * done, text),
+            checkpoints,
+            callbacks,
+        )
+    except Diverged as error:
+        record.curves = error.curves
+        raise Ended("diverged", str(error)) from error
+    record.curves = training.curves
+    return training
 
 
 def load_splits(trial: FlowTrial, root: Path | None) -> Splits:
@@ -262,19 +281,18 @@ def load_splits(trial: FlowTrial, root: Path | None) -> Splits:
     return splits
 
 
-def built(trial: FlowTrial, splits: Splits, record: Record) -> tuple[Pipeline, Flow] | None:
-    """Return pipeline and flow of a trial on its device; if there is no flow, set status and reason, return None."""
+def built(trial: FlowTrial, splits: Splits) -> tuple[Pipeline, Flow]:
+    """Return pipeline and flow of a trial on its device; raise Ended if it has no flow."""
     torch.manual_seed(trial.seed)
-    device = torch.device(trial.device)
-    pipeline = Pipeline(splits, trial.data, device=device, seed=trial.seed)
+    pipeline = Pipeline(splits, trial.data, device=torch.device(trial.device), seed=trial.seed)
     permute = trial.data.permutation_seed(trial.seed)
     try:
-        return pipeline, build_flow(pipeline.shape, trial.layer, trial.flow, trial.seed, permute).to(device)
+        flow = build_flow(pipeline.shape, trial.layer, trial.flow, trial.seed, permute)
     except (UnsupportedShape, UnsupportedEvent) as error:
-        record.status, record.reason = "unsupported", str(error)
+        raise Ended("unsupported", str(error)) from error
     except MissingLibrary as error:
-        record.status, record.reason = "error", f"{error}, then run again with --retry-failed"
-    return None
+        raise Ended("error", f"{error}, then run again with --retry-failed") from error
+    return pipeline, flow.to(pipeline.device)
 
 
 def data_notes(splits: Splits) -> dict[str, str]:
@@ -290,13 +308,6 @@ def data_notes(splits: Splits) -> dict[str, str]:
     if splits.no_floor is not None or not all(splits.noisy):
         notes["floor"] = splits.no_floor or "the values are said to lie on no lattice; no noise is added to them"
     return notes
-
-
-def layer_notes(flow: Flow) -> dict[str, str]:
-    """Return the remarks of layers on how they serve their shapes."""
-    layers = (module for module in flow.modules() if isinstance(module, InvertibleLinear))
-    remarks = dict.fromkeys(layer.remark for layer in layers if layer.remark is not None)
-    return {"layer": "; ".join(remarks)} if remarks else {}
 
 
 def below_floor(test: Evaluation, pipeline: Pipeline, floor: float | None) -> str | None:
@@ -370,8 +381,7 @@ def _save_samples(
     except Exception as error:  # third-party code may raise anything; the audit already reports a broken inverse
         notes["samples"] = f"none: {error_text(error)}"
         return None, {}, notes
-    lost = int((~drawn.isfinite()).flatten(1).any(1).sum())
-    if lost:
+    if lost := int((~drawn.isfinite()).flatten(1).any(1).sum()):
         notes["samples"] = f"{lost} of {len(drawn)} are not finite"
     arrays: dict[str, Any] = {"data": data.cpu().numpy(), "samples": pipeline.to_data(drawn)}
     arrays |= neighbour_arrays(pipeline, arrays["data"], arrays["samples"])
@@ -386,6 +396,5 @@ def _save_samples(
         arrays |= learned_maps(flow)
     except Exception as error:  # third-party code may raise anything, and a trial without its matrices is a result
         notes["maps"] = f"none: {error_text(error)}"
-    content = io.BytesIO()
-    np.savez_compressed(content, **arrays)
+    np.savez_compressed(content := io.BytesIO(), **arrays)
     return write_arrays(out / "records", trial.id, content.getvalue()), distances, notes

@@ -1,4 +1,4 @@
-"""The settings of an examination."""
+"""The settings of trials of one layer as a matrix, without data: an examination, or a check by every rule."""
 
 from __future__ import annotations
 
@@ -13,6 +13,15 @@ MEASURES = {
     name: column_type
     for examination in EXAMINATIONS.values()
     for name, (column_type, _, _) in examination.measures.items()
+}
+
+CONFORMANCE = {
+    "conforms": "boolean",
+    "log_det": "Float64",
+    "log_det_true": "Float64",
+    **dict.fromkeys(("log_det_error", "inverse_error", "reverse_log_det_error", "condition"), "Float64 >= 0"),
+    "rules": "Int64 >= 0",
+    **dict.fromkeys(("failed_rules", "finding", "remark"), "string"),
 }
 
 
@@ -54,3 +63,31 @@ class ExaminationTrial(Trial):
     def required(self) -> tuple[str, ...]:
         """The measures of the quantity."""
         return tuple(EXAMINATIONS[self.examine].measures)
+
+
+class ConformanceTrial(Trial):
+    """Check one layer on one event shape by every rule; no check-layer precedes it, as a faulty layer is a result."""
+
+    columns: ClassVar[Mapping[str, str]] = IDENTITY | {"weights": "string"} | OUTCOME | CONFORMANCE | ORIGIN
+    deterministic: ClassVar[bool] = True
+    run_module: ClassVar[str] = "conformance"
+
+    kind: Literal["conformance"] = "conformance"
+    label: str
+    shape: tuple[Count, ...]
+    layer: LayerRef
+
+    @property
+    def layers_to_check(self) -> tuple[LayerRef, ...]:
+        """None."""
+        return ()
+
+    @property
+    def cases(self) -> list[dict[str, Any]]:
+        """Weights away from initialisation by noise, and after some steps of training."""
+        return [{"weights": "random"}, {"weights": "trained"}]
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """The outcome."""
+        return ("conforms",)

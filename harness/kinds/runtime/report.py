@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import Any
 
 import pandas as pd
 
@@ -53,19 +52,23 @@ class RuntimeReport(Report, kind="runtime"):
     """Times by sweep with their growth, memory and errors, and the fastest layers."""
 
     @cached_property
+    def sweeps(self) -> list[SweepTables]:
+        """The sweeps that have rows, in order."""
+        return [SweepTables(self.results, name) for name in self.results.frame["sweep"].dropna().unique()]
+
+    @cached_property
     def tables(self) -> list[Table]:
         """For each sweep a table of times per operation, of their growth, memory and errors; a row per layer."""
-        made = []
-        for sweep in self.results.frame["sweep"].dropna().unique():
-            table = _Sweep(self.results, sweep)
-            made += [table.times(operation) for operation in table.operations]
-            made += [other for other in (table.growth(), table.memory(), table.errors()) if other is not None]
-        return made
+        made: list[Table | None] = []
+        for sweep in self.sweeps:
+            made += [sweep.times(operation) for operation in sweep.operations]
+            made += [sweep.growth(), sweep.memory(), sweep.errors()]
+        return [table for table in made if table is not None]
 
     @cached_property
     def answer(self) -> Answer | None:
         """Two findings per sweep, for training and samples, and the first figure; None without times of two layers."""
-        findings = tuple(_findings(self.results))
+        findings = tuple(finding for sweep in self.sweeps for finding in _findings(sweep))
         if not findings:
             return None
         said = (
@@ -78,18 +81,18 @@ class RuntimeReport(Report, kind="runtime"):
         return Answer(findings, remarks, first_name(self.results))
 
 
-class _Sweep:
+class SweepTables:
     """The points of one sweep, for all of its tables."""
 
-    def __init__(self, results: Results, sweep: str) -> None:
-        self.results, self.plan, self.sweep = results, results.plan, sweep
+    def __init__(self, results: Results, name: str) -> None:
+        self.results, self.plan, self.name = results, results.plan, name
         self.fallbacks = fallbacks(results)
-        trials = [trial for trial in self.plan.trials if isinstance(trial, RuntimeTrial) and trial.curve == sweep]
+        trials = [trial for trial in self.plan.trials if isinstance(trial, RuntimeTrial) and trial.curve == name]
         self.trial = trials[0]
         timed = {row for trial in trials for row in trial.rows}
         self.rows = [row for row in self.plan.rows if row in timed or not self.trial.machine]
         self.processes = 1 + max(trial.process for trial in trials)
-        frame = results.frame[results.frame["sweep"] == sweep]
+        frame = results.frame[results.frame["sweep"] == name]
         self.measured = merged(frame, self.trial.threads)
         self.points = list(self.measured[["shape", "batch"]].drop_duplicates().itertuples(index=False, name=None))
         self.operations = list(self.measured["operation"].unique())
@@ -105,69 +108,58 @@ class _Sweep:
 
     def times(self, operation: str) -> Table:
         """Return median and interquartile range, and below the layers a copy of the tensor."""
-        notes = Notes()
-        unstable, served = [], []
-        rows = []
+        notes, unstable, served, rows = Notes(), list[str](), list[str](), list[tuple[str, ...]]()
         for row in self.rows:
             cells = []
             for point, label in zip(self.points, self.header, strict=True):
                 line = self.by_case.get((operation, row, *point))
-                cells.append(EMPTY if line is None else time_cell(line, notes, self.fallbacks))
-                if line is not None and pd.notna(line.remark):
-                    served.append(f"{row} at {label}: {line.remark}")
-                if line is not None and line.unstable:
-                    cells[-1] += UNSTABLE
-                    unstable.append(f"{row} at {label}: {', '.join(line.unstable)}")
+                if line is None:
+                    cells.append(EMPTY)
+                    continue
+                cells.append(time_cell(line, notes, self.fallbacks) + UNSTABLE * bool(line.unstable))
+                served += [] if pd.isna(line.remark) else [f"{row} at {label}: {line.remark}"]
+                unstable += [f"{row} at {label}: {', '.join(line.unstable)}"] if line.unstable else []
             rows.append((layer_cell(row, self.measured, notes), *cells))
-        copies = [self._copy(operation, point) for point in self.points]
-        if any(copy is not None for copy in copies):
-            rows.append(("copy", *(EMPTY if copy is None else milliseconds(copy) for copy in copies)))
         timed = self.measured[self.measured["operation"] == operation]
+        copies = timed.dropna(subset="copy_ms").drop_duplicates(["shape", "batch"])
+        by_point = {(line.shape, line.batch): milliseconds(line.copy_ms) for line in rows_of(copies)}
+        rows += [("copy", *(by_point.get(point, EMPTY) for point in self.points))] if by_point else []
         remarks = (*notes.numbered(), *served, *kernel_remarks(self.results, timed))
         if unstable:
             cells_in_all = len(self.points) * len(self.rows)
             remarks += (f"† unstable, {len(unstable)} of {cells_in_all} cells: {BOUNDS}.", *unstable[:MOST_COMPLAINTS])
         if len(unstable) > MOST_COMPLAINTS:
             remarks += (f"and {len(unstable) - MOST_COMPLAINTS} more: see results.csv",)
-        return Table(
-            f"{self.plan.suite}-{self.sweep}-{operation}",
-            self._times_caption(operation),
-            ("layer", *self.header),
-            tuple(rows),
-            remarks,
-        )
+        return self._table(operation, self._times_caption(operation), rows, remarks)
 
     def growth(self) -> Table | None:
         """Return the exponents of the growth of every layer's times, and a copy's, over the largest points."""
         points, notes = largest(self.measured), Notes()
+        copies = points.dropna(subset="copy_ms").drop_duplicates(["operation", "shape", "batch"])
+        copies = copies.assign(median_ms=copies["copy_ms"], unstable=False)
         rows = []
-        for row in self.rows:
+        for row, lines in [*((row, points[points["layer"] == row]) for row in self.rows), ("copy", copies)]:
             cells = []
             for operation in self.operations:
-                times = points[(points["layer"] == row) & (points["operation"] == operation)]
+                times = lines[lines["operation"] == operation]
                 fit = growth(times)
-                mark = UNSTABLE if any(times["unstable"]) else ""
+                mark = UNSTABLE * any(times["unstable"])
                 cells.append(EMPTY if fit is None else f"{fit[0]:.2f} ± {fit[1]:.2f}{mark}")
-            rows.append((layer_cell(row, self.measured, notes), *cells))
+            if row != "copy" or set(cells) != {EMPTY}:
+                rows.append((layer_cell(row, self.measured, notes), *cells))
         if all(cell == EMPTY for _, *cells in rows for cell in cells):
             return None
-        copies = points.dropna(subset="copy_ms").drop_duplicates(["operation", "shape", "batch"])
-        copies = copies.assign(median_ms=copies["copy_ms"])
-        fits = [growth(copies[copies["operation"] == operation]) for operation in self.operations]
-        if any(fits):
-            rows.append(("copy", *(EMPTY if fit is None else f"{fit[0]:.2f} ± {fit[1]:.2f}" for fit in fits)))
         sizes = {"D": points["entries"] // points["batch"], "batch": points["batch"]}
         span = " and ".join(
             f"{name} = {size.min():,} to {size.max():,}" for name, size in sizes.items() if size.nunique() > 1
         )
         caption = (
-            f"{self.sweep}: growth, p where time goes as entries to the power of p, from {span}{self.fixed}; by least "
-            f"squares through the logarithms of three median times or more, ± 95 % interval. {self.rest}"
+            f"growth, p where time goes as entries to the power of p, from {span}{self.fixed}; by least squares "
+            "through the logarithms of three median times or more, ± 95 % interval"
         )
-        header = ("layer", *(OPERATIONS[operation] for operation in self.operations))
-        remarks = ("† a fitted time is unstable",) if any(points["unstable"]) else ()
-        name = f"{self.plan.suite}-{self.sweep}-growth"
-        return Table(name, caption, header, tuple(rows), (*notes.numbered(), *remarks), detail=True)
+        remarks = (*notes.numbered(), *("† a fitted time is unstable",) * any(points["unstable"]))
+        header = [OPERATIONS[operation] for operation in self.operations]
+        return self._table("growth", caption, rows, remarks, header)
 
     def memory(self) -> Table | None:
         """Return the peak memory of every operation, in sizes of the point's tensor."""
@@ -182,14 +174,10 @@ class _Sweep:
                 mark = notes.mark(f"{line.layer}: takes up to {outside}")
             return f"{line.peak_bytes / size:.1f}{mark}"
 
-        if self.measured["peak_bytes"].isna().all():
-            return None
-        names = " / ".join(OPERATIONS[operation] for operation in self.operations)
-        caption = (
-            f"{self.sweep}: peak memory of {names}, beyond what was held before, as torch's allocator counts it, in "
-            f"sizes of the point's tensor{self.fixed}. {self.rest}"
+        what = (
+            "peak memory of {}, beyond what was held before, as torch's allocator counts it, in sizes of the point's "
         )
-        return self._joined("memory", caption, self.operations, cell)
+        return self._joined("memory", f"{what}tensor", "peak_bytes", self.operations, cell)
 
     def errors(self) -> Table | None:
         """Return the errors of the inverses: the largest distance of x from inverse(forward(x))."""
@@ -200,16 +188,16 @@ class _Sweep:
             return EMPTY if pd.isna(line.inverse_error) else f"{line.inverse_error:.0e}"
 
         operations = [name for name in self.operations if name.startswith("inverse")]
-        if self.measured["inverse_error"].isna().all():
-            return None
-        names = " / ".join(OPERATIONS[operation] for operation in operations)
-        caption = f"{self.sweep}: largest |x - inverse(forward(x))| / max(1, |x|) of {names}{self.fixed}. {self.rest}"
-        return self._joined("error", caption, operations, cell)
+        what = "largest |x - inverse(forward(x))| / max(1, |x|) of {}"
+        return self._joined("error", what, "inverse_error", operations, cell)
 
-    def _joined(self, name: str, caption: str, operations: Sequence[str], cell: Callable[[Row, Notes], str]) -> Table:
-        """Return a table whose cells hold several operations, a failure of all of them once."""
-        notes = Notes()
-        rows: list[tuple[Any, ...]] = []
+    def _joined(
+        self, name: str, what: str, measure: str, operations: Sequence[str], cell: Callable[[Row, Notes], str]
+    ) -> Table | None:
+        """Return a table whose cells hold several operations, a failure of all of them once; None without values."""
+        if self.measured[measure].isna().all():
+            return None
+        notes, rows = Notes(), list[tuple[str, ...]]()
         for row in self.rows:
             cells = []
             for point in self.points:
@@ -217,23 +205,23 @@ class _Sweep:
                 parts = [EMPTY if line is None else cell(line, notes) for line in lines]
                 cells.append(parts[0] if len(set(parts)) == 1 and "[" in parts[0] else " / ".join(parts))
             rows.append((layer_cell(row, self.measured, notes), *cells))
-        header = ("layer", *self.header)
-        name = f"{self.plan.suite}-{self.sweep}-{name}"
-        return Table(name, caption, header, tuple(rows), notes.numbered(), detail=True)
+        names = " / ".join(OPERATIONS[operation] for operation in operations)
+        return self._table(name, what.format(names) + self.fixed, rows, notes.numbered())
 
-    def _copy(self, operation: str, point: tuple[str, int]) -> float | None:
-        lines = (self.by_case.get((operation, row, *point)) for row in self.rows)
-        return next((line.copy_ms for line in lines if line is not None and pd.notna(line.copy_ms)), None)
+    def _table(
+        self,
+        name: str,
+        caption: str,
+        rows: Sequence[tuple[str, ...]],
+        remarks: tuple[str, ...],
+        header: Sequence[str] | None = None,
+    ) -> Table:
+        header = ("layer", *(self.header if header is None else header))
+        about = (f"{self.plan.suite}-{self.name}-{name}", f"{self.name}: {caption}. {self.rest}", header)
+        return Table(*about, tuple(rows), remarks, detail=name not in OPERATIONS)
 
     def _times_caption(self, operation: str) -> str:
         """Return what was timed and how."""
-        what = {
-            "forward": "forward with log-determinant, in grad mode",
-            "forward_backward": "forward with log-determinant, and backward",
-            "log_det": "log-determinant alone, in grad mode",
-            "inverse": "inverse, without gradient, factorising included",
-            "inverse_warm": "inverse, without gradient, factorised before",
-        }[operation]
         timing = self.trial.timing
         times = f" in each of {self.processes} processes" if self.processes > 1 else ""
         calls = f"{timing.warmup} warm-up call{'s' if timing.warmup > 1 else ''}"
@@ -241,11 +229,18 @@ class _Sweep:
         ended_early = (self.measured["rounds"] < timing.rounds).any()
         early = f", fewer where they took more than {timing.budget_seconds:g} s" if ended_early else ""
         return (
-            f"{self.sweep}: {what}. Milliseconds, median (interquartile range) of {timing.rounds} samples"
-            f"{times}{early}, layers alternating, after {calls}{least}{self.fixed}. Copy: of the point's "
-            f"tensor. {self.rest}"
+            f"{TIMED[operation]}. Milliseconds, median (interquartile range) of {timing.rounds} samples{times}{early}, "
+            f"layers alternating, after {calls}{least}{self.fixed}. Copy: of the point's tensor"
         )
 
+
+TIMED = {
+    "forward": "forward with log-determinant, in grad mode",
+    "forward_backward": "forward with log-determinant, and backward",
+    "log_det": "log-determinant alone, in grad mode",
+    "inverse": "inverse, without gradient, factorising included",
+    "inverse_warm": "inverse, without gradient, factorised before",
+}
 
 BOUNDS = (
     f"the interquartile range exceeds {LARGEST_SPREAD:.0%} of the median, the halves of the rounds differ by more "
@@ -261,23 +256,16 @@ def point_label(point: tuple[str, int], shape_varies: bool, batch_varies: bool) 
     return ", ".join(parts)
 
 
-def _findings(results: Results) -> Iterator[Finding]:
-    trials = {trial.curve: trial for trial in results.plan.trials if isinstance(trial, RuntimeTrial)}
-    for sweep, trial in trials.items():
-        frame = results.frame[results.frame["sweep"] == sweep]
-        points = merged(frame, trial.threads).dropna(subset="median_ms")
-        for operations in ASKED:
-            operation = next((name for name in operations if (points["operation"] == name).any()), None)
-            if operation is None:
-                continue
-            times = points[points["operation"] == operation]
-            counts = [(group["entries"].iloc[0], group) for _, group in groups_of(times, ["shape", "batch"])]
-            _, largest = max(counts, key=lambda count: (len(count[1]) > 1, count[0]))
-            if len(largest) > 1:
-                yield _finding(sweep, operation, largest)
+def _findings(sweep: SweepTables) -> Iterator[Finding]:
+    points = sweep.measured.dropna(subset="median_ms")
+    for operations in ASKED:
+        times = [group for name in operations if len(group := points[points["operation"] == name])][:1]
+        points_of = [group for each in times for _, group in groups_of(each, ["shape", "batch"]) if len(group) > 1]
+        if points_of:
+            yield _finding(sweep.name, max(points_of, key=lambda group: group["entries"].iloc[0]))
 
 
-def _finding(sweep: str, operation: str, point: pd.DataFrame) -> Finding:
+def _finding(sweep: str, point: pd.DataFrame) -> Finding:
     first, *others = rows_of(point.sort_values("median_ms", kind="stable"))
     close = [line for line in others if not clearly_faster(first, line)]
     slower = [line for line in others if clearly_faster(first, line)]
@@ -286,7 +274,7 @@ def _finding(sweep: str, operation: str, point: pd.DataFrame) -> Finding:
         text += f"; no clear difference from {listed([_time(line) for line in close])}"
     if slower:
         text += f"; clearly slower: {first_of([_time(line) for line in slower])}"
-    where = f"{sweep}: {OPERATIONS[operation]}, {shape_text(first.shape)}, batch {first.batch}"
+    where = f"{sweep}: {OPERATIONS[first.operation]}, {shape_text(first.shape)}, batch {first.batch}"
     if close:
         return Finding(where, "no single fastest", "open", f"{text}.")
     return Finding(where, "clearly fastest", "good", f"{text}.")

@@ -21,12 +21,11 @@ from harness.core.record_checks import check_measures
 from harness.core.records import Record, blank_record, read_arrays, read_record, write_arrays, write_record
 from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
 from harness.core.trial import TRIALS
-from harness.kinds.conformance.trial import ConformanceTrial
 from harness.kinds.density.figures import maps, samples
 from harness.kinds.density.result import CANDIDATE_MEASURES, DensityResult
 from harness.kinds.density.trial import CandidateTrial, DensityTrial
 from harness.kinds.density.weights import load_flow
-from harness.kinds.examination.trial import ExaminationTrial
+from harness.kinds.examination.trial import ConformanceTrial, ExaminationTrial
 from harness.kinds.parameters.trial import ParametersTrial
 from harness.kinds.runtime.trial import RuntimeTrial
 from harness.pipeline.models import build_flow

@@ -140,8 +140,10 @@ def test_a_figure_shows_each_layers_samples_with_their_neighbours(neighbour_run)
     plan, records, folder = neighbour_run
     drawn = figures(Results.of(plan, records, folder.parent))
     assert set(drawn) == {"neighbours-digits", "neighbours-waveforms"}
-    titles = [axes.get_title() for axes in drawn["neighbours-digits"].axes if axes.axison or axes.images]
-    assert titles == ["held-out data (100)", *(f"{row} ({100 + n})" for n, row in enumerate(plan.rows))]
+    shown = [axes for axes in drawn["neighbours-digits"].axes if axes.axison or axes.images]
+    assert [axes.get_title().strip() for axes in shown] == ["held-out data", *plan.rows]
+    distances = [axes.texts[0].get_text().split()[-1] for axes in shown]
+    assert distances == ["100", *(str(100 + number) for number in range(len(plan.rows)))]
     assert all(axes.images for axes in drawn["neighbours-digits"].axes[:4])
 
 

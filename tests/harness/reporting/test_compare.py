@@ -7,7 +7,7 @@ from harness.cli.parser import main
 from harness.core.errors import UserError
 from harness.core.records import blank_record, write_record
 from harness.core.settings import LayerRef
-from harness.kinds.conformance.trial import ConformanceTrial
+from harness.kinds.examination.trial import ConformanceTrial
 from harness.planning.plan import Plan
 from harness.reporting.compare.comparison import Thresholds, compare, comparison_tables
 from harness.reporting.compare.pairs import Place

@@ -128,7 +128,8 @@ def test_settings_of_single_columns_and_rows_are_in_the_caption(many_seeds, repl
         return {"flow.width": 64} if (trial.data.label, trial.layer.row) == ("waveforms", "conv1x1") else {}
 
     caption = made(replanned(many_seeds(1), change))[0].caption
-    assert "digits 2 levels of 2 steps, width 8; waveforms 2 levels of 2 steps, width 8 (conv1x1: width 64)" in caption
+    size = "Glow with 2 levels of 2 steps, width 8"
+    assert f"{size} on digits; {size} (conv1x1: width 64) on waveforms" in caption
 
 
 def test_a_failure_is_in_its_cell_and_its_reason_in_the_notes(density_run):
@@ -188,8 +189,8 @@ def test_an_estimate_is_marked_and_noted_with_its_standard_error(density_run):
 def test_baselines_are_not_described_as_glow(many_seeds, replanned):
     run = many_seeds(1)
     caption = made(replanned(run, lambda trial: {"layer.baseline": trial.layer.row == "my_layer & co"}))[0].caption
-    assert "under the same budget: my_layer & co; 2 levels of 2 steps, width 8." in caption
-    assert "No Glow" not in made(run)[0].caption
+    assert "same budget: my_layer & co; 2 levels of 2 steps, width 8." in caption
+    assert "Complete flows" not in made(run)[0].caption
 
 
 def test_raw_lattice_values_are_noted(many_seeds, replanned):
@@ -222,7 +223,7 @@ def test_the_notes_of_a_table_describe_its_data(many_seeds, replanned):
         "digits: digits of scikit-learn; 1,297 train, 250 validation, 250 test",
         "digits: all entries permuted, the same in every example and split: one permutation for all seeds, that of "
         "seed 0",
-        "digits: training images moved at random (crop_flip), held-out images as they are",
+        "digits: training images moved at random (crop_flip), held-out images unchanged",
         "digits, conv1x1: cut into parts",
         "waveforms: PPG; 9 train, 1 validation, 1 test; lattice steps 0.0005 NU, 0.05 mmHg; SHA-256 0123456789ab…; "
         "no resolution floor: a filter",

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from harness.core.settings import DataRef, FlowSettings
-from harness.kinds.density.intervals import interval_texts, sample_words
+from harness.kinds.density.captions import interval_texts, sample_words
 from harness.kinds.density.likelihoods import IMPROVING, UNITS, density, units
 from harness.kinds.density.tables.differences import control_of, leads
 from harness.kinds.density.trial import DensityTrial
@@ -38,7 +38,7 @@ Leads = Mapping[str, Difference]
 
 
 @dataclass(frozen=True)
-class Panel:
+class CapacityPanel:
     """Columns of one data set that differ in one capacity alone, and those of other backbones beside them."""
 
     title: str
@@ -77,7 +77,7 @@ def figures(results: Results) -> dict[str, Figure]:
     return {"capacity": figure}
 
 
-def _panels(plan: Plan) -> Iterator[Panel]:
+def _panels(plan: Plan) -> Iterator[CapacityPanel]:
     """Yield the panels, data sets in plan order; the backbone of a column is that of most of its rows."""
     settings: dict[str, set[tuple[str, Hashable]]] = {}  # column -> of each row, all but data set, backbone and seed
     backbones: dict[str, Counter[FlowSettings]] = {}
@@ -110,7 +110,7 @@ def _agree(first: set[tuple[str, Hashable]], second: set[tuple[str, Hashable]]) 
     return bool(both) and not any(row in both for row, _ in first ^ second)
 
 
-def _series(title: str, flows: Mapping[str, FlowSettings], setting: str) -> Iterator[Panel]:
+def _series(title: str, flows: Mapping[str, FlowSettings], setting: str) -> Iterator[CapacityPanel]:
     """Yield a panel for each group of columns with several values of one setting and equal others."""
     for rest in dict.fromkeys(_without(flow, setting) for flow in flows.values()):
         axis = backbone_of(rest).capacities.get(setting)
@@ -123,7 +123,7 @@ def _series(title: str, flows: Mapping[str, FlowSettings], setting: str) -> Iter
                 for column, flow in flows.items()
                 if flow.backbone != rest.backbone or _is_beside(_without(flow, setting), rest)
             }
-            yield Panel(title, axis, {str(value): columns[value] for value in sorted(columns)}, others)
+            yield CapacityPanel(title, axis, {str(value): columns[value] for value in sorted(columns)}, others)
 
 
 def _is_beside(flow: FlowSettings, rest: FlowSettings) -> bool:
@@ -140,7 +140,7 @@ def _without(flow: FlowSettings, setting: str) -> FlowSettings:
     return flow.model_copy(update={setting: FlowSettings.model_fields[setting].default})
 
 
-def _draw(axes: Axes, panel: Panel, rows: Mapping[str, Look], by_column: Mapping[str, Leads]) -> None:
+def _draw(axes: Axes, panel: CapacityPanel, rows: Mapping[str, Look], by_column: Mapping[str, Leads]) -> None:
     """Draw the leads: lines over the columns, and points for other coupling networks right of a dotted line."""
     columns = [*panel.columns.values(), *panel.others.values()]
     last = len(panel.columns)

@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from harness.kinds.density.intervals import bars_texts, pair_words
+from harness.kinds.density.captions import bars_texts, pair_words
 from harness.kinds.density.likelihoods import IMPROVING, UNITS, density, of_column, share_of, standard_error, units
 from harness.kinds.density.tuning.searches import tuning_text
 from harness.reporting.figures.figure_style import (

@@ -8,8 +8,16 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from harness.core.files import distinct_slugs
-from harness.kinds.density.figures.samples import WAVES, arrays_of, draw_wave, shades, tiled, wave_axes
-from harness.reporting.figures.figure_style import COLOURS, INK, panels, plain
+from harness.kinds.density.figures.samples import (
+    EventPanel,
+    arrays_of,
+    channels,
+    name_panel,
+    shades,
+    tiled,
+    wave_figure,
+)
+from harness.reporting.figures.figure_style import panels, plain
 from harness.reporting.frame import Results
 
 HEADING = "Nearest training examples"
@@ -18,48 +26,40 @@ ORDER = 8
 ACROSS, DOWN = 8, 3  # pairs of images in a panel
 ARRAYS = tuple(f"{name}{part}" for name in ("data", "samples") for part in ("", "_neighbours", "_neighbour_distance"))
 
-Pairs = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""Events (N, *shape), their nearest training examples, likewise, and the distances (N,)."""
-
 
 def figures(results: Results) -> dict[str, Figure]:
     """Return a figure per data set: held-out events, then samples of each layer, from the first seed that has any."""
     figures, names = {}, distinct_slugs(results.plan.columns)
     for column in results.plan.columns:
-        by_row = {row: pairs for row, arrays in arrays_of(results, column).items() if (pairs := pairs_of(arrays))}
-        if not by_row:
+        stored = {row: arrays for row, arrays in arrays_of(results, column).items() if set(ARRAYS) <= set(arrays)}
+        if not stored:  # or of a version without neighbours
             continue
-        first = next(iter(by_row.values()))
-        blocks = [("held-out data", first[0]), *((row, pairs[1]) for row, pairs in by_row.items())]
-        images = blocks[0][1][0].ndim == 4
-        figure = (image_figure if images else wave_figure)(blocks)
+        blocks = [_block("held-out data", "data", next(iter(stored.values())))]
+        blocks += [_block(row, "samples", arrays) for row, arrays in stored.items()]
+        images = blocks[0].events.ndim == 4
+        figure = image_figure(blocks) if images else wave_figure(blocks, channels(results, column))
         where = "below each" if images else "behind each, in grey,"
-        figure.suptitle(
-            plain(f"{column}: {where} the nearest training example; median distance in parentheses"), x=0.01, ha="left"
-        )
+        figure.suptitle(plain(f"{column}: {where} the nearest training example"), x=0.01, ha="left")
         figures[f"neighbours-{names[column]}"] = figure
     return figures
 
 
-def pairs_of(arrays: Mapping[str, np.ndarray]) -> tuple[Pairs, Pairs] | None:
-    """Return (held-out, samples) with their neighbours, as a trial stored them; None where it stored none."""
-    if not set(ARRAYS) <= set(arrays):  # of a version without
-        return None
-    data, data_near, data_far, samples, samples_near, samples_far = (arrays[name] for name in ARRAYS)
-    return (data[: len(data_near)], data_near, data_far), (samples[: len(samples_near)], samples_near, samples_far)
+def _block(title: str, name: str, arrays: Mapping[str, np.ndarray]) -> EventPanel:
+    """Return the events that have a neighbour, with the median distance."""
+    near = arrays[f"{name}_neighbours"]
+    distance = f"median distance {np.median(arrays[f'{name}_neighbour_distance']):.3g}"
+    return EventPanel(title, arrays[name][: len(near)], distance, near)
 
 
-def _title(name: str, distances: np.ndarray) -> str:
-    return plain(f"{name} ({np.median(distances):.3g})")
-
-
-def image_figure(blocks: Sequence[tuple[str, Pairs]]) -> Figure:
+def image_figure(blocks: Sequence[EventPanel]) -> Figure:
     """Return a panel of pairs for each block."""
-    figure, grid = panels(len(blocks), 3.0, 2.7, columns=3)
-    top = max(1, int(blocks[0][1][0].max()))
-    for axes, (name, (images, near, distances)) in zip(grid, blocks, strict=True):
-        axes.set_title(_title(name, distances), fontsize=9)
-        axes.imshow(pair_mosaic(images, near, top), cmap="gray", vmin=0, vmax=1, interpolation="antialiased")
+    figure, grid = panels(len(blocks), 3.0, 2.9, columns=3)
+    top = max(1, int(blocks[0].events.max()))
+    for axes, block in zip(grid, blocks, strict=True):
+        name_panel(axes, block)
+        assert block.near is not None
+        mosaic = pair_mosaic(block.events, block.near, top)
+        axes.imshow(mosaic, cmap="gray", vmin=0, vmax=1, interpolation="antialiased")
         axes.set_axis_off()
     return figure
 
@@ -72,21 +72,3 @@ def pair_mosaic(images: np.ndarray, near: np.ndarray, top: int) -> np.ndarray:
     above, below = (shades(part[:count], top) for part in (images, near))
     pairs = np.concatenate([above, np.ones_like(above[:, :, :pad]), below], axis=2)
     return tiled(pairs, min(count, ACROSS), pad, max(2, height // 4))
-
-
-def wave_figure(blocks: Sequence[tuple[str, Pairs]]) -> Figure:
-    """Return a panel for each block: sequences (N, C, T) in colour before their neighbours, in the data's range."""
-    figure, grid = panels(len(blocks), 2.6, 2.6, share_y=True, columns=3)
-    data = blocks[0][1][0].astype(float)
-    low = data.min(axis=(0, 2), keepdims=True)
-    span = np.maximum(data.max(axis=(0, 2), keepdims=True) - low, 1e-12)
-    for axes, (name, (waves, near, distances)) in zip(grid, blocks, strict=True):
-        axes.set_title(_title(name, distances), fontsize=9)
-        for number in range(min(WAVES, len(waves))):
-            for channel in range(data.shape[1]):
-                for values, colour, width in ((near, INK, 2.0), (waves, COLOURS[channel % len(COLOURS)], 1.0)):
-                    line = ((values - low) / span)[number, channel]
-                    opacity = 0.3 if values is near else 1.0
-                    draw_wave(axes, line, number, color=colour, linewidth=width, alpha=opacity)
-        wave_axes(axes)
-    return figure

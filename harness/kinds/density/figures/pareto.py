@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from harness.kinds.density.intervals import bars_texts
+from harness.kinds.density.captions import bars_texts
 from harness.kinds.density.likelihoods import UNITS, fallback_note
 from harness.kinds.density.models import Field, Model, fields
 from harness.kinds.density.tuning.searches import tuning_text
@@ -45,7 +45,7 @@ def figures(results: Results) -> dict[str, Figure]:
     notes = bars_texts(model.estimate for model in models)
     if any(model.competes for model in models):
         notes.append("dashed: Pareto front of the means; grey: not on it")
-    if any(model.doubtful or model.exempt for model in models):
+    if any(model.hollow for model in models):
         notes.append("hollow: not a likelihood to compare, told the permutation, or not tuned")
     footnotes(figure, [*notes, *fallback_note(results), tuning_text(results)])
     label_points(figure, names)
@@ -93,7 +93,7 @@ def _panel(axes: Axes, chosen: Mapping[str, Look], field: Field, cost: str) -> l
                 yerr=[[below], [above]],
                 color=colour,
                 marker=look.marker,
-                markerfacecolor="white" if model.doubtful or model.exempt else colour,
+                markerfacecolor="white" if model.hollow else colour,
                 markersize=6,
                 capsize=2,
             )

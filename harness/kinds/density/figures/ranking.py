@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from harness.kinds.density.intervals import interval_texts
+from harness.kinds.density.captions import interval_texts
 from harness.kinds.density.likelihoods import UNITS, Ranking, members_of, ranking, units
 from harness.kinds.density.tuning.searches import tuning_text
 from harness.reporting.figures.figure_style import (

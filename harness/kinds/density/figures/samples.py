@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from harness.core.errors import UserError
 from harness.core.files import distinct_slugs
@@ -42,12 +43,13 @@ def figures(results: Results) -> dict[str, Figure]:
 
 
 @dataclass(frozen=True)
-class Block:
+class EventPanel:
     """The events of one panel."""
 
     title: str
     events: np.ndarray
-    value: str = ""  # the likelihood of the flow that they are samples of
+    value: str = ""  # below the title
+    near: np.ndarray | None = None  # the training examples that are nearest to them
 
 
 def arrays_of(results: Results, column: str) -> dict[str, dict[str, np.ndarray]]:
@@ -94,17 +96,17 @@ def _fit(arrays: Mapping[str, np.ndarray]) -> bool:
     return len(event) in (2, 3) and all(np.isfinite(array).all() for array in shown)
 
 
-def sample_blocks(results: Results, column: str) -> list[Block]:
+def sample_blocks(results: Results, column: str) -> list[EventPanel]:
     """Return the data, then the samples of each row, with the test likelihood of their trial; empty without any."""
-    blocks = list[Block]()
+    blocks = list[EventPanel]()
     for line, arrays in stored(results, column):
         if not blocks:
-            blocks.append(Block("data", arrays["data"]))
+            blocks.append(EventPanel("data", arrays["data"]))
         seed = ""
         if len(results.plan.seeds) > 1 or not pd.isna(line.repetition):
             seed = f", seed {line.seed}" if pd.isna(line.repetition) else f", repetition {line.repetition}"
         value = line.failure if pd.isna(line.value) else f"{line.value:.3f} {UNITS[line.measure]}{seed}"
-        blocks.append(Block(line.layer, arrays["samples"], value))
+        blocks.append(EventPanel(line.layer, arrays["samples"], value))
     return blocks
 
 
@@ -123,7 +125,7 @@ def channels(results: Results, column: str) -> list[str]:
         return []
 
 
-def image_figure(blocks: Sequence[Block]) -> Figure:
+def image_figure(blocks: Sequence[EventPanel]) -> Figure:
     """Return a square of images for each block, (N, C, H, W); one or three channels are shown."""
     figure, grid = panels(len(blocks), 2.3, 2.8, columns=4)
     top = max(1, int(blocks[0].events.max()))
@@ -134,7 +136,7 @@ def image_figure(blocks: Sequence[Block]) -> Figure:
     return figure
 
 
-def name_panel(axes: Axes, block: Block) -> None:
+def name_panel(axes: Axes, block: EventPanel) -> None:
     """Write the name of a block above its panel, and its value below the name."""
     axes.set_title(f"{plain(block.title)}\n", fontsize=9)
     look: dict[str, Any] = {"xytext": (0, 5), "textcoords": "offset points", "fontsize": 8, "color": INK}
@@ -164,33 +166,33 @@ def tiled(images: np.ndarray, across: int, pad: int, gap: int) -> np.ndarray:
     return whole[:, :, 0] if channels == 1 else whole
 
 
-def wave_figure(blocks: Sequence[Block], names: Sequence[str] = ()) -> Figure:
-    """Return a panel of WAVES sequences, one above the other, for each block, (N, C, T), with names of the channels."""
+def wave_figure(blocks: Sequence[EventPanel], names: Sequence[str] = ()) -> Figure:
+    """Return a panel of WAVES sequences, one above the other, for each block, (N, C, T), with names of the channels.
+
+    The nearest training examples are behind them, in grey.
+    """
     figure, grid = panels(len(blocks), 2.6, 2.8, share_y=True, columns=3)
     data = blocks[0].events.astype(float)
     low = data.min(axis=(0, 2), keepdims=True)
-    span = np.maximum(data.max(axis=(0, 2), keepdims=True) - low, 1)
+    span = data.max(axis=(0, 2), keepdims=True) - low
+    span[span == 0] = 1
     for axes, block in zip(grid, blocks, strict=True):
         name_panel(axes, block)
-        for number, wave in enumerate((block.events[:WAVES] - low) / span):
-            for channel, values in enumerate(wave):
-                draw_wave(axes, values, number, color=COLOURS[channel % len(COLOURS)], linewidth=1)
-        wave_axes(axes)
+        looks: list[tuple[np.ndarray | None, dict[str, Any]]] = [
+            (block.near, {"color": INK, "linewidth": 2.0, "alpha": 0.3}),
+            (block.events, {"linewidth": 1.0}),
+        ]
+        for events, look in looks:
+            for number, wave in enumerate([] if events is None else (events[:WAVES] - low[0]) / span[0]):
+                for channel, values in enumerate(np.clip(wave, -0.15, 1.15)):  # one far outside would cross others
+                    axes.plot(values - 1.35 * number, **({"color": COLOURS[channel % len(COLOURS)]} | look))
+        axes.set_xlabel("time step")
+        axes.set_ylim(-1.35 * (WAVES - 1) - 0.2, 1.2)
+        axes.set_yticks([])
+        axes.grid(visible=False)
     for axes in grid[::3]:
         axes.set_ylabel("scaled to the data's range")
     labels = list(names) or [f"channel {number}" for number in range(1, data.shape[1] + 1)]
-    figure.legend(grid[0].get_lines()[: len(labels)], labels, loc="outside right center")
+    handles = [Line2D([], [], color=COLOURS[number % len(COLOURS)]) for number in range(len(labels))]
+    figure.legend(handles, labels, loc="outside right center")
     return figure
-
-
-def draw_wave(axes: Axes, values: np.ndarray, number: int, **look: Any) -> None:
-    """Draw a channel in units of the data's range; a sample far outside the range would cross its neighbours."""
-    axes.plot(np.clip(values, -0.15, 1.15) - 1.35 * number, **look)
-
-
-def wave_axes(axes: Axes) -> None:
-    """Set limits for WAVES sequences, and a horizontal axis alone."""
-    axes.set_xlabel("time step")
-    axes.set_ylim(-1.35 * (WAVES - 1) - 0.2, 1.2)
-    axes.set_yticks([])
-    axes.grid(visible=False)

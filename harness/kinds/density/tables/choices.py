@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from harness.kinds.density.captions import sentences
+from harness.kinds.density.likelihoods import per_column
 from harness.kinds.density.trial import DensityTrial, Tuning
 from harness.kinds.density.tuning.searches import Search, candidates_text, setting_name, spans, value_text
 from harness.reporting.frame import Results
@@ -22,7 +24,7 @@ AT_EDGE = f"{EDGE} the lowest or the highest value that was tried, so that a low
 
 
 @dataclass(frozen=True)
-class Choice:
+class TuningOutcome:
     """The outcome of one tuning of a layer on a data set; None where no candidate was chosen."""
 
     search: Search
@@ -44,16 +46,18 @@ def choices_table(results: Results) -> Table | None:
     for row in plan.rows:
         cells = [row]
         for column in plan.columns:
-            of_cell = chosen.get((row, column))
+            of_cell = chosen.get(column, {}).get(row)
             if of_cell is None:
                 cells.append(NOT_TUNED if (row, column) in planned else EMPTY)
             else:
                 cells.append(_settings(of_cell) + _outcomes(of_cell, states))
         rows.append(tuple(cells))
     edges = any(EDGE in cell for row in rows for cell in row[1:])
+    searched = {column: _search_text(chosen[column]) for column in plan.columns if column in chosen}
+    protocol = per_column(searched, form="{columns}: {text}")
     return Table(
         f"{plan.suite}-choices",
-        f"Settings that validation chose, by data set. {_protocol(plan.columns, chosen)}.",
+        f"Settings that validation chose, by data set. {protocol}.",
         ("layer", *plan.columns),
         tuple(rows),
         (AT_EDGE,) * edges,
@@ -64,56 +68,59 @@ def choices_table(results: Results) -> Table | None:
 
 def at_edges(results: Results) -> tuple[int, int]:
     """Return the number of choices at an edge of the values that were tried, and the number of all tunings."""
-    every = [choice for of_cell in choices(results).values() for choice in of_cell]
+    every = [choice for of_rows in choices(results).values() for of_cell in of_rows.values() for choice in of_cell]
     return sum(choice.at_edge for choice in every), len(every)
 
 
 def chosen_rates(results: Results) -> list[str]:
     """Return a remark with the learning rates that validation chose, by data set; none where it chose no rate."""
-    rates: dict[str, dict[tuple[float, ...], list[str]]] = {}
-    for (row, column), of_cell in choices(results).items():
-        values = sorted(choice.changes[RATE] for choice in of_cell if choice.changes and RATE in choice.changes)
-        if values:
-            rates.setdefault(column, {}).setdefault((values[0], values[-1]), []).append(row)
     parts = []
-    for column in filter(rates.__contains__, results.plan.columns):
-        listed = [
-            f"{' to '.join(dict.fromkeys(map(value_text, ends)))} ({', '.join(rates[column][ends])})"
-            for ends in sorted(rates[column])
+    for column in filter(choices(results).__contains__, results.plan.columns):
+        rates: dict[tuple[float, ...], list[str]] = {}
+        for row, of_cell in choices(results)[column].items():
+            values = [choice.changes[RATE] for choice in of_cell if choice.changes and RATE in choice.changes]
+            if values:
+                rates.setdefault((min(values), max(values)), []).append(row)
+        texts = [
+            f"{' to '.join(dict.fromkeys(map(value_text, ends)))} ({', '.join(rows)})"
+            for ends, rows in sorted(rates.items())
         ]
-        parts.append(f"{column}: {', '.join(listed)}")
+        parts += [f"{column}: {', '.join(texts)}"] if texts else []
     return [f"chosen learning rates: {'; '.join(parts)}"] if parts else []
 
 
 @lru_cache(maxsize=4)  # the table, its remarks and the answer ask for the same ones
-def choices(results: Results) -> dict[tuple[str, str], list[Choice]]:
-    """Return (layer, data set) -> its choices: one that all seeds share, or one of each repetition with a tuning."""
-    tuned = [trial for trial in results.plan.trials if isinstance(trial, DensityTrial) and trial.tuning is not None]
+def choices(results: Results) -> dict[str, dict[str, list[TuningOutcome]]]:
+    """Return data set -> layer -> its choices: one that all seeds share, or one of each repetition with a tuning."""
     frame = results.of_kind("density").dropna(subset="chosen")
     recorded = dict(zip(frame["id"], map(json.loads, frame["chosen"]), strict=True))
-    groups: dict[tuple[str, str], dict[Tuning, list[DensityTrial]]] = {}
-    for trial in tuned:
-        assert trial.tuning is not None
-        groups.setdefault((trial.layer.row, trial.data.label), {}).setdefault(trial.tuning, []).append(trial)
+    groups: dict[str, dict[str, dict[Tuning, list[DensityTrial]]]] = {}
+    for trial in results.plan.trials:
+        if isinstance(trial, DensityTrial) and trial.tuning is not None:
+            of_row = groups.setdefault(trial.data.label, {}).setdefault(trial.layer.row, {})
+            of_row.setdefault(trial.tuning, []).append(trial)
     return {
-        cell: [_choice(results, tuning, trials, recorded) for tuning, trials in of_cell.items()]
-        for cell, of_cell in groups.items()
+        column: {
+            row: [_choice(results, tuning, trials, recorded) for tuning, trials in of_row.items()]
+            for row, of_row in of_rows.items()
+        }
+        for column, of_rows in groups.items()
     }
 
 
 def _choice(
     results: Results, tuning: Tuning, trials: Sequence[DensityTrial], recorded: Mapping[str, Mapping[str, Any]]
-) -> Choice:
+) -> TuningOutcome:
     """Return the choice of trials that share a tuning: as their records have it, else as the candidates decide."""
     search = Search.of(trials[0], tuning, results)
     for trial in trials:
         if trial.id in recorded:
-            return Choice(search, recorded[trial.id])
+            return TuningOutcome(search, recorded[trial.id])
     number = trials[0].choice(results.records)
-    return Choice(search, None if number is None else dict(tuning.candidates[number]))
+    return TuningOutcome(search, None if number is None else dict(tuning.candidates[number]))
 
 
-def _settings(of_cell: Sequence[Choice]) -> str:
+def _settings(of_cell: Sequence[TuningOutcome]) -> str:
     """Return the chosen settings; over repetitions the ends of numbers, and how often each other value was chosen."""
     made = [choice for choice in of_cell if choice.changes is not None]
     if not made:
@@ -147,7 +154,7 @@ def _place(path: str) -> tuple[bool, bool, str]:
     return path.startswith("layer."), path != RATE, path
 
 
-def _outcomes(of_cell: Sequence[Choice], states: Mapping[str, str]) -> str:
+def _outcomes(of_cell: Sequence[TuningOutcome], states: Mapping[str, str]) -> str:
     """Return the candidates without a valid likelihood: " (2 of 8 diverged)"; under a budget, the number of all."""
     run = [trial for choice in of_cell for trial in choice.search.run]
     total = len(run)
@@ -158,36 +165,19 @@ def _outcomes(of_cell: Sequence[Choice], states: Mapping[str, str]) -> str:
     return f" ({', '.join(parts)})" if parts else ""
 
 
-def _protocol(columns: Sequence[str], chosen: Mapping[tuple[str, str], Sequence[Choice]]) -> str:
-    """Return the candidates and their training; for each data set where they differ."""
-    texts = {}
-    for column in columns:
-        of_layers = {row: of_cell for (row, label), of_cell in chosen.items() if label == column}
-        if of_layers:
-            texts[column] = _search_text(of_layers)
-    if len(set(texts.values())) == 1:
-        return next(iter(texts.values()))
-    return "; ".join(f"{column}: {text}" for column, text in texts.items())
-
-
-def _search_text(of_layers: Mapping[str, Sequence[Choice]]) -> str:
+def _search_text(of_layers: Mapping[str, Sequence[TuningOutcome]]) -> str:
     """Return the number of candidates, their seed and steps, and the values of the settings that all layers share."""
     firsts = {row: of_cell[0].search for row, of_cell in of_layers.items()}
     several = max(map(len, of_layers.values())) > 1
     seeds = sorted({choice.search.tuning.seed for of_cell in of_layers.values() for choice in of_cell})
     steps = " or ".join(dict.fromkeys(map(_steps_text, firsts.values())))
-    text = f"{candidates_text(firsts)} of each layer"
-    if several:
-        seed = f"seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"seed {seeds[0]}"
-        return f"{text} in each repetition, {seed}, {steps}; the same points for every layer of a repetition"
-    text += f", seed {' and '.join(map(str, seeds))}, {steps}"
     longest = max(firsts.values(), key=lambda search: len(search.run))
     shared = [
         f"{setting_name(path)} {_values_text(values)}"
         for path, values in sorted(longest.tried.items(), key=lambda item: _place(item[0]))
         if not path.startswith("layer.")
     ]
-    return f"{text}; {', '.join(shared)}, the same points for every layer" if shared else text
+    return sentences("search", candidates_text(firsts), seeds, steps, several, shared)
 
 
 def _steps_text(search: Search) -> str:

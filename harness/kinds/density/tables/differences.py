@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from harness.kinds.density.intervals import HOLM, sample_words
+from harness.kinds.density.captions import HOLM, sample_words, sentences
 from harness.kinds.density.likelihoods import (
     UNITS,
     Ranking,
@@ -40,33 +40,14 @@ def differences_table(results: Results, rankings: Mapping[str, Ranking]) -> Tabl
     }
     if not competitions:
         return None
-    differences = [
-        difference for competition in competitions.values() for difference in competition.differences.values()
-    ]
-    tests = any(difference.p is not None for difference in differences)
-    kind = interval_kind(differences)
-    brackets = f" [{kind} 95 % interval]" if kind else ", too few for an interval,"
+    differences = [lead for competition in competitions.values() for lead in competition.differences.values()]
+    kind, words = interval_kind(differences), sample_words(differences)
     rows = tuple(
         (row, *(_difference(competition, row) for competition in competitions.values())) for row in results.plan.rows
     )
-    words = sample_words(differences)
-    caption = (
-        f"Difference from the row of the lowest mean: mean{brackets} over paired {words}. Trials of one "
-        f"{words.replace('s or', ' or').removesuffix('s')} share the order of the data, the noise and the initial "
-        "weights of the backbone"
-    )
-    repetitions = any(difference.estimate.share is not None for difference in differences)
-    caption += ", and in a repetition splits, tuning points and permutation." if repetitions else "."
-    caption += f" Lowest in: the number of {words} in which the row has the lowest value of all ranked rows."
-    if tests:
-        caption += (
-            " p: paired t test on the differences, after Holm's correction for all pairs of rows of the column; d: "
-            "mean difference in standard deviations of the differences."
-        )
-    else:
-        caption += f" No test below {LEAST_SEEDS} {words}."
-    caption += f" {HOLM}" if ADJUSTED in kind else ""
-    caption += f" {tuning_text(results)}"
+    tested = any(lead.p is not None for lead in differences)
+    holm = HOLM if ADJUSTED in kind else ""
+    caption = sentences("differences", kind, words, tested, LEAST_SEEDS, holm, tuning_text(results))
     remark = f"{EMPTY}: an oracle, a row that was not tuned, or not every trial has a likelihood that may be compared"
     notes = (remark,) if any(EMPTY in row for row in rows) else ()
     return Table(f"{results.plan.suite}-differences", caption, ("layer", *competitions), rows, notes, detail=True)
@@ -75,11 +56,9 @@ def differences_table(results: Results, rankings: Mapping[str, Ranking]) -> Tabl
 def _difference(competition: Ranking, row: str) -> str:
     first = competition.firsts.get(row)
     led = f"; lowest in {first} of {len(competition.common)}" if first else ""
-    if row == competition.best:
-        return BEST + led
     difference = competition.behind(row)
     if difference is None:
-        return EMPTY
+        return BEST + led if row == competition.best else EMPTY
     return difference.text() + led
 
 
@@ -102,17 +81,17 @@ def leads_table(results: Results) -> Table | None:
             header.append(f"{column}, % of the way to the oracle ↑")
             columns.append({row: _percent(share) for row, share in ways[column].items()})
     shown = [row for row in plan.rows if any(row in cells for cells in columns)]
-    caption = (
-        f"Lead over {control}, the control with {_controls(plan)[control]}: its negative log-likelihood minus "
-        f"that of the layer, mean{_brackets(by_column)} over paired {_words(by_column)}; above zero the layer is "
-        "better."
+    differences = [lead for cells in by_column.values() for lead in cells.values()]
+    shared = [share for cells in ways.values() for share in cells.values()]
+    caption = sentences(
+        "leads",
+        control=control,
+        described=_controls(plan)[control],
+        brackets=_brackets(differences),
+        words=sample_words(differences),
+        way=_brackets(shared) if shared else None,
+        tuned=tuning_text(results),
     )
-    if any(ways.values()):
-        caption += (
-            f" The way to the oracle: the lead divided by that of the oracle, pair by pair, mean{_brackets(ways)}; "
-            "100 is as good as knowing the permutation."
-        )
-    caption += f" {tuning_text(results)}"
     return Table(f"{plan.suite}-leads", caption, tuple(header), grid(shown, columns), detail=True)
 
 
@@ -166,15 +145,10 @@ def shares(results: Results, column: str, control: str) -> dict[str, Difference]
     return ways
 
 
-def _brackets(by_column: Mapping[str, Mapping[str, Difference]]) -> str:
-    differences = [difference for of_layers in by_column.values() for difference in of_layers.values()]
+def _brackets(differences: Sequence[Difference]) -> str:
     tests = ", p as in the differences" if any(difference.p is not None for difference in differences) else ""
     kind = interval_kind(differences)
     return f" [{kind} 95 % interval{tests}]" if kind else ""
-
-
-def _words(by_column: Mapping[str, Mapping[str, Difference]]) -> str:
-    return sample_words(difference for of_layers in by_column.values() for difference in of_layers.values())
 
 
 def _percent(share: Difference) -> str:

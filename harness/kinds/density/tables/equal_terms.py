@@ -13,23 +13,18 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from harness.core.run_options import shown_seconds
-from harness.kinds.density.intervals import mean_and_interval, means_text
+from harness.kinds.density.captions import mean_and_interval, means_text
 from harness.kinds.density.likelihoods import (
-    ESTIMATE,
-    EXEMPT,
-    IMPROVING,
-    SUSPECT,
     UNITS,
     Curve,
     curve,
     density,
     explained,
     fallback_note,
-    improving_mark,
-    improving_remark,
     marked,
     repeated,
     share_of,
+    standard_error,
     units,
 )
 from harness.kinds.density.models import Field, Model, fields
@@ -38,7 +33,7 @@ from harness.reporting.frame import Results, groups_of
 from harness.reporting.tables.cells import EMPTY, Notes, grid
 from harness.reporting.tables.rendering import Table
 
-DOUBT = f"{SUSPECT}; or it is an oracle"
+ORACLE = "an oracle, which knows the permutation: a bound for the other rows"
 
 
 def equal_terms_table(results: Results, terms: str) -> Table:
@@ -67,32 +62,21 @@ def _along_training(results: Results, axis: str) -> Table:
             continue
         limit = min(curves[name][-1][0] for name in good["id"])
         shown = f"step {limit:g}" if axis == "step" else shown_seconds(limit)
-        header.append(f"{heading}, at {shown}{_stopped(good, curves, limit, column, notes)}")
+        header.append(f"{heading}, at {shown}")
         for row, trials in groups_of(good, "layer"):
             values = [best_until(curves[name], limit) for name in trials["id"]]
             reached = [value for value in values if value is not None]
             if len(reached) < len(values):
                 cells[row] = EMPTY + notes.mark(f"{column}: no validation as early as {shown}")
             else:
-                text = marked(mean_and_interval(reached, share=share_of(trials)) + improving_mark(trials), trials)
+                text = marked(mean_and_interval(reached, share=share_of(trials)), trials)
                 cells[row] = text + (f" ({cells[row]})" if row in cells else "")
                 sizes.append((repeated(trials), len(reached)))
         columns.append(cells)
     what = "training steps" if axis == "step" else "seconds of training"
-    caption = (
-        f"At equal {what}: the lowest validation value up to the largest that every trial of the column reached, "
-        f"{means_text(sizes)}; lower is better. Profile {plan.profile}, {plan.device}. {tuning_text(results)}"
-    )
-    return _table(results, "steps" if axis == "step" else "seconds", caption, header, columns, notes)
-
-
-def _stopped(good: pd.DataFrame, curves: Mapping[str, Curve], limit: float, column: str, notes: Notes) -> str:
-    """Return the mark of a remark if the limit is the end of trials that stopped early; else nothing."""
-    ended = good[[curves[name][-1][0] == limit for name in good["id"]]]
-    if not ended["stopped_early"].fillna(False).all():
-        return ""
-    layers = ", ".join(ended["layer"].unique())
-    return notes.mark(f"{column}: the training of {layers} stopped early at this point, which sets it for all")
+    what += ": the lowest validation value up to the largest that every trial of the column reached"
+    text = f"{what}, {means_text(sizes)}"
+    return _table(results, "steps" if axis == "step" else "seconds", text, header, columns, notes)
 
 
 def best_until(points: Sequence[tuple[float, float]], limit: float) -> float | None:
@@ -116,15 +100,16 @@ def _unusable(good: pd.DataFrame, curves: Mapping[str, Curve], axis: str) -> str
 
 
 def _of_models(results: Results, by_data: Sequence[Field], terms: str) -> Table:
-    plan, notes = results.plan, Notes()
-    header, columns = ["layer"], []
+    notes, header, columns = Notes(), ["layer"], []
     for field in by_data:
         heading = f"{field.name}, {UNITS[field.unit]} ↓"
         if terms == "width":
             for width in sorted({model.width for model in field.models}):
                 of_width = [model for model in field.models if model.width == width]
                 header.append(f"{heading}, width {width}")
-                columns.append({model.row: f"{_value(model)}, {model.parameters:,} parameters" for model in of_width})
+                columns.append(
+                    {model.row: f"{_value(model, notes)}, {model.parameters:,} parameters" for model in of_width}
+                )
         elif field.models:
             target, chosen = nearest_counts(field.models)
             counts = [model.parameters for model in chosen]
@@ -133,17 +118,11 @@ def _of_models(results: Results, by_data: Sequence[Field], terms: str) -> Table:
                 f"{max(counts) / min(counts):.2f}; only models that were trained are shown"
             )
             header.append(f"{heading}, near {target:,} parameters{mark}")
-            columns.append(
-                {model.row: f"{_value(model)}, {model.parameters:,} at width {model.width}" for model in chosen}
-            )
-    sizes = [(model.share is not None, len(model.values)) for field in by_data for model in field.models]
+            columns.append({m.row: f"{_value(m, notes)}, {m.parameters:,} at width {m.width}" for m in chosen})
+    sizes = [(repeated(model.trials), len(model.trials)) for field in by_data for model in field.models]
     what = "coupling width" if terms == "width" else "parameters, as nearly as the widths that were trained allow"
-    caption = (
-        f"At equal {what}: negative log-likelihood on the test split, "
-        f"{means_text(sizes)}; lower is better. "
-        f"Profile {plan.profile}, {plan.device}. {tuning_text(results)}"
-    )
-    return _table(results, terms, caption, header, columns, notes)
+    what = f"{what}: negative log-likelihood on the test split"
+    return _table(results, terms, f"{what}, {means_text(sizes)}", header, columns, notes)
 
 
 def nearest_counts(models: Sequence[Model]) -> tuple[int, list[Model]]:
@@ -167,20 +146,19 @@ def nearest_counts(models: Sequence[Model]) -> tuple[int, list[Model]]:
     return target, chosen(target)
 
 
-def _value(model: Model) -> str:
-    estimate = f"{ESTIMATE} " if model.estimated else ""
-    marks = f" {IMPROVING}" * model.improving + " †" * model.doubtful + f" {EXEMPT}" * model.exempt
-    return estimate + mean_and_interval(model.values, model.standard_error, model.share) + marks
+def _value(model: Model, notes: Notes) -> str:
+    trials = model.trials
+    text = mean_and_interval(trials["value"], standard_error(trials), share_of(trials))
+    return marked(text, trials) + (notes.mark(f"{model.row}: {ORACLE}") if model.oracle else "")
 
 
 def _table(
-    results: Results, terms: str, caption: str, header: list[str], columns: list[dict[str, str]], notes: Notes
+    results: Results, terms: str, what: str, header: list[str], columns: list[dict[str, str]], notes: Notes
 ) -> Table:
     plan = results.plan
+    caption = f"At equal {what}; lower is better. Profile {plan.profile}, {plan.device}. {tuning_text(results)}"
     rows = grid(plan.rows, columns)
-    remarks = (*notes.numbered(), *explained(rows, DOUBT))
-    if any(IMPROVING in cell for row in rows for cell in row):
-        remarks += improving_remark(density(results))
+    remarks = (*notes.numbered(), *explained(rows, density(results)))
     if terms == "seconds":
         remarks += fallback_note(results)
     return Table(f"{plan.suite}-at-{terms}", caption, tuple(header), rows, remarks)

@@ -8,7 +8,7 @@ from itertools import combinations
 
 import pandas as pd
 
-from harness.kinds.density.intervals import pair_words
+from harness.kinds.density.captions import pair_words, sentences
 from harness.kinds.density.likelihoods import (
     UNITS,
     by_layer,
@@ -48,13 +48,8 @@ def events_table(results: Results) -> Table | None:
     rows = grid(plan.rows, columns)
     counts = sorted(frame.groupby("dataset")["pair"].nunique().unique())
     words = pair_words(repeated(trials) for _, trials in frame.groupby("dataset"))
-    over = f", each the mean over {' or '.join(map(str, counts))} {words}" if counts != [1] else ", one seed"
-    caption = (
-        "Test events: mean, median and worst of the negative log-likelihoods of single test events, each averaged over "
-        f"its dequantisation draws{over}; lower is better. Measured: profile {plan.profile}. A mean far above the "
-        "median is decided by a few events."
-    )
-    remarks = (*notes.numbered(), *explained(rows))
+    caption = sentences("events", " or ".join(map(str, counts)), words, plan.profile)
+    remarks = (*notes.numbered(), *explained(rows, frame))
     return Table(f"{plan.suite}-events", caption, tuple(header), rows, remarks, tuple(groups), detail=True)
 
 
@@ -113,6 +108,6 @@ def _cell(planned: pd.DataFrame, measure: str, where: str, notes: Notes) -> str:
     marks = "".join(notes.mark(f"{where}: {reason}") for reason in reasons if reason is not None)
     if good.empty:
         return (statuses or EMPTY) + marks
-    text = marked(f"{good[measure].mean():.3f}", good)
+    text = marked(f"{good[measure].mean():.3f}", good.assign(improving=False))  # which the first table marks
     sample = sample_text(len(planned), repeated(planned))
     return text + (f" ({len(good)} of {sample}, {statuses})" if len(lacking) else "") + marks

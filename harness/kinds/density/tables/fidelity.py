@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from harness.core.settings import SampleSettings
-from harness.kinds.density.intervals import means_text
+from harness.kinds.density.captions import means_text, sentences
 from harness.kinds.density.likelihoods import repeated, share_of
 from harness.kinds.density.trial import DensityTrial
 from harness.reporting.frame import MISSING, Results, Row, groups_of, rows_of
@@ -71,20 +71,11 @@ def _measured(frame: pd.DataFrame) -> pd.Series[bool]:
 
 
 def _caption(results: Results, asked: Asked) -> str:
-    plan = results.plan
-    extractors = sorted({settings.extractor for _, settings in asked})
-    counts = ", ".join(dict.fromkeys(f"{label} {settings.count:,}" for label, settings in asked))
-    features = f"features of {extractors[0]}"
-    if len(extractors) > 1:
-        features = f"features of {' and '.join(extractors)}, whose numbers do not compare with each other's"
     measured = results.of_kind("density").dropna(subset="fid")
     over = means_text((repeated(trials), len(trials)) for _, trials in groups_of(measured, ["dataset", "layer"]))
-    return (
-        f"Generated against as many real images, {features}; {over}. Measured: profile {plan.profile}; images asked "
-        f"for: {counts}. Few images bias FID upward, so only equal counts compare, and small ones with no published "
-        "number. KID: in parentheses the standard deviation between subsets. Precision: the share of generated images "
-        "that look real; recall: the share of real images that the model reaches."
-    )
+    counts = ", ".join(dict.fromkeys(f"{label} {settings.count:,}" for label, settings in asked))
+    extractors = sorted({settings.extractor for _, settings in asked})
+    return sentences("fidelity", extractors, over, results.plan.profile, counts)
 
 
 def _compared(asked: Asked, frame: pd.DataFrame) -> list[str]:

@@ -177,12 +177,12 @@ def test_a_claim_with_missing_or_damaged_trials_is_undecided(done):
 
     first, second, third, _ = sorted((done / "records").glob("[mp]*"))
     first.write_text("{")
-    assert verdict() == "**undecided** | 1 of its 4 trials has a damaged record"
+    assert verdict() == "**undecided** | damaged records: 1 of 4 trials"
     second.unlink()
     third.unlink()
-    assert verdict() == "**undecided** | 2 of its 4 trials have not run yet and 1 has a damaged record"
+    assert verdict() == "**undecided** | not run yet: 2 of 4 trials; damaged records: 1 of 4 trials"
     first.unlink()
-    assert verdict() == "**undecided** | 3 of its 4 trials have not run yet"
+    assert verdict() == "**undecided** | not run yet: 3 of 4 trials"
 
 
 def half(folder, out, start):

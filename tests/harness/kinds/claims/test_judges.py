@@ -69,7 +69,7 @@ def claiming(claimed, true, floor):
 def test_a_claim_below_the_floor_does_not_hold():
     verdict = judge("accounting", *claiming(-16.0, -1.75, -5.4))
     assert verdict.holds == "does not hold" and "claims -16.00, has -1.75 nats/dim; the floor is -5.40" in verdict.short
-    assert "1 of 1 claimed values lie below the resolution floor of -5.40" in verdict.text
+    assert "1 of 1 claimed values and 0 true ones lie below the resolution floor" in verdict.text
     assert "grows by 2.00 nats/dim per 100 steps" in verdict.text, "from a gap of 3 at step 200 to 5 at step 300"
     assert verdict.tables[0].rows == (("butterfly", "-16.00", "-1.75 ± 0.01", "-5.40", "-1.85"),)
 
@@ -148,7 +148,6 @@ def test_any_permutation(alone, realised, holds):
     ]
     verdict = judge("mixing", *examined(rows))
     assert verdict.holds == holds and f"{realised} of 100" in verdict.text
-    assert ("A 1x1 before it joins them" in verdict.text) == (alone > 1)
 
 
 def test_any_permutation_needs_both_examinations():
@@ -183,11 +182,6 @@ def test_crossings(low, high, holds):
         record.curves = {"step": [1, 2], "crossings": [0, count], "smallest_singular_value": [0.5, 0.1]}
     verdict = judge("singularity", made("density", trials, ("1e-3", "1e-1")), records)
     assert verdict.holds == holds and verdict.tables[0].rows[1][3:] == (str(high), "0.1", "diverged")
-
-
-def test_without_recorded_crossings_the_verdict_is_undecided():
-    trial = density("butterfly", "1e-3")
-    assert judge("singularity", made("density", [trial], ["1e-3"]), [trained(trial, 1.0)]).holds == "undecided"
 
 
 def timed(butterfly, other, butterfly_bytes=100, other_bytes=200, row="emerging", **more):
@@ -321,14 +315,6 @@ def test_the_verdict_names_the_rows_that_are_close():
     assert verdict.short == "butterfly is not clearly ahead of conv1x1 on a, behind conv1x1 on b"
 
 
-def test_a_row_that_failed_its_audit_is_not_ranked():
-    plan, records = ranked({"a": FIRST}, 3)
-    for record in records:
-        if record.trial["layer"]["row"] == "butterfly":
-            record.rows[0] |= {"audit": "failed", "audit_reason": "singular"}
-    assert judge("ranked", plan, records).holds == "undecided"
-
-
 def test_untuned_rows_are_not_ranked():
     verdict = judge("ranked", *ranked({"a": FIRST, "b": FIRST}, 8, tuning=None))
     assert verdict.holds == "undecided" and verdict.short == "nothing was tuned"
@@ -369,7 +355,7 @@ def test_a_diverged_setting_counts_as_worse():
     values = dict(zip(SETTINGS, (1.0, 2.0, 2.0, 3.0), strict=True))
     verdict = judge("settings", *tried(values, failed=[("k 51", "1e-3"), ("k 3", "1e-3")]))
     assert verdict.holds == "undecided", "kernels are not compared at a rate at which both diverge"
-    assert sum("diverged" in row[1] for row in verdict.tables[0].rows) == 2
+    assert sum("diverged" in row[2] for row in verdict.tables[0].rows) == 2
 
 
 def test_the_verdict_follows_from_the_outcomes():
@@ -380,15 +366,8 @@ def test_the_verdict_follows_from_the_outcomes():
 
 
 def test_the_correction_for_all_comparisons_decides_from_three_seeds_on():
-    apart = Estimate(1.0, 0.5, 1.5, 8)
-    assert outcome_of(Difference(apart, p=0.2, values=(1.0,) * 8)) == "open"
-    assert outcome_of(Difference(apart, p=0.01)) == "for"
+    assert outcome_of(Difference(Estimate(1.0, 0.5, 1.5, 8), p=0.2, values=(1.0,) * 8)) == "open"
     seen = judged({"for": [1.0, 1.1, 0.9], "against": [-1.0, -1.1, -0.9], "range": [0.1, 0.5, 2.4], "two": [1.0, 1.0]})
     outcomes = {name: outcome_of(difference) for name, difference in seen.items()}
     assert outcomes == {"for": "for", "against": "against", "range": "open", "two": "open"}
-    wide = judged({"wide": [1.0, 1.3, 0.7]} | {str(number): [0.1, 0.5, 2.4] for number in range(4)})["wide"]
-    assert outcome_of(wide) == "open" and outcome_of(judged({"alone": wide.values})["alone"]) == "for"
-    assert seen["range"].estimate.low > 0, "all seeds agree, which of three decides nothing"
     assert outcome_of(None) == outcome_of(judged({"one": [1.0]})["one"]) == "open"
-    assert seen["for"].evidence() == "+1.000 (Holm-adjusted Student's 95 % interval of 3 seeds: [+0.558, +1.442])"
-    assert seen["two"].evidence() == "+1.000 (2 seeds, too few for an interval)"

@@ -13,7 +13,6 @@ from harness.kinds.density.accounting import uncounted
 from harness.kinds.density.run import run as run_density
 from harness.pipeline.models import build_flow
 from harness.planning.settle import load_suite, settle
-from layers import LAYERS
 
 
 def flow_of(shape, levels=1):
@@ -21,17 +20,6 @@ def flow_of(shape, levels=1):
     flow = build_flow(shape, row, FlowSettings(levels=levels, steps=1, width=4), seed=0)
     assert isinstance(flow, Glow)
     return flow
-
-
-def test_the_omitted_log_det_is_that_of_all_positions_but_one():
-    """log|det W| is counted once instead of n times: for 16 positions it is 1.2 instead of 19.2."""
-    flow = flow_of((2, 32))
-    [layer] = [module for _, module in flow.linear_layers() if isinstance(module, LAYERS["conv1x1"])]
-    assert layer.shape == (4, 16)
-    with torch.no_grad():
-        layer.log_s.fill_(0.3)
-        assert float(layer(torch.zeros(1, 4, 16))[1]) == pytest.approx(19.2)
-        assert float(uncounted(flow)) == pytest.approx(19.2 - 1.2)
 
 
 def test_every_1x1_is_counted_with_its_own_number_of_positions():

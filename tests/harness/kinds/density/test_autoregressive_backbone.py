@@ -14,7 +14,7 @@ from harness.evaluation.evaluation import evaluate
 from harness.kinds.density.figures.capacity import _panels
 from harness.kinds.density.run import run as run_density
 from harness.kinds.density.tables.differences import control_of
-from harness.kinds.density.tables.likelihoods import density_caption
+from harness.kinds.density.tables.publication import density_caption
 from harness.kinds.density.trial import DensityTrial
 from harness.pipeline.models import build_flow, layer_shapes
 from harness.pipeline.pipeline import Pipeline
@@ -178,9 +178,9 @@ def test_what_one_of_the_flows_uses_is_accepted(plan_of):
 
 def test_the_caption_names_the_backbone_of_each_data_set(plan_of):
     caption = density_caption(Results.of(plan_of(), []), False)
-    blocks = "digits 2 autoregressive blocks of width 8 on patches of 2 entries per axis, layers before the turn"
-    assert f"{blocks} (turning: layers in place of the turn); " in caption
-    assert "digits glow Glow with 1 level of 2 steps, width 8" in caption
+    blocks = "2 autoregressive blocks of width 8 on patches of 2 entries per axis, layers before the turn"
+    assert f"{blocks} (turning: layers in place of the turn) on digits; " in caption
+    assert "Glow with 1 level of 2 steps, width 8 on digits glow" in caption
 
 
 def test_the_figure_of_leads_has_the_widths_of_blocks_and_the_other_backbones(plan_of):

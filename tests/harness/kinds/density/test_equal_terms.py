@@ -1,3 +1,4 @@
+import pandas as pd
 import pytest
 
 from harness.cli.parser import main
@@ -53,32 +54,6 @@ def test_at_equal_steps_rows_are_compared_at_the_step_of_the_shortest(curved):
     assert table.header[1] == f"{BITS}, at step 30"
     assert grid["conv1x1"][f"{BITS}, at step 30"] == "3.477 [3.467, 3.487]"  # 2 + 44 / 30 + 0.01 * seed
     assert grid["<script>"][f"{BITS}, at step 30"] == "5.477 [5.467, 5.487]", "not its last value"
-
-
-def test_estimates_are_marked_on_equal_terms_too(curved):
-    plan, records = curved
-    for record in records[:18:3]:
-        record.rows[0]["estimate_error"] = 0.01
-    table = equal_terms_table(Results.of(plan, records), "steps")
-    rows = {row[0]: row[1] for row in table.rows}
-    assert rows["conv1x1"].startswith("≈ 3.477") and rows["<script>"].startswith("5.477")
-    assert "≈" in table.notes[-1]
-
-
-def test_a_step_that_early_stopping_sets_for_all_is_noted(curved):
-    plan, records = curved
-    for record in records[:18]:
-        stopped = record.trial["layer"]["row"] == "conv1x1"
-        record.rows[0] |= {"steps": 30 if stopped else 40, "best_step": 30 if stopped else 40, "stopped_early": stopped}
-    grid, table = cells((plan, records), "steps")
-    assert table.header[1] == f"{BITS}, at step 30 [1]"
-    assert table.notes[0] == "[1] digits: the training of conv1x1 stopped early at this point, which sets it for all"
-    assert grid["conv1x1"][table.header[1]].endswith("]") and grid["<script>"][table.header[1]].endswith("] ‡")
-    assert "mean [lowest, highest] over seeds" in table.caption
-    assert (
-        table.notes[-1]
-        == "‡ still improving: training reached its bound of 40 steps before validation stopped improving"
-    )
 
 
 def test_one_seed_of_a_width_has_its_standard_error_and_mark(two_widths, one_seed):
@@ -151,7 +126,7 @@ def test_at_equal_parameters_the_nearest_trained_width_is_shown(two_widths):
 
 
 def model(row, parameters):
-    return Model(row, 1, (1.0,), parameters, None, None, competes=True, estimated=False)
+    return Model(row, 1, pd.DataFrame(), parameters)
 
 
 def test_the_common_count_minimises_the_largest_distance_of_a_row():
@@ -183,7 +158,7 @@ def test_columns_of_different_data_are_separate_fields(density_run):
     plan, records = density_run
     made = fields(Results.of(plan, records))
     assert [(field.name, field.unit) for field in made] == [("digits", "bits_per_dim"), ("waveforms", "nats_per_dim")]
-    assert [model.row for model in made[0].models] == list(ROWS) and len(made[0].models[0].values) == 3
+    assert [model.row for model in made[0].models] == list(ROWS) and len(made[0].models[0].trials) == 3
 
 
 def test_report_writes_a_table_per_term_and_the_next_report_removes_it(curved, write_run, no_figures, capsys):

@@ -9,8 +9,8 @@ from scipy import stats
 
 import harness
 from harness.core.errors import UserError
+from harness.kinds.density.captions import sources, sources_text
 from harness.kinds.density.likelihoods import density, ranking
-from harness.kinds.density.sources import sources, sources_text
 from harness.kinds.density.tables.events import single_events
 from harness.kinds.density.trial import DensityTrial
 from harness.reporting.frame import Results
@@ -240,6 +240,11 @@ def test_remarks_on_splits_and_permutations_stand_once(repeated):
     assert text.count("toy") == 1 and "and 7 other splits of the same events" in text
     assert "0 events overlap (and 7 other warnings on further splits)" in text and "1 events overlap" not in text
     assert text.count("a permutation for each repetition") == 1 and "one permutation for all" not in text
+    plan, records = repeated(3, vary={"seed"})  # of one split
+    for record in records:
+        record.notes["data"] = f"toy {record.trial['repetition']}"
+    text = markdown(Results.of(plan, records).report.tables[0])
+    assert all(f"toy {number}" in text for number in range(3)), "other texts of the same split stay"
 
 
 def test_choices_are_those_of_every_repetition(repeated):

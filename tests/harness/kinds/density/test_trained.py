@@ -3,8 +3,6 @@
 import math
 import re
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -219,13 +217,6 @@ def test_the_example_of_the_documentation_runs(trained, tmp_path, capsys):
     code, count = re.subn(r"load_flow\(.*\)", f"load_flow({str(tmp_path)!r}, {trial.id!r})", code)
     exec(code, {})
     assert count == 1 and capsys.readouterr().out.startswith("(16, 1, 4, 4) -")
-
-
-def test_importing_harness_imports_no_torch():
-    code = (
-        "import sys, harness; harness.load_flow; print([m for m in ('torch', 'pandas', 'numpy') if m in sys.modules])"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
 def test_the_default_dtype_of_the_caller_does_not_matter(trained, tmp_path):

@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from harness.core.settings import PER_SEED
-from harness.kinds.density.intervals import CORRECTED, mean_and_interval, pair_words
+from harness.kinds.density.captions import (
+    CORRECTED,
+    PERMUTATIONS,
+    mean_and_interval,
+    pair_words,
+    sentences,
+    sources,
+    sources_text,
+)
 from harness.kinds.density.likelihoods import (
-    ESTIMATE,
     UNITS,
     Ranking,
     by_pair,
     data_warning,
     density,
-    exempt_mark,
     explained,
-    improving_mark,
-    improving_remark,
+    marked,
     members_of,
     of_column,
+    per_column,
     repeated,
     share_of,
     standard_error,
     units,
 )
-from harness.kinds.density.sources import PERMUTATIONS, sources, sources_text
 from harness.kinds.density.tables.choices import chosen_rates
 from harness.kinds.density.tables.events import worst_events
 from harness.kinds.density.tables.fidelity import missing_fidelity
@@ -63,15 +68,9 @@ def likelihoods_table(results: Results, rankings: Mapping[str, Ranking], beside:
     for label, competition in rankings.items():
         unit = UNITS[units(results)[members_of(plan, label)[0]]]
         heading = f"{label}, {unit} ↓"
-        if label in plan.averages:
-            cells = {
-                row: _average(group, f"{row}, {label}", notes) for row, group in of_column(frame, plan, label).items()
-            }
-        else:
-            cells = {
-                row: _likelihood(group, f"{row} on {label}", unit, notes)
-                for row, group in of_column(frame, plan, label).items()
-            }
+        of_rows = of_column(frame, plan, label)
+        where = ", " if label in plan.averages else " on "
+        cells = {row: _likelihood(planned, f"{row}{where}{label}", unit, notes) for row, planned in of_rows.items()}
         bold |= {(plan.rows.index(row), len(header)) for row in competition.bold}
         header.append(heading)
         columns.append(cells)
@@ -83,7 +82,7 @@ def likelihoods_table(results: Results, rankings: Mapping[str, Ranking], beside:
     extra = [] if beside is None else [row for row in beside.values if row not in plan.rows]
     rows = [(layer_cell(row, frame, notes), *(cells.get(row, EMPTY) for cells in columns)) for row in plan.rows]
     rows += [(f"{row} ({QUOTED})", *(cells.get(row, EMPTY) for cells in columns)) for row in extra]
-    remarks = [*notes.numbered(), *explained(rows), *improving_remark(frame)]
+    remarks = [*notes.numbered(), *explained(rows, frame)]
     independent = ", ± as of independent data sets" if frame["pair"].nunique() == 1 else ""
     remarks += [f"{label}: the mean over {', '.join(members)}{independent}" for label, members in plan.means.items()]
     remarks += data_remarks(results, frame)
@@ -108,72 +107,54 @@ def density_caption(results: Results, bold: bool) -> str:
     """Return the measure, the protocol and the machine."""
     plan = results.plan
     trials = [trial for trial in plan.trials if isinstance(trial, DensityTrial)]
+    layered = [trial for trial in trials if not trial.layer.baseline]
+    baselines = [trial for trial in trials if trial.layer.baseline]
     pairs: dict[str, set[tuple[bool, int]]] = {}
     for trial in trials:
         pairs.setdefault(trial.data.label, set()).add((trial.repetition is not None, trial.repeat_index))
-    sample = _joined(
-        {column: pairs_text(len(chosen), any(each for each, _ in chosen)) for column, chosen in pairs.items()}
+    flows = ", ".join(dict.fromkeys(trial.layer.row for trial in baselines))
+    return sentences(
+        "likelihood",
+        sample=per_column(
+            {column: _sample(len(some), any(again for again, _ in some)) for column, some in pairs.items()}
+        ),
+        profile=plan.profile,
+        budget=_usual(trials, lambda trial: sentences("budget", trial.training)),
+        size=_backbones(layered),
+        device=device_text(plan.device, results.frame),
+        baselines=flows and f"{flows}; {_usual(baselines, lambda trial: sentences('size', trial.flow))}",
+        other_protocol=plan.published is not None and plan.profile != "paper",
+        tuned=tuning_text(results),
+        covered=sources_text(results),
+        corrected=CORRECTED if any(trial.repetition is not None for trial in trials) else "",
+        bold=f"{SIGNIFICANCE:g}" if bold else "",
     )
-    budget = _per_column(trials, _budget)
-    layered = [trial for trial in trials if not trial.layer.baseline]
-    titles = {backbone_of(trial.flow).title for trial in layered}
-    size = "".join(titles) + _per_column(layered, _described) if len(titles) == 1 else _per_column(layered, _backbone)
-    device = device_text(plan.device, results.frame)
-    parts = [
-        f"Negative log-likelihood on the test split, {sample}; lower is better.",
-        f"Measured: profile {plan.profile}, {budget}; {size}; {device}, float32.",
-    ]
-    baselines = [trial for trial in trials if trial.layer.baseline]
-    if baselines:
-        rows = ", ".join(dict.fromkeys(trial.layer.row for trial in baselines))
-        sizes = _per_column(baselines, _size)
-        parts.append(f"No Glow but flows of their own, under the same budget: {rows}; {sizes}.")
-    if plan.published is not None and plan.profile != "paper":
-        parts.append("Not the published protocol: to be compared with no published number.")
-    parts.append(tuning_text(results))
-    covered = sources_text(results)
-    parts += [covered] if covered else []
-    if any(trial.repetition is not None for trial in trials):
-        parts.append(CORRECTED)
-    if bold:
-        parts.append(
-            "Bold: the lowest mean, and every row that does not differ from it by a paired t test, "
-            f"p < {SIGNIFICANCE:g} after Holm's correction for all pairs of rows."
-        )
-    return " ".join(parts)
 
 
-def pairs_text(number: int, by_repetition: bool) -> str:
+def _sample(number: int, by_repetition: bool) -> str:
     """Return the sample of a mean: "mean [95 % bootstrap interval] of 8 seeds"."""
     if number < 2:
         return f"one {'repetition' if by_repetition else 'seed'}, so no interval over {pair_words([by_repetition])}"
-    least = LEAST_FOR_STUDENT if by_repetition else LEAST_SEEDS
-    few = ", too few for an interval or a test" if number < least else ""
-    few = few or ", too few for a test" * (number < LEAST_SEEDS)
+    few = ", too few for a test" * (number < LEAST_SEEDS)
+    if number < (LEAST_FOR_STUDENT if by_repetition else LEAST_SEEDS):
+        few = ", too few for an interval or a test"
     return f"mean [{spread_text([number], by_repetition)}] of {sample_text(number, by_repetition)}{few}"
 
 
-def _backbone(trial: DensityTrial) -> str:
-    return backbone_of(trial.flow).title + _described(trial)
+def _backbones(trials: Sequence[DensityTrial]) -> str:
+    """Return the backbones, whose common title stands once."""
+    titles = {backbone_of(trial.flow).title for trial in trials}
+    title = titles.pop() if len(titles) == 1 else ""
+
+    def described(trial: DensityTrial) -> str:
+        backbone = backbone_of(trial.flow)
+        return backbone.title * (not title) + backbone.described(trial.flow)
+
+    return title + _usual(trials, described)
 
 
-def _described(trial: DensityTrial) -> str:
-    return backbone_of(trial.flow).described(trial.flow)
-
-
-def _size(trial: DensityTrial) -> str:
-    levels, steps = trial.flow.levels, trial.flow.steps
-    return f"{levels} level{'s' * (levels != 1)} of {steps} step{'s' * (steps != 1)}, width {trial.flow.width}"
-
-
-def _budget(trial: DensityTrial) -> str:
-    passes = ", two passes each (separate averages)" if trial.training.ema == "separate" else ""
-    steps = f"{trial.training.steps} training steps of batch {trial.training.batch_size}{passes}"
-    return steps if trial.training.patience is None else f"up to {steps}, patience {trial.training.patience}"
-
-
-def _per_column(trials: Sequence[DensityTrial], describe: Callable[[DensityTrial], str]) -> str:
-    """Return the description that all trials share, or one for each data set (and, if need be, row)."""
+def _usual(trials: Iterable[DensityTrial], describe: Callable[[DensityTrial], str]) -> str:
+    """Return the description that all trials share, or one for each data set, with the rows that have another."""
     by_column: dict[str, dict[str, str]] = {}
     for trial in trials:
         by_column.setdefault(trial.data.label, {})[trial.layer.row] = describe(trial)
@@ -183,78 +164,51 @@ def _per_column(trials: Sequence[DensityTrial], describe: Callable[[DensityTrial
         others: dict[str, list[str]] = {}
         for row, text in rows.items():
             if text != usual:
-                others.setdefault(_beside(text, usual), []).append(row)
+                parts, common = text.split(", "), usual.split(", ")
+                if len(parts) == len(common):
+                    text = ", ".join(part for part in parts if part not in common)
+                others.setdefault(text, []).append(row)
         unusual = "; ".join(f"{', '.join(names)}: {text}" for text, names in others.items())
         texts[column] = usual + f" ({unusual})" * bool(unusual)
-    return _joined(texts)
-
-
-def _beside(text: str, usual: str) -> str:
-    """Return the parts of a description that differ from the usual one; all, if it has more or fewer parts."""
-    parts, known = text.split(", "), usual.split(", ")
-    return ", ".join(part for part in parts if part not in known) if len(parts) == len(known) else text
-
-
-def _joined(texts: Mapping[str, str]) -> str:
-    """Return the text that all columns share, or one for each."""
-    if len(set(texts.values())) == 1:
-        return next(iter(texts.values()))
-    return "; ".join(f"{column} {text}" for column, text in texts.items())
+    return per_column(texts)
 
 
 def _likelihood(planned: pd.DataFrame, where: str, unit: str, notes: Notes) -> str:
+    """Return the mean of a row on a data set or an average with its interval; no average if a trial has no value."""
+    good, failed = planned[planned["value"].notna()], planned[planned["value"].isna()]
+    average, by_repetition = planned["dataset"].nunique() > 1, repeated(planned)
     if planned.empty:
         return EMPTY
-    good, failed = planned[planned["value"].notna()], planned[planned["value"].isna()]
-    text = mean_and_interval(good["value"], standard_error(good), share_of(good))
-    text += improving_mark(good) + exempt_mark(good)
-    doubts = sorted(good["doubt"].dropna().unique())
-    if doubts:
-        text += " †" + notes.mark(f"{where}: {'; '.join(doubts)}")
+    if average and len(failed):
+        if (failed["status"] == MISSING).all():
+            return MISSING
+        lacking = ", ".join(failed["dataset"].unique())
+        return EMPTY + notes.mark(f"{where}: none, for a trial of {lacking} has no value")
+    text = marked(mean_and_interval(by_pair(good).values(), standard_error(good), share_of(good)), good)
+    doubts = good.dropna(subset="doubt")
+    reasons = [f"that of {', '.join(doubts['dataset'].unique())} is not to be compared"] if average else []
+    if len(doubts):
+        text += notes.mark(f"{where}: {'; '.join(reasons or sorted(doubts['doubt'].unique()))}")
     if (warning := data_warning(planned)) is not None:
         text += notes.mark(warning)
     if good["estimated"].any():
-        text = f"{ESTIMATE} {text}" + notes.mark(f"{where}: {_estimate_text(good, unit)}")
+        error = good["estimate_error"].max()
+        estimate = f"the log-determinant is estimated, which alone makes a standard error of {error:.1g} {unit}"
+        audited = dict.fromkeys(remarks.get("estimates", "") for remarks in good["notes"])
+        text += notes.mark(f"{where}: {'; '.join([estimate, *filter(None, audited)])}")
     if (good["audit"] == "incomplete").any():
         text += notes.mark(f"{where}: audit incomplete, some layers are too large for their matrix to be checked")
     if len(failed):
         statuses = "/".join(sorted(failed["failure"].unique()))
-        sample = sample_text(len(planned), repeated(planned))
+        sample = sample_text(len(planned), by_repetition)
         text = f"{text} ({len(good)} of {sample}, {statuses})" if len(good) else statuses
         ended = failed[failed["status"] != MISSING]
         if len(ended):
             text += notes.mark(f"{where}: {'; '.join(sorted((ended['failure'] + ': ' + ended['cause']).unique()))}")
-    by_repetition = repeated(planned)
     if 1 < len(good) < (LEAST_FOR_STUDENT if by_repetition else LEAST_SEEDS) <= len(planned):
         spread, sample = spread_text([len(good)], by_repetition), sample_text(len(good), by_repetition)
         text += notes.mark(f"{where}: [{spread}] of {sample}, too few for an interval")
     return text
-
-
-def _estimate_text(good: pd.DataFrame, unit: str) -> str:
-    """Return the standard error of an estimated likelihood, and the audit's remark on the estimates."""
-    error = good["estimate_error"].max()
-    text = f"the log-determinant is estimated, which alone makes a standard error of {error:.1g} {unit}"
-    audited = dict.fromkeys(remarks.get("estimates", "") for remarks in good["notes"])
-    return "; ".join([text, *filter(None, audited)])
-
-
-def _average(planned: pd.DataFrame, where: str, notes: Notes) -> str:
-    """Return the mean over columns with its interval; none if one of their trials has no value."""
-    if planned.empty:
-        return EMPTY
-    without = planned[planned["value"].isna()]
-    if len(without):
-        if (without["status"] == MISSING).all():
-            return MISSING
-        lacking = ", ".join(without["dataset"].unique())
-        return EMPTY + notes.mark(f"{where}: none, for a trial of {lacking} has no value")
-    text = mean_and_interval(by_pair(planned).values(), standard_error(planned), share_of(planned))
-    text += improving_mark(planned) + exempt_mark(planned)
-    if (warning := data_warning(planned)) is not None:
-        text += notes.mark(warning)
-    doubtful = ", ".join(planned.loc[planned["doubt"].notna(), "dataset"].unique())
-    return text + (" †" + notes.mark(f"{where}: that of {doubtful} is not to be compared") if doubtful else "")
 
 
 def _quoted(values: Mapping[str, Any], column: str) -> str:
@@ -302,11 +256,10 @@ def data_remarks(results: Results, frame: pd.DataFrame) -> list[str]:
         texts += [text for trial in planned for text in _treatment(trial, varied)]
         for text in filter(None, dict.fromkeys(texts)):
             columns.setdefault(text, []).append(column)
-        of_layers = {
-            row: notes["layer"] for row, notes in zip(lines["layer"], lines["notes"], strict=True) if "layer" in notes
-        }
-        for row, text in of_layers.items():
-            columns.setdefault(text, []).append(f"{column}, {row}")
+        for row, notes in zip(lines["layer"], lines["notes"], strict=True):
+            label = f"{column}, {row}"
+            if "layer" in notes and label not in columns.get(notes["layer"], []):
+                columns.setdefault(notes["layer"], []).append(label)
     remarks = [f"{', '.join(labels)}: {text}" for text, labels in columns.items()]
     for row in dict.fromkeys(trial.layer.row for trial in trials if trial.layer.oracle):
         remarks.append(f"{row}: its flow knows the permutation and starts with the inverse: a bound for the other rows")
@@ -335,13 +288,8 @@ def _treatment(trial: DensityTrial, varied: bool) -> Iterator[str]:
         yield "raw values without dequantisation; where they lie on a lattice, any density is possible"
     if trial.data.preprocessing == "logit":
         yield "modelled as logits of pixels, whose Jacobian is counted"
-    if trial.data.permute is not None:
+    if (seed := trial.data.permute) is not None:
         pair = "seed" if trial.repetition is None else "repetition"
-        chosen = (
-            f"a permutation for each {pair}, so intervals and p-values include the variation between permutations"
-            if varied or trial.data.permute == PER_SEED
-            else f"one permutation for all {pair}s, that of seed {trial.data.permute}"
-        )
-        yield f"all entries permuted, the same in every example and split: {chosen}"
+        yield sentences("permuted", pair, varied or seed == PER_SEED, seed)
     if trial.data.augmentation != "none":
-        yield f"training images moved at random ({trial.data.augmentation}), held-out images as they are"
+        yield f"training images moved at random ({trial.data.augmentation}), held-out images unchanged"

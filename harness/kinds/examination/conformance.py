@@ -18,7 +18,7 @@ from harness.core.layer_classes import check_options, resolve_layer
 from harness.core.records import Record, blank_record, finite
 from harness.core.settings import Progress
 from harness.core.texts import error_text
-from harness.kinds.conformance.trial import ConformanceTrial
+from harness.kinds.examination.trial import ConformanceTrial
 from layers import InvertibleLinear
 from layers.adapters import Adapted
 

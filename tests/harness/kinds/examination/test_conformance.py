@@ -5,9 +5,9 @@ import pytest
 from harness.cli.parser import main
 from harness.core.settings import LayerRef
 from harness.kinds.claims.judges_layers import conformance
-from harness.kinds.conformance.report import command
-from harness.kinds.conformance.run import run
-from harness.kinds.conformance.trial import ConformanceTrial
+from harness.kinds.examination.conformance import run
+from harness.kinds.examination.report import command
+from harness.kinds.examination.trial import ConformanceTrial
 from harness.reporting.frame import Results
 
 LAYERS = """
