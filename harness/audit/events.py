@@ -19,10 +19,11 @@ import torch
 from torch import Tensor
 
 from flows import Flow
-from harness.audit.findings import INVERSE_LIMIT, PRECISION_LIMIT, VALIDATION_LIMIT, Audit, EventErrors, dtype_name
+from harness.audit.findings import PRECISION_LIMIT, VALIDATION_LIMIT, Audit, EventErrors, dtype_name
 from harness.audit.module_state import used
 from harness.evaluation.evaluation import Evaluation, evaluate, evaluated_inputs, generator, has_estimates
 from harness.pipeline.pipeline import Pipeline
+from harness.timing.operations import INVERSE_LIMIT
 
 if TYPE_CHECKING:
     from flows.bijection import Bijection

@@ -13,7 +13,6 @@ from harness.core.record_checks import AuditVerdict
 from harness.core.records import finite
 
 LOGDET_LIMIT = 1e-3  # nats per event
-INVERSE_LIMIT = 1e-3  # relative
 PRECISION_LIMIT = 1e-3  # nats per dimension: the last digit of a table
 VALIDATION_LIMIT = 1e-4  # nats per dimension, of a mean over a split: a tenth of that
 

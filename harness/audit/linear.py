@@ -8,9 +8,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from harness.audit.findings import INVERSE_LIMIT, Audit, dtype_name, largest
+from harness.audit.findings import Audit, dtype_name, largest
 from harness.audit.layer_choice import DENSE_LIMIT, LayerMaker, smaller
 from harness.audit.stochastic_log_det import NotDifferentiable, stochastic_log_det
+from harness.timing.operations import INVERSE_LIMIT
 from layers import InvertibleLinear, UnsupportedShape
 from layers.base import push_identity
 

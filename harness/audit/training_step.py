@@ -26,7 +26,7 @@ from layers import InvertibleLinear
 STEP_MARGIN = 10.0  # gradients pass more operations than results, and matrix functions lose digits in float32
 DIFFERENCE = 1e-4  # half the distance of a central difference in float64, in the length of all entries
 DERIVATIVE_TOLERANCE = 1e-4  # relative
-ROUNDING_OF_DIFFERENCES = 100 * torch.finfo(torch.float64).eps / DIFFERENCE
+ROUNDING_OF_DIFFERENCES = 100 / DIFFERENCE  # in eps
 ROUNDING = 16.0  # in eps: the error of a sum, relative to the sum of the absolute values of its parts
 PATHLESS = ": autograd sees no path (detached, under no_grad, or through .data)"
 
@@ -210,7 +210,7 @@ def derivative_faults(layer: nn.Module, x: Tensor) -> Iterator[str]:
     leaf = x.detach().clone().requires_grad_()
     leaves = {"x": leaf} | {repr(name): value for name, value in layer.named_parameters() if value.requires_grad}
     for name, value in leaves.items():
-        for output, fault in zip(("y", "log-det"), _derivatives(lambda: layer(leaf), value), strict=True):
+        for output, fault in zip(("y", "log-det"), _derivatives(lambda: layer(leaf * 1.0), value), strict=True):
             if fault is not None:
                 yield f"the gradient of {output} by {name} differs from finite differences{fault}"
 
@@ -232,12 +232,12 @@ def _derivatives(function: Callable[[], tuple[Tensor, Tensor]], leaf: Tensor) ->
     with torch.no_grad():
         for step in (DIFFERENCE, -DIFFERENCE):
             leaf.copy_(point + step * u)
-            ends.append([value.clone() for value in function()])  # it may be the leaf itself, or a view of it
+            ends.append(function())
         leaf.copy_(point)
     for value, v, gradient, after, before in zip(values, weights, claims, *ends, strict=True):
         products = torch.zeros_like(u) if gradient is None else gradient * u
         difference = float(((after - before) * v).sum()) / (2 * DIFFERENCE)
-        rounding = ROUNDING_OF_DIFFERENCES * float(value.detach().norm() * v.norm())
+        rounding = ROUNDING_OF_DIFFERENCES * torch.finfo(v.dtype).eps * float(value.detach().norm() * v.norm())
         allowed = DERIVATIVE_TOLERANCE * (abs(difference) + float(products.norm())) + rounding
         wrong = not abs(float(products.sum()) - difference) <= allowed
         yield (PATHLESS if gradient is None else "") if wrong else None

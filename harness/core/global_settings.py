@@ -213,10 +213,11 @@ _SETTINGS: tuple[Setting, ...] = (
     ),
     Setting("flush of denormal numbers", _flushes_denormals, torch.set_flush_denormal),
     Setting("default dtype", torch.get_default_dtype, torch.set_default_dtype),
+    Setting("anomaly mode", torch.is_anomaly_enabled, lambda value: torch.autograd.set_detect_anomaly(value)),
     Setting(
-        "anomaly mode and its check for NaN",
-        lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
-        lambda values: torch.autograd.set_detect_anomaly(*values),
+        "anomaly mode's check for NaN",
+        torch.is_anomaly_check_nan_enabled,
+        lambda value: torch.autograd.set_detect_anomaly(torch.is_anomaly_enabled(), value),
     ),
     Setting("threads of autograd", torch._C._is_multithreading_enabled, torch._C._set_multithreading_enabled),
     Setting(

@@ -176,6 +176,9 @@ def events(shape: tuple[int, ...], batch: int, *, dtype: torch.dtype, device: to
     return torch.randn(batch, *shape, generator=generator, dtype=torch.float64).to(device=device, dtype=dtype)
 
 
+INVERSE_LIMIT = 1e-3  # relative error of an inverse
+
+
 def inverse_error(back: Tensor, x: Tensor) -> float:
     """Return max |x - back| / max(1, |x|), as in the audit; inf if an entry of `back` is not a number."""
     error = ((back - x) / x.abs().clamp(min=1.0)).abs()

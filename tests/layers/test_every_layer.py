@@ -12,9 +12,9 @@ from typing import Literal, get_args, get_origin, get_type_hints
 import pytest
 import torch
 
+from harness.audit.training_step import derivative_faults
 from harness.checking.check_layer import CHECKS, SHAPES, check_layer, construct, run_check
 from harness.checking.layer_case import LayerCase, relative_error
-from harness.checking.layer_checks import gradient_faults
 from harness.checking.report import Remark
 from harness.timing.operations import perturb
 from layers import LAYERS, InvertibleLinear, layer_options
@@ -77,7 +77,7 @@ class Backwards(torch.nn.Module):
 def gradients_of_the_inverse(case: LayerCase) -> Iterator[str]:
     """Check the gradients of `inverse` ("y") and `inverter` ("log-det"), by events and parameters."""
     if case.dtype == torch.float64:
-        for fault in gradient_faults(Backwards(case.build()), case.events(2)):
+        for fault in derivative_faults(Backwards(case.build()), case.events(2)):
             yield f"of the inverse as y and the inverter as log-det: {fault}"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.audit.findings import INVERSE_LIMIT, LOGDET_LIMIT
+from harness.audit.findings import LOGDET_LIMIT
 from harness.checking.check_layer import check_layer
 from harness.checking.layer_case import LayerCase, matrix, relative_error
 from harness.checking.report import CheckReport
@@ -19,6 +19,7 @@ from harness.core.records import Record, blank_record, finite
 from harness.core.settings import Progress
 from harness.core.texts import error_text
 from harness.kinds.examination.trial import ConformanceTrial
+from harness.timing.operations import INVERSE_LIMIT
 from layers import InvertibleLinear
 from layers.adapters import Adapted
 

@@ -27,7 +27,7 @@ CAPTION = (
 )
 FAULTS_CAPTION = (
     "The first fault found of each layer that does not conform, and the command that shows it. A library may document "
-    "a behaviour that is a fault here: docs/tutorials/libraries.md."
+    "a behaviour that is a fault here: docs/how-to/libraries.md."
 )
 
 

@@ -9,14 +9,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.audit.findings import INVERSE_LIMIT
 from harness.core.global_settings import GlobalSettings
 from harness.core.records import Record, blank_record, finite
 from harness.core.settings import LayerRef, Progress
 from harness.core.texts import bounded, error_text, message_of
 from harness.kinds.runtime.trial import RuntimeTrial
 from harness.pipeline.models import make_layer
-from harness.timing.operations import OperationCase, backend_of, events, inverse_error, perturb, prepare, remembered
+from harness.timing.operations import (
+    INVERSE_LIMIT,
+    OperationCase,
+    backend_of,
+    events,
+    inverse_error,
+    perturb,
+    prepare,
+    remembered,
+)
 from harness.timing.peak_memory import bytes_outside_torch, is_notable, peak_bytes
 from harness.timing.settings import Operation
 from harness.timing.timing import measure

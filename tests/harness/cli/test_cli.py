@@ -87,7 +87,7 @@ BAD_TEXTS = {
     ),
     "an empty file": ("", r":1:1: the file is empty"),
     "a list": ("- a\n- b\n", r":1:1: the top level is not a mapping"),
-    "binary rubbish": (b"\x7fELF\x02\x01\x01\x00\xff\xfe", r":1:9: byte 0xff is not UTF-8"),
+    "binary rubbish": (b"\x7fELF\x02\x01\x01\x00\xff\xfe", r":1:9: the byte 0xff is not allowed"),
     "zeros": (b"\x00" * 64, r":1:1: the character '\\x00' is not allowed"),
     "a tag that would run code": (
         SUITE.replace("steps: 2", "steps: !!python/object/apply:os.system [touch ran]"),
@@ -334,8 +334,7 @@ def test_a_command_reads_each_record_once(suite, stand_in, monkeypatch):
     names = sorted(path.name for path in Path("reports/tiny/records").iterdir())
     for words in (["status"], ["report"], ["report", "--out", "merged"]):
         assert main([*words, "reports/tiny"]) == 0
-        merged = [path.name for path in Path("merged/tiny/records").glob("*")]  # written by the command, then read
-        assert sorted(read) == sorted(names + merged) and len(names) == 4
+        assert sorted(read) == names and len(names) == 4
         read.clear()
 
 

@@ -59,7 +59,7 @@ CHANGES = {
     "threads": lambda: torch.set_num_threads(torch.get_num_threads() + 1),
     "default dtype": lambda: torch.set_default_dtype(torch.float64),
     "default device": lambda: torch.set_default_device("cpu"),
-    "anomaly mode and its check for NaN": lambda: torch.autograd.set_detect_anomaly(False, check_nan=False),
+    "anomaly mode's check for NaN": lambda: torch.autograd.set_detect_anomaly(False, check_nan=False),
     "float32_matmul_precision": lambda: torch.set_float32_matmul_precision("medium"),
     "float32 precision of generic all": lambda: setattr(torch.backends, "fp32_precision", "tf32"),
     "float32 precision of mkldnn conv": lambda: setattr(torch.backends.mkldnn.conv, "fp32_precision", "tf32"),

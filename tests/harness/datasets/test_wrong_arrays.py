@@ -29,8 +29,8 @@ BOTH = {"x_train": IMAGES, "x_test": TEST_IMAGES}
 SIZES = {"validation": 20, "train": 41}
 WRONG_ARRAYS = [  # arrays, options, message
     ({"x_train": IMAGES, "y": IMAGES}, {}, r"has no array 'x_test'; it has x_train, y"),
-    ({"a": IMAGES, "b": IMAGES}, {}, "has the arrays a, b; call those of events x_train and"),
-    (BOTH, {"shares": [0.8, 0.1, 0.1]}, "the file has a split already"),
+    ({"a": IMAGES, "b": IMAGES}, {}, "has the arrays a, b; say which hold events"),
+    (BOTH, {"shares": [0.8, 0.1, 0.1]}, "there is a split already"),
     ({"x": IMAGES}, {"test": 5}, "has one array, whose splits have `shares`; leave out train"),
     ({"x": IMAGES[:4]}, {}, r"4 events in the shares \[0\.8, 0\.1, 0\.1\] leave none for test"),
     (BOTH | {"x_train": np.moveaxis(IMAGES, 1, -1)}, {}, r"\(8, 8, 3\); .*\(3, 8, 8\); layout: channels_last would"),

@@ -129,7 +129,7 @@ def test_settings_of_single_columns_and_rows_are_in_the_caption(many_seeds, repl
 
     caption = made(replanned(many_seeds(1), change))[0].caption
     size = "Glow with 2 levels of 2 steps, width 8"
-    assert f"{size} on digits; {size} (conv1x1: width 64) on waveforms" in caption
+    assert f"{size} on digits; {size.removeprefix('Glow with ')} (conv1x1: width 64) on waveforms" in caption
 
 
 def test_a_failure_is_in_its_cell_and_its_reason_in_the_notes(density_run):

@@ -243,7 +243,7 @@ def test_remarks_on_splits_and_permutations_stand_once(repeated):
     plan, records = repeated(3, vary={"seed"})  # of one split
     for record in records:
         record.notes["data"] = f"toy {record.trial['repetition']}"
-    text = markdown(Results.of(plan, records).report.tables[0])
+    text = markdown(ReportedResults.of(plan, records).report.tables[0])
     assert all(f"toy {number}" in text for number in range(3)), "other texts of the same split stay"
 
 
