@@ -44,6 +44,10 @@ class RecordingOptions(Settings):
         False,
         description="whether a value is the mean over a frame, so that signals of several rates get the rate of frames",
     )
+    leave_out_records: Flag = Field(
+        False,
+        description="whether more than a twentieth of the records may be left out for other gains than those of most",
+    )
     flat_lines: Share | None = Field(
         None, description="drop windows with a larger share of samples in flat lines (0.05 in the source); null: keep"
     )

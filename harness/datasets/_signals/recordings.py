@@ -19,7 +19,9 @@ from harness.datasets._store.store import Store, Writer, prepare, split_key
 from harness.datasets._values.lattice import Lattice
 from harness.datasets.base import Splits
 
-VERSION = 3  # of the prepared arrays
+VERSION = 4  # of the prepared arrays
+MOST_UNUSED = 0.05  # share of the records of which nothing may be used, unless the suite allows it
+NAMED = 5  # records that a message names
 
 Cuts = dict[str, list[tuple[Stretch, np.ndarray]]]
 """Split -> its stretches, each with the starts of its windows."""
@@ -69,10 +71,12 @@ def recording_splits(
     def build(writer: Writer) -> None:
         recording = read_recording(name, records, options.channels, options.average_frames)
         where = ", ".join(str(record.header.path) for record in records)
+        unused = _unused(name, recording, len(records), options)
         dropped, test_share = _write(writer, recording, options, new, f"{name}: {where}")
         writer.notes = {
             "description": _description(title, recording, dropped, options, new),
             "test_share": test_share,
+            "left_out": unused,
             "steps": [list(step) for step in recording.steps],
             "lattices": [
                 # A band-pass removes the offset of a channel.
@@ -91,7 +95,23 @@ def recording_splits(
         lattices=tuple(Lattice(*noted) for noted in prepared.notes["lattices"]),
         no_floor=_no_floor(options),
         test_share=prepared.notes.get("test_share"),
+        left_out=tuple(prepared.notes["left_out"]),
     )
+
+
+def _unused(name: str, recording: Recording, count: int, options: RecordingOptions) -> list[str]:
+    """Return a clause on the records of which nothing is used; raise DataError if they are many and not allowed."""
+    if not recording.unused:
+        return []
+    others = len(recording.unused) - NAMED
+    named = ", ".join(path.stem for path in recording.unused[:NAMED]) + f" and {others} more" * (others > 0)
+    text = f"{len(recording.unused)} of {count} records ({named}) are not used: their gains or baselines are others"
+    if len(recording.unused) > MOST_UNUSED * count and not options.leave_out_records:
+        raise DataError(
+            f"{name}: {text} than those of most samples, which are taken as one lattice. Name the records of each gain "
+            "as a data set of its own, or say leave_out_records: true to use those of the commonest gain alone"
+        )
+    return [text]
 
 
 def _write(

@@ -104,6 +104,7 @@ class Recording:
     length: int  # of the whole in samples, holes included
     invalid: int  # samples that were dropped because a channel had none
     rescaled: int  # samples that were dropped because their segment has other gains than most
+    unused: tuple[Path, ...] = ()  # headers of the records of which no sample is left for that reason
 
 
 def read_header(name: str, path: Path) -> Header:
@@ -250,7 +251,7 @@ def read_recording(
     Raises:
         DataError: samples are damaged or all invalid, or sampling rates differ.
     """
-    scaled: list[tuple[Scale, list[Stretch]]] = []
+    scaled: list[tuple[Scale, list[Stretch], Path]] = []
     rates: dict[float, Path] = {}
     offset = invalid = 0
     for record in records:
@@ -265,25 +266,27 @@ def read_recording(
             values, valid, scale = _read_segment(name, segment, channels, average)
             start = offset + segment.start * per_frame
             invalid += int((~valid).sum())
-            scaled.append((scale, list(stretches_of(values, valid, start))))
+            scaled.append((scale, list(stretches_of(values, valid, start)), record.header.path))
             end = start + values.shape[1]
         length = record.header.length
         offset = end if length is None else offset + length * per_frame
     durations: Counter[Scale] = Counter()
-    for scale, stretches in scaled:
+    for scale, stretches, _ in scaled:
         durations[scale] += sum(stretch.values.shape[1] for stretch in stretches)
     usual, kept = durations.most_common(1)[0]
     if kept == 0:
         paths = ", ".join(str(record.header.path) for record in records)
         raise DataError(f"{name}: {paths}: every sample of {' or '.join(channels)} is invalid; nothing is left")
+    used = {path for scale, stretches, path in scaled if scale == usual and stretches}
     return Recording(
-        stretches=tuple(stretch for scale, stretches in scaled if scale == usual for stretch in stretches),
+        stretches=tuple(stretch for scale, stretches, _ in scaled if scale == usual for stretch in stretches),
         rate=next(iter(rates)),
         steps=tuple((1 / abs(gain), unit) for gain, _, unit in usual),
         lattices=tuple(Lattice(-zero / gain, 1 / gain, STATED_ERROR / abs(gain)) for gain, zero, _ in usual),
         length=offset,
         invalid=invalid,
         rescaled=durations.total() - kept,
+        unused=tuple(dict.fromkeys(path for _, stretches, path in scaled if stretches and path not in used)),
     )
 
 

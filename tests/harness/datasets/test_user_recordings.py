@@ -280,3 +280,23 @@ def test_without_a_data_root_the_message_names_the_option(tmp_path, store):
         WFDB.check(Store(None, tmp_path), SMALL)
     with pytest.raises(DataMissing, match=r"wfdb: .*/root/r\.hea: no such file .* without \.hea"):
         WFDB.check(store, SMALL)
+
+
+def of_gains(store, write_segment, gains):
+    """Return options of records of 600 samples with these gains."""
+    rng = np.random.default_rng(0)
+    for number, gain in enumerate(gains):
+        write_segment(store.root, f"r{number}", {"II": rng.permutation(600)}, gains={"II": gain})
+    return SMALL | {"records": [f"r{number}" for number in range(len(gains))], "channels": ["II"]}
+
+
+def test_records_that_other_gains_leave_out_are_refused_or_named(store, write_segment):
+    """Of 160 people with a gain each one would be trained on, and nothing but the length would say so."""
+    options = of_gains(store, write_segment, [200, 100, 200, 50])
+    with pytest.raises(DataError, match=r"2 of 4 records \(r1, r3\) are not used.*leave_out_records: true"):
+        WFDB.loaded(store, options)
+    splits = WFDB.loaded(store, options | {"leave_out_records": True})
+    assert splits.left_out == ("2 of 4 records (r1, r3) are not used: their gains or baselines are others",)
+    few = of_gains(store, write_segment, [200] * 20 + [100])
+    assert WFDB.loaded(store, few).left_out[0].startswith("1 of 21 records (r20) are not used")
+    assert WFDB.loaded(store, of_gains(store, write_segment, [200, 200])).left_out == ()
