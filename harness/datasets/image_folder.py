@@ -28,8 +28,10 @@ from harness.datasets._store.store import Store, Writer, prepare
 from harness.datasets._values.user_files import Faults
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
-VERSION = 2  # of the prepared arrays
-VALIDATION_NAMES = ("validation", "val")
+VERSION = 3  # of the prepared arrays
+FOLDERS = {"train": "train", "training": "train", "test": "test", "testing": "test"}
+FOLDERS |= dict.fromkeys(("validation", "val", "valid"), "validation")
+"""Name of a folder in lower case -> split."""
 
 
 def _other_sizes(value: Any) -> Any:
@@ -79,8 +81,9 @@ class ImageFolder(Dataset, name="images"):
         what=(
             f"8-bit images ({', '.join(SUFFIXES)}) of a folder and its subfolders, 256 levels; grey or RGB as the "
             "shape asks, colour to grey by luma, grey to RGB by repetition. Splits are the subfolders train, "
-            "validation (or val) and test; without validation, a share of train by a seed; without any of them, "
-            "shares of all images by a seed, and then near-equal images may fall into different splits"
+            "validation and test, in any case, also training, val, valid and testing; without validation, a share of "
+            "train by a seed; without any of them, shares of all images by a seed, and then near-equal images may fall "
+            "into different splits"
         ),
         size="the folder's",
         licence="the images'",
@@ -169,8 +172,8 @@ def _split(
     if not files:
         raise DataError(f"{name}: {folder}: has no images; they are files whose names end in {', '.join(SUFFIXES)}")
     tops = np.array([file.relative.partition("/")[0] if "/" in file.relative else "" for file in files])
-    there = {top for top in ("train", *VALIDATION_NAMES, "test") if (tops == top).any()}
-    if not there & {"train", "test"}:
+    folders = {top: FOLDERS[top.lower()] for top in sorted(set(tops)) if top.lower() in FOLDERS}
+    if not folders:
         counts = [max(1, int(len(files) * share)) for share in (chosen.validation, chosen.test)]
         left = len(files) - sum(counts)
         if left < 1:
@@ -181,27 +184,28 @@ def _split(
         validation, test, train = divide(seeded_order(len(files), chosen.seed), *counts, left)
         return {"train": train, "validation": validation, "test": test}, f"split by seed {chosen.seed}"
     for needed in ("train", "test"):
-        if needed not in there:
+        if needed not in folders.values():
             raise DataError(
-                f"{name}: {folder}: has images in {', '.join(sorted(there))} and none in {needed}; splits by "
-                "subfolders need train and test"
+                f"{name}: {folder}: has images in {', '.join(folders)} and none in {needed}; splits by subfolders need "
+                "train and test (or training and testing); classes of these names must be renamed"
             )
-    if len(there & set(VALIDATION_NAMES)) > 1:
-        raise DataError(f"{name}: {folder}: has both validation and val; merge them")
-    stray = [file.relative for file, top in zip(files, tops, strict=True) if top not in there]
+    if len(folders) > len(set(folders.values())):
+        raise DataError(f"{name}: {folder}: has {', '.join(folders)}, several of one split; merge them")
+    stray = [file.relative for file, top in zip(files, tops, strict=True) if top not in folders]
     if stray:
         raise DataError(
             f"{name}: {folder}: {len(stray)} images are in no split, such as {stray[0]}; move them into train, "
             "validation or test"
         )
-    test = tops == "test"
-    if there & set(VALIDATION_NAMES):
-        return {"train": tops == "train", "validation": ~(test | (tops == "train")), "test": test}, "split by subfolder"
-    pool = np.flatnonzero(tops == "train")
+    splits = np.array([folders[top] for top in tops])
+    train, test = splits == "train", splits == "test"
+    if "validation" in splits:
+        return {"train": train, "validation": splits == "validation", "test": test}, "split by subfolder"
+    pool = np.flatnonzero(train)
     count = max(1, int(len(pool) * chosen.validation))
     if len(pool) <= count:
         raise DataError(f"{name}: {folder / 'train'}: {len(pool)} images are too few to take validation from")
     validation = np.zeros(len(files), dtype=bool)
     validation[pool[seeded_order(len(pool), chosen.seed)[:count]]] = True
     how = f"split by subfolder, validation from train by seed {chosen.seed}"
-    return {"train": (tops == "train") & ~validation, "validation": validation, "test": test}, how
+    return {"train": train & ~validation, "validation": validation, "test": test}, how

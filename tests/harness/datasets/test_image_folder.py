@@ -75,10 +75,13 @@ def test_files_come_in_the_order_of_their_names(store):
         assert places == sorted(places)
 
 
-@pytest.mark.parametrize("name", ["validation", "val"])
-def test_subfolders_are_the_splits_and_may_have_subfolders(name, store):
+@pytest.mark.parametrize(
+    ("train", "validation", "test"),
+    [("train", "validation", "test"), ("Training", "VAL", "Test"), ("TRAIN", "valid", "testing")],
+)
+def test_subfolders_are_the_splits_and_may_have_subfolders(train, validation, test, store):
     for number, pixels in enumerate(PIXELS):
-        part = ("train/a", "train/b", name, "test")[number % 4]
+        part = (f"{train}/a", f"{train}/b", validation, test)[number % 4]
         save(store.root / "split" / part / f"{number}.png", pixels)
     splits = FOLDER.load(store, OPTIONS | {"folder": "split"})
     images = first_channels(PIXELS)
@@ -311,8 +314,10 @@ print(checksum, [module for module in ("PIL", "torch", "filelock") if module in 
         (["a.png", "b.png"], "2 images, of which 1 of validation and 1 of test leave none to train on"),
         (["train/a.png", "train/b.png"], "has images in train and none in test"),
         (["val/a.png", "test/b.png"], "has images in test, val and none in train"),
+        (["val/a.png", "cats/b.png", "cats/c.png", "cats/d.png"], "has images in val and none in train"),
+        (["train/a.png", "Train/b.png", "test/c.png"], "has Train, test, train, several of one split"),
         (["train/a.png", "test/b.png"], "train: 1 images are too few to take validation from"),
-        (["train/a.png", "test/b.png", "val/c.png", "validation/d.png"], "has both validation and val"),
+        (["train/a.png", "test/b.png", "val/c.png", "validation/d.png"], "val, validation, several of one split"),
         (["train/a.png", "test/b.png", "val/c.png", "d.png", "e/f.png"], "2 images are in no split, such as d.png"),
     ],
 )
