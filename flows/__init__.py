@@ -9,6 +9,7 @@ from flows.couplings import AffineCoupling, MaskedCoupling, make_coupling, make_
 from flows.permutation import Permutation
 from flows.preprocess import (
     AffineRange,
+    Asinh,
     Logit,
     Preprocessing,
     bits_per_dim,
@@ -26,6 +27,7 @@ __all__ = [
     "ActNorm",
     "AffineCoupling",
     "AffineRange",
+    "Asinh",
     "Autoregressive",
     "Backbone",
     "Bijection",

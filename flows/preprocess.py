@@ -125,6 +125,42 @@ class Logit(nn.Module):
         return f"levels={self.levels}, margin={self.margin}"
 
 
+class Asinh(nn.Module):
+    """The line to itself, per channel: x = asinh((v - center) / scale), linear near the center, log |v| in the tails.
+
+    log|det| = -sum of log(scale) + log(1 + ((v - center) / scale)^2) / 2, shape (N,).
+
+    Args:
+        center, scale: shape (C,), finite, each scale above 0.
+    """
+
+    center: Tensor
+    scale: Tensor
+
+    def __init__(self, center: Tensor, scale: Tensor) -> None:
+        super().__init__()
+        center, scale = torch.as_tensor(center, dtype=torch.float64), torch.as_tensor(scale, dtype=torch.float64)
+        if center.shape != scale.shape or center.ndim != 1 or not bool((scale > 0).all()):
+            raise ValueError(f"center {center.tolist()}, scale {scale.tolist()}: one for each channel, scales above 0")
+        self.register_buffer("center", center)
+        self.register_buffer("scale", scale)
+
+    def forward(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Map float64 (N, C, *spatial) to x; return x and log|det| of shape (N,)."""
+        center, scale = self._channels(v)
+        z = (v - center) / scale
+        return z.asinh(), -(scale.log() + 0.5 * z.square().log1p()).flatten(1).sum(1)
+
+    def inverse(self, x: Tensor) -> Tensor:
+        """Return v = center + scale * sinh(x)."""
+        center, scale = self._channels(x)
+        return center + scale * x.sinh()
+
+    def _channels(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        center, scale = torch.stack([self.center, self.scale]).view(2, -1, *[1] * (x.ndim - 2))
+        return center, scale
+
+
 class Preprocessing(nn.Module):
     """The bijection from continuous raw values v to the flow's input x.
 
@@ -132,7 +168,7 @@ class Preprocessing(nn.Module):
     per pixel; values come back in the dtype of the input, the log-determinant in float64.
     """
 
-    def __init__(self, bijection: AffineRange | Logit) -> None:
+    def __init__(self, bijection: AffineRange | Asinh | Logit) -> None:
         super().__init__()
         self.bijection = bijection
 

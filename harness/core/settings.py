@@ -58,6 +58,8 @@ def silent(fraction: float, text: str) -> None:
     """Report no progress: the default of functions that take a `Progress`."""
 
 
+Preprocessing = Literal["scale", "standard", "asinh", "logit"]
+
 NO_LOGIT = (
     "preprocessing 'logit' is for images on levels, which bound them; without levels, held-out values are unbounded. "
     "Use 'scale'"
@@ -322,7 +324,7 @@ class DataRef(Settings):
     source: str | None = None
     permute: Permute | None = None  # of all C*H*W entries, the same for every split; None: none
     augmentation: Augmentation = "none"  # of training images, applied before the permutation
-    preprocessing: Literal["scale", "logit"] = "scale"
+    preprocessing: Preprocessing = "scale"
     dequantise: Flag = True
     allow_unbounded: Flag = False  # acknowledges that raw lattice values admit any density
     split: Annotated[int, Field(ge=0, strict=True)] | None = None  # the seed of a new split; None: the data set's

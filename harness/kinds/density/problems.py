@@ -74,9 +74,12 @@ def encoding_problems(column: Column) -> Iterator[Problem]:
             "grow without bound and no likelihood means anything; remove the setting, or say allow_unbounded: true to "
             "train on raw values all the same"
         )
-    if entry.preprocessing == "logit" and dataset.kind(column.entry.options) != "image":
+    kind = dataset.kind(column.entry.options)
+    if entry.preprocessing != "scale" and (entry.preprocessing == "logit") != (kind == "image"):
+        whose = "pixels" if entry.preprocessing == "logit" else "sequences and vectors"
         yield column.place("preprocessing").says(
-            f"{column.label}: preprocessing: logit is for pixels, and {column.name} holds sequences; use scale"
+            f"{column.label}: preprocessing: {entry.preprocessing} is for {whose}, and {column.name} holds {kind}s; "
+            "use scale"
         )
     fault = augmentation_fault(entry.augmentation, dataset.event_shape(column.entry.options))
     if fault is not None:

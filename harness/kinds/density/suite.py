@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from harness.core.settings import Augmentation, Count, DataRef, Flag, Permute, Settings
+from harness.core.settings import Augmentation, Count, DataRef, Flag, Permute, Preprocessing, Settings
 from harness.core.third_party import reference
 from harness.core.trial import Trial
 from harness.kinds.density.problems import (
@@ -45,7 +45,8 @@ class TrainedColumn(ColumnKeys):
         repetitions: in place of seeds (see `harness.kinds.density.repetitions`); null: the profile's.
         permute: seed of a permutation of all entries, or per-seed: one for each seed or repetition; null: none.
         augmentation: of training images.
-        preprocessing: scale to [-1, 1], or the logit, for images.
+        preprocessing: scale the range to [-1, 1]; of values without levels, standard (the standard deviation to 1) or
+            asinh (for heavy tails, about the median in units of the interquartile range); of pixels, the logit.
         dequantise: add uniform noise to values on a lattice.
         allow_unbounded: acknowledge that raw values on a lattice admit any density.
     """
@@ -54,7 +55,7 @@ class TrainedColumn(ColumnKeys):
     repetitions: Repetitions | None = None
     permute: Permute | None = None
     augmentation: Augmentation = "none"
-    preprocessing: Literal["scale", "logit"] = "scale"
+    preprocessing: Preprocessing = "scale"
     dequantise: Flag = True
     allow_unbounded: Flag = False
 

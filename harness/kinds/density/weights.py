@@ -77,10 +77,11 @@ def load_trained(trial: FlowTrial, path: Path, device: str) -> tuple[Flow, Pipel
     content = _read(trial, path)
     flow = _flow(trial, content, path, device)
     try:
-        splits = TypeAdapter(ValueRange).validate_python(content["values"]).as_splits(flow.shape)
+        values = TypeAdapter(ValueRange).validate_python(content["values"])
+        splits = values.as_splits(flow.shape)
     except (DataError, TypeError, ValueError) as error:
         raise UserError(f"{path}: without the range and the units of the data, or with wrong ones; {AGAIN}") from error
-    return flow, Pipeline(splits, trial.data, device=device, seed=trial.seed)
+    return flow, Pipeline(splits, trial.data, device=device, seed=trial.seed, values=values)
 
 
 def _is_state(value: Any) -> bool:

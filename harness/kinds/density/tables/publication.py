@@ -286,8 +286,13 @@ def _treatment(trial: DensityTrial, varied: bool) -> Iterator[str]:
     """Yield texts on the treatment of the data; the permutation is `varied` or one for all trials."""
     if not trial.data.dequantise:
         yield "raw values without dequantisation; where they lie on a lattice, any density is possible"
-    if trial.data.preprocessing == "logit":
-        yield "modelled as logits of pixels, whose Jacobian is counted"
+    modelled = {
+        "logit": "as logits of pixels",
+        "standard": "in units of the standard deviation of training",
+        "asinh": "as asinh of values about the median of training, in units of the interquartile range over 1.349",
+    }
+    if trial.data.preprocessing in modelled:
+        yield f"modelled {modelled[trial.data.preprocessing]}; the Jacobian is counted"
     if (seed := trial.data.permute) is not None:
         pair = "seed" if trial.repetition is None else "repetition"
         yield sentences("permuted", pair, varied or seed == PER_SEED, seed)

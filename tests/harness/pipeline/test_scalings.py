@@ -1,0 +1,80 @@
+"""The scalings of values without levels: their densities integrate to one, and their results are in one unit."""
+
+import math
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+import torch
+
+from harness.core.errors import UserError
+from harness.core.settings import DataRef
+from harness.datasets.base import Splits
+from harness.pipeline.pipeline import Pipeline, ValueRange
+
+SCALINGS = ["scale", "standard", "asinh"]
+HEAVY = np.random.default_rng(0).standard_t(1.5, (2000, 1, 1))
+
+
+def pipeline(scaling, values=HEAVY, **facts):
+    data = DataRef(label="t", name="t", preprocessing=scaling)
+    splits = Splits(
+        values[:1000], values[1000:1500], values[1500:], None, "t", lattice=values.dtype.kind == "i", **facts
+    )
+    return Pipeline(splits, data, torch.float64)
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
+def test_the_density_of_a_normal_x_integrates_to_one_and_the_map_inverts(scaling):
+    made = pipeline(scaling)
+    far = float(abs(made.preprocessing.inverse(torch.full((1, 1, 1), 9.0, dtype=torch.float64))).max()) + 1
+    x = torch.linspace(-9, 9, 200_001, dtype=torch.float64)
+    v = made.preprocessing.inverse(x.reshape(-1, 1, 1))
+    again, log_det = made.preprocessing(v)
+    assert torch.allclose(again.flatten(), x, atol=1e-9) and float(v.abs().max()) <= far
+    density = torch.exp(-0.5 * again.flatten() ** 2 - 0.5 * math.log(2 * math.pi) + log_det)
+    assert float(torch.trapezoid(density, v.flatten())) == pytest.approx(1, abs=1e-4)
+
+
+def test_heavy_tails_leave_the_bulk_its_width():
+    """Scaled by the extremes, three quarters of the values lie in a hundredth of the interval."""
+    widths = {}
+    for scaling in SCALINGS:
+        x, _ = pipeline(scaling).prepare(torch.tensor(HEAVY[:1000]))
+        low, high = np.percentile(x.flatten(), [12.5, 87.5])
+        widths[scaling] = high - low
+    assert widths["scale"] < 0.1 and widths["asinh"] > 1.5
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
+def test_one_density_has_one_result_in_every_scaling(scaling):
+    """nats/dim are in the unit of the range, whatever x is."""
+    made, plain = pipeline(scaling), pipeline("scale")
+    v = torch.tensor(HEAVY[:50])
+    expected = plain.measures(torch.zeros(50), torch.full((50,), -1.5))
+    log_det = made.preprocessing(v)[1]
+    measured = made.measures(-1.5 - log_det, log_det)  # the density of v is exp(-1.5)
+    for unit, value in expected.items():
+        assert torch.allclose(measured[unit], value)
+
+
+@pytest.mark.parametrize("scaling", ["standard", "asinh"])
+def test_statistics_are_of_training_alone_and_travel_with_weights(scaling):
+    made = pipeline(scaling)
+    changed = HEAVY.copy()
+    changed[1000:] *= 50
+    assert torch.equal(*(each.preprocessing(torch.ones(1, 1, 1))[0] for each in (made, pipeline(scaling, changed))))
+    kept = ValueRange(**asdict(made.values))
+    data = DataRef(label="t", name="t", preprocessing=scaling)
+    again = Pipeline(kept.as_splits((1, 1)), data, torch.float64, values=kept)
+    v = torch.tensor(HEAVY[:5])
+    assert torch.equal(again.preprocessing(v)[0], made.preprocessing(v)[0])
+
+
+@pytest.mark.parametrize("scaling", ["standard", "asinh"])
+def test_one_value_and_levels(scaling):
+    x, log_det = pipeline(scaling, np.full((2000, 1, 1), 3.0)).prepare(torch.full((4, 1, 1), 3.0, dtype=torch.float64))
+    assert x.isfinite().all() and log_det.isfinite().all()
+    pixels = np.random.default_rng(0).integers(0, 256, (30, 1, 2, 2))
+    with pytest.raises(UserError, match="without levels"):
+        Pipeline(Splits(pixels, pixels, pixels, 256, "p"), DataRef(label="p", name="p", preprocessing=scaling))
