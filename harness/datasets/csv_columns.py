@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
@@ -16,15 +17,15 @@ import numpy as np
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from harness.core.errors import DataError
+from harness.core.errors import DataError, nearest
 from harness.core.settings import Count, Flag, NewSplit, Settings
 from harness.datasets._signals.wfdb_records import stretches_of
 from harness.datasets._signals.windows import described_ring, fill_windows, samples, split_ring, starts
-from harness.datasets._store.selection import SEED, SHARES, SPLITS, Shares, seeded_order, share_out
+from harness.datasets._store.selection import SEED, SHARES, SPLITS, Shares, seeded_order, share_out, split_groups
 from harness.datasets._store.store import Store, Writer, prepare
 from harness.datasets._values.encoding import Survey, choose_encoding
 from harness.datasets._values.lattice import EXACT
-from harness.datasets._values.text_tables import TextTable, open_table, whole_cells
+from harness.datasets._values.text_tables import Columns, TextTable, open_table, whole_cells
 from harness.datasets._values.user_files import (
     NOISE,
     STEP,
@@ -67,6 +68,11 @@ class CsvOptions(Settings):
     shuffle: Flag = Field(
         False, description="whether rows that are vectors are shuffled by a fixed seed before they are split"
     )
+    groups: ColumnName | Count | None = Field(
+        None,
+        description="the column, such as of subjects, whose rows of one value stay in one split, and between which no "
+        "window runs; null: rows are split in order, or shuffled",
+    )
     missing: Literal["refuse", "drop"] | MissingValues = Field(
         "refuse",
         description="empty cells and NA: refuse the file, or drop the rows, and the windows that would have such a "
@@ -93,6 +99,15 @@ class CsvOptions(Settings):
                 "header", "should be true for columns with names, and false for numbers of columns"
             )
         return header
+
+    @field_validator("groups")
+    @classmethod
+    def _of_the_header(cls, groups: str | int | None, info: ValidationInfo) -> str | int | None:
+        if groups is not None and isinstance(groups, str) != info.data.get("header", True):
+            raise PydanticCustomError("groups", "should be a name, or the number of a column where there is no header")
+        if groups is not None and info.data.get("shuffle"):
+            raise PydanticCustomError("groups", "should be left out with shuffle, as groups are drawn by a seed")
+        return groups
 
     @field_validator("shuffle")
     @classmethod
@@ -152,7 +167,7 @@ class CsvColumns(Dataset, name="csv"):
         return file_splits(store, self.name, chosen, "sequence", build)
 
     def resplit(self, store: Store, options: Mapping[str, Any], new: NewSplit) -> Splits:
-        """Return a new split: of shuffled vectors pooled, else in time, of the rows closed to a ring and rotated.
+        """Return a new split: groups drawn anew, shuffled vectors pooled, or the rows closed to a ring and rotated.
 
         The number of rows of an event is left out between the splits. The file is parsed once for all new splits.
         """
@@ -183,12 +198,13 @@ class Rows:
     whole: np.ndarray  # of each row whether it has no missing cell, (rows,)
     lattices: Any  # of `Encoding.noted`
     described: str  # the file
+    groups: np.ndarray | None = None  # the number of each row's group, (rows,)
 
 
 def _read_rows(path: Path, chosen: CsvOptions) -> Rows:
     name = f"csv: {path}"
     table = open_table(name, path, chosen.columns, chosen.header)
-    values = _read(table, chosen)
+    values, groups = _read(table, chosen)
     there = np.isfinite(values).all(axis=1)  # `_read` has left no other values than missing ones
     survey = Survey(values.shape[1], values.dtype, int(there.sum()))
     survey.add(values[there][:, :, None])
@@ -197,7 +213,8 @@ def _read_rows(path: Path, chosen: CsvOptions) -> Rows:
     encoding = choose_encoding(name, survey, "sequence", chosen.step, None, chosen.noise, labels)
     rows = np.zeros(values.shape, encoding.dtype)
     rows[there] = encoding.encode(values[there][:, :, None], "rows", 0)[..., 0]
-    return Rows(name, rows, there, encoding.noted(), ", ".join(filter(None, [path.name, table.described])))
+    described = ", ".join(filter(None, [path.name, table.described]))
+    return Rows(name, rows, there, encoding.noted(), described, groups)
 
 
 def _stored_rows(store: Store, path: Path, chosen: CsvOptions) -> Rows:
@@ -207,11 +224,15 @@ def _stored_rows(store: Store, path: Path, chosen: CsvOptions) -> Rows:
         rows = _read_rows(path, chosen)
         writer.save("values", rows.values)
         writer.save("whole", rows.whole)
+        if rows.groups is not None:
+            writer.save("groups", rows.groups)
         writer.notes = {"lattices": rows.lattices, "described": rows.described}
 
-    options = chosen.model_dump(mode="json", include={"file", "columns", "header", "missing", "step", "noise"})
+    kept = {"file", "columns", "header", "missing", "step", "noise", "groups"}
+    options = chosen.model_dump(mode="json", include=kept)
     prepared = prepare(store, "csv-rows", {"version": VERSION, **options}, [path], build)
-    return Rows(f"csv: {path}", prepared.array("values"), prepared.array("whole"), **prepared.notes)
+    groups = None if chosen.groups is None else prepared.array("groups")
+    return Rows(f"csv: {path}", prepared.array("values"), prepared.array("whole"), **prepared.notes, groups=groups)
 
 
 def _write(rows: Rows, chosen: CsvOptions, writer: Writer, new: NewSplit | None) -> None:
@@ -221,7 +242,10 @@ def _write(rows: Rows, chosen: CsvOptions, writer: Writer, new: NewSplit | None)
         values, whole = values[whole], np.ones(whole.sum(), bool)
     if chosen.shuffle:
         values = values[seeded_order(len(values))]
-    if new is None:
+    if rows.groups is not None:
+        cuts, test_share, order = _cut_groups(rows, chosen, new)
+        of_windows = ""
+    elif new is None:
         cuts, windows = _cut(rows.name, values, whole, chosen)
         of_windows = f", and with them {windows:,} windows" * (chosen.length > 1)
         test_share, order = None, f"by seed {SEED}" if chosen.shuffle else "in order"
@@ -247,6 +271,30 @@ def _write(rows: Rows, chosen: CsvOptions, writer: Writer, new: NewSplit | None)
             f"{', '.join(map(str, chosen.shares))} of {len(values)} rows, {order}{noise_text(rows.lattices)}"
         ),
     }
+
+
+def _cut_groups(rows: Rows, chosen: CsvOptions, new: NewSplit | None) -> tuple[Cuts, float | None, str]:
+    """Return the runs of rows of each split, of whole groups, with the begins of their events; test share; a phrase."""
+    assert rows.groups is not None
+    seed = SEED if new is None else new.seed
+    test_seed = SEED if new is None or new.keep_test else new.seed
+    split = split_groups(rows.name, rows.groups, chosen.shares, seed, test_seed)
+    joints = np.flatnonzero(np.diff(rows.groups)) + 1
+    cuts: Cuts = {name: [] for name in SPLITS}
+    for first, last in pairwise([0, *joints.tolist(), len(split)]):
+        if split[first] < 0:
+            continue
+        name = SPLITS[split[first]]
+        for stretch in stretches_of(rows.values[first:last].T, rows.whole[first:last]):
+            begins = starts(stretch, chosen.length, _stride(name, chosen))
+            cuts[name] += [(stretch.values, begins)] * bool(len(begins))
+    for name, pieces in cuts.items():
+        if not pieces:
+            raise DataError(f"{rows.name}: no group of {name} has {chosen.length} rows in a row; take a shorter length")
+    counts = [len(np.unique(rows.groups[split == place])) for place in range(len(SPLITS))]
+    share = None if new is None else 0.0 if new.keep_test else float((split == 2).mean())
+    by = _label(chosen.groups or 0)
+    return cuts, share, f"whole groups of {by} by seed {seed}: {', '.join(map(str, counts))} groups"
 
 
 def _stride(split: str, chosen: CsvOptions) -> int:
@@ -293,18 +341,21 @@ def _cut_ring(
     return cuts, test_share
 
 
-def _read(table: TextTable, chosen: CsvOptions) -> np.ndarray:
+def _read(table: TextTable, chosen: CsvOptions) -> tuple[np.ndarray, np.ndarray | None]:
     """Return the chosen columns (rows, columns): int64 if all are whole, else float64 with NaN for a dropped cell.
+
+    The second result is the number of each row's group, where the options name one.
 
     Raises:
         DataError: with all lines of another length, and all cells that are no finite numbers.
     """
     import pandas as pd
 
-    places = _places(table, chosen)
-    numbers = set(places)
+    places = _places(table, chosen.columns)
+    grouping = [] if chosen.groups is None else _places(table, (chosen.groups,))
+    numbers = set(places) - set(grouping)
     drop, missing = chosen.missing != "refuse", _missing_texts(chosen)
-    values = None
+    values = groups = None
     with contextlib.suppress(ValueError), table.opened() as file:  # a cell that is no number, or a line too long
         frame = pd.read_csv(
             file,
@@ -317,17 +368,21 @@ def _read(table: TextTable, chosen: CsvOptions) -> np.ndarray:
             keep_default_na=False,
         )
         if frame.shape[1] == len(table.names):
-            values = frame[places].to_numpy()
+            values = frame[places].to_numpy(np.float64)
+            if grouping:
+                groups = pd.factorize(frame[grouping[0]])[0]
             values[np.isin(values, [value for value in chosen.missing if isinstance(value, float)])] = np.nan
     wrong = values is None or not (np.isfinite(values) | (drop & np.isnan(values))).all()
     _refuse_faults(table, places, missing if drop else (), cells=wrong)
+    if groups is not None and (lacking := int((groups < 0).sum())):
+        raise DataError(f"{table.name}: {lacking:,} rows have no value of {_label(chosen.groups or 0)}; fill it in")
     if values is None or not len(values):
         raise DataError(f"{table.name}: has no rows below line {table.line}")
     there = values[np.isfinite(values).all(axis=1)]
     if not len(there):
         raise DataError(f"{table.name}: each of its {len(values):,} rows has a missing cell; fill them")
     whole = len(there) == len(values) and np.abs(values).max() < EXACT and (values == np.round(values)).all()
-    return values.astype(np.int64) if whole else values
+    return values.astype(np.int64) if whole else values, groups
 
 
 def _missing_texts(chosen: CsvOptions) -> tuple[str, ...]:
@@ -338,15 +393,19 @@ def _missing_texts(chosen: CsvOptions) -> tuple[str, ...]:
     )
 
 
-def _places(table: TextTable, chosen: CsvOptions) -> list[int]:
-    """Return the position of each chosen column."""
-    if isinstance(chosen.columns, int):
-        return list(range(chosen.columns))
+def _places(table: TextTable, columns: Columns) -> list[int]:
+    """Return the position of each of the columns."""
+    if isinstance(columns, int):
+        return list(range(columns))
     counts, places = Counter(table.names), {name: place for place, name in enumerate(table.names)}
-    for column in chosen.columns:
+    for column in columns:
+        if isinstance(column, str) and column not in places:
+            raise DataError(f"{table.name}: has no column {column!r} in line {table.line}; {nearest(column, places)}")
+        if isinstance(column, int) and column > len(table.names):
+            raise DataError(f"{table.name}: has {len(table.names)} columns, and groups is number {column}")
         if isinstance(column, str) and counts[column] > 1:
             raise DataError(f"{table.name}: line {table.line} has {counts[column]} columns {column!r}; rename them")
-    return [column - 1 if isinstance(column, int) else places[column] for column in chosen.columns]
+    return [column - 1 if isinstance(column, int) else places[column] for column in columns]
 
 
 def _refuse_faults(table: TextTable, places: list[int], dropped: Sequence[str], cells: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Annotated
 
@@ -46,6 +46,33 @@ def share_out(name: str, total: int, shares: tuple[float, ...]) -> list[int]:
 def seeded_order(total: int, seed: int = SEED) -> np.ndarray:
     """Return 0..total-1 in an order that is a function of (total, seed) alone."""
     return np.argsort(np.random.Generator(np.random.PCG64(seed)).random(total), kind="stable")
+
+
+def split_groups(name: str, groups: np.ndarray, shares: Sequence[float], seed: int, test_seed: int) -> np.ndarray:
+    """Return the split of each row, (rows,) of the places in SPLITS, such that rows of one group share theirs.
+
+    Groups are drawn one after another until a split has its share of the rows: test by `test_seed`, then validation and
+    train by `seed`. If the shares sum to 1 train has all the rest, else groups that are left are of no split (-1).
+
+    Args:
+        name: begins messages.
+        groups: the number of each row's group, 0, 1, ...
+
+    Raises:
+        DataError: there are fewer than three groups, or one is so large that a split has none.
+    """
+    sizes = np.bincount(groups)
+    if len(sizes) < len(SPLITS):
+        raise DataError(f"{name}: {len(sizes)} groups; a split needs at least one for each of {', '.join(SPLITS)}")
+    split = np.full(len(sizes), -1)
+    for place, drawn_by in ((2, test_seed), (1, seed), (0, seed)):
+        wanted = math.inf if place == 0 and math.fsum(shares) > 1 - 1e-9 else shares[place] * len(groups)
+        free = [group for group in seeded_order(len(sizes), drawn_by) if split[group] < 0]
+        for group in free[: len(free) - place]:  # those after it need a group each
+            if (split == place).any() and sizes[split == place].sum() + sizes[group] / 2 > wanted:
+                break
+            split[group] = place
+    return split[groups]
 
 
 def divide(order: np.ndarray, *counts: int) -> list[np.ndarray]:
