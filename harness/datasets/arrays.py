@@ -29,11 +29,12 @@ from harness.datasets._store.selection import (
     hold_out,
     seeded_order,
     share_out,
+    split_groups,
 )
 from harness.datasets._store.store import Store, Writer
 from harness.datasets._values.encoding import Encoding, Survey, choose_encoding, identity
 from harness.datasets._values.lattice import MOST_LEVELS
-from harness.datasets._values.npz_stream import Npz, StoredArray, open_npz
+from harness.datasets._values.npz_stream import Npz, StoredArray, open_npz, reading
 from harness.datasets._values.user_files import NOISE, STEP, Noise, Step, file_splits, for_each_channel, noise_text
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
@@ -86,6 +87,11 @@ class ArrayOptions(Settings):
     shares: Shares | None = Field(
         None,
         description=f"of a file with one array, the shares of train, validation and test; null: {list(SHARES)}",
+    )
+    groups: Name | None = Field(
+        None,
+        description="of a file with one array of events, the array with the group of each, such as its subject: events "
+        "of one group stay in one split",
     )
     shuffle: Flag | None = Field(
         None,
@@ -174,14 +180,23 @@ class Arrays(Dataset, name="npz"):
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """Return the splits, mapped from the cache."""
         chosen = cast(ArrayOptions, self.parse(options))
-        return file_splits(store, self.name, chosen, chosen.kind, lambda path, writer: _build(path, chosen, writer))
+        return file_splits(
+            store, self.name, chosen, chosen.kind, lambda path, writer: _build(path, chosen, writer, None)
+        )
 
     def resplit(self, store: Store, options: Mapping[str, Any], new: NewSplit) -> Splits:
-        """Return a new split: of shuffled events pooled, else in time, of the events closed to a ring and rotated.
+        """Return a new split: groups drawn anew, shuffled events pooled, or the events closed to a ring and rotated.
 
         One event is left out between the splits of events in time.
         """
-        if cast(ArrayOptions, self.parse(options)).shuffled:
+        chosen = cast(ArrayOptions, self.parse(options))
+        if chosen.groups is not None:
+
+            def build(path: Path, writer: Writer) -> None:
+                _build(path, chosen, writer, new)
+
+            return file_splits(store, self.name, chosen, chosen.kind, build, new)
+        if chosen.shuffled:
             return super().resplit(store, options, new)
         splits = self.loaded(store, options)
         parts = splits.parts()
@@ -204,13 +219,20 @@ class Arrays(Dataset, name="npz"):
         )
 
 
-def _build(path: Path, chosen: ArrayOptions, writer: Writer) -> None:
-    """Read the file once to survey its values, unless they are plain pixels, and once to encode them."""
+def _build(path: Path, chosen: ArrayOptions, writer: Writer, new: NewSplit | None) -> None:
+    """Read the file once to survey its values, unless they are plain pixels, and once to encode them.
+
+    A new split is of groups; those of others are drawn from the arrays that this has built.
+    """
     with open_npz(path, f"npz: {path}") as npz:
         arrays = {key: npz.array(name) for key, name in _names(npz, chosen).items()}
         to_events = {key: _layout(array, chosen) for key, array in arrays.items()}
         encoding, kept = _encoding(npz, arrays, to_events, chosen)
-        masks, held_out = _choice(npz, {key: int(mask.sum()) for key, mask in kept.items()}, chosen)
+        test_share = None
+        if chosen.groups is None:
+            masks, held_out = _choice(npz, {key: int(mask.sum()) for key, mask in kept.items()}, chosen)
+        else:
+            masks, held_out, test_share = _choice_of_groups(path, npz.name, chosen, kept, new)
 
         def events(key: str) -> Iterator[np.ndarray]:
             first = 0
@@ -227,6 +249,7 @@ def _build(path: Path, chosen: ArrayOptions, writer: Writer) -> None:
     writer.notes = {
         "levels": encoding.levels,
         "lattices": encoding.noted(),
+        "test_share": test_share,
         "description": f"{path.name}: {_described(chosen, encoding)}; {held_out}",
         "left_out": [
             f"dropped: {(~mask).sum():,} of {len(mask):,} events of {key} with a missing value"
@@ -344,6 +367,28 @@ def _choice(npz: Npz, counts: Mapping[str, int], chosen: ArrayOptions) -> tuple[
     train, validation = hold_out(f"{name}: x_train", order, chosen.train, size)
     masks["x_train"] = {"train": train, "validation": validation}
     return masks, "validation from x_train, " + (f"by seed {SEED}" if shuffled else "its last events")
+
+
+def _choice_of_groups(
+    path: Path, name: str, chosen: ArrayOptions, kept: Mapping[str, np.ndarray], new: NewSplit | None
+) -> tuple[dict[str, dict[str, np.ndarray]], str, float | None]:
+    """Return the mask of each split over the events that are used, of whole groups; a sentence; the share of test."""
+    if len(kept) > 1:
+        raise DataError(f"{name}: has a split already; groups are for a file with one array of events")
+    [(key, used)] = kept.items()
+    with reading(f"{name}: {chosen.groups}"), np.load(path, allow_pickle=False) as arrays:
+        named = np.asarray(arrays[chosen.groups])
+    if named.shape != used.shape:
+        raise DataError(
+            f"{name}: {chosen.groups} has shape {named.shape}; {key} has {len(used):,} events, each of a group"
+        )
+    shares, seed = chosen.shares or SHARES, SEED if new is None else new.seed
+    groups = np.unique(named[used], return_inverse=True)[1]
+    split = split_groups(f"{name}: {key}", groups, shares, seed, SEED if new is None or new.keep_test else seed)
+    counts = ", ".join(str(len(np.unique(groups[split == place]))) for place in range(len(SPLITS)))
+    text = f"train, validation and test are whole groups of {chosen.groups}, {counts} of them, by seed {seed}"
+    share = None if new is None else 0.0 if new.keep_test else float((split == 2).mean())
+    return {key: {part: split == place for place, part in enumerate(SPLITS)}}, text, share
 
 
 def _pooled(events: np.ndarray, factor: int) -> np.ndarray:

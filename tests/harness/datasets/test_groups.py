@@ -89,3 +89,32 @@ def test_rows_without_a_group_and_too_few_groups_are_refused(table, store):
 def test_odd_groups_are_faults_of_the_option(options):
     faults = DATASETS["csv"]().option_errors({"file": "x.csv", "columns": ["a"], **options})
     assert [name for name, _ in faults] == ["groups"] or {name for name, _ in faults} == {"groups"}
+
+
+@pytest.mark.parametrize("new", [None, NewSplit(seed=3, keep_test=False), NewSplit(seed=4, keep_test=True)])
+def test_events_of_an_array_stay_with_their_group(store, new):
+    subjects = np.array([f"s{number % 20}" for number in range(200)])  # not in order
+    values = np.random.default_rng(0).standard_normal((200, 1, 8))
+    values[50, 0, 3] = np.nan
+    np.savez(store.root / "w.npz", x=values, subject=subjects)
+    options = {"file": "w.npz", "kind": "sequence", "shape": [1, 8], "groups": "subject", "missing": "drop"}
+    splits = DATASETS["npz"]().loaded(store, options, new)
+    owner = dict(zip(values[:, 0, 0].tolist(), subjects, strict=True))
+    parts = [{owner[event[0][0]] for event in part.tolist()} for part in splits.parts().values()]
+    assert [len(part) for part in parts] == [16, 2, 2] and len(set().union(*parts)) == 20
+    assert sum(map(len, splits.parts().values())) == 199 and "16, 2, 2 of them" in splits.description
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"x": np.zeros((9, 1, 8)), "subject": np.zeros(8)}, r"subject has shape \(8,\); x has 9 events"),
+        ({"x": np.zeros((9, 1, 8)), "other": np.zeros(9)}, "subject: cannot be read"),
+        ({"x_train": np.zeros((9, 1, 8)), "x_test": np.ones((9, 1, 8)), "subject": np.zeros(9)}, "has a split already"),
+    ],
+)
+def test_arrays_of_groups_that_do_not_fit_are_refused(store, arrays, message):
+    np.savez(store.root / "w.npz", **arrays)
+    options = {"file": "w.npz", "kind": "sequence", "shape": [1, 8], "groups": "subject", "step": 1, "array": None}
+    with pytest.raises(DataError, match=message):
+        DATASETS["npz"]().loaded(store, options)
