@@ -11,30 +11,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
-from pydantic import Field, ValidationInfo, field_validator
-from pydantic_core import PydanticCustomError
 
 from harness.core.errors import DataError, nearest
-from harness.core.settings import Count, Flag, NewSplit, Settings
+from harness.core.settings import NewSplit
 from harness.datasets._signals.wfdb_records import stretches_of
 from harness.datasets._signals.windows import described_ring, fill_windows, samples, split_ring, starts
-from harness.datasets._store.selection import SEED, SHARES, SPLITS, Shares, seeded_order, share_out, split_groups
+from harness.datasets._store.selection import SEED, SPLITS, seeded_order, share_out, split_groups
 from harness.datasets._store.store import Store, Writer, prepare
+from harness.datasets._values.column_options import CsvOptions
 from harness.datasets._values.encoding import Survey, choose_encoding
 from harness.datasets._values.lattice import EXACT
 from harness.datasets._values.text_tables import Columns, TextTable, open_table, whole_cells
 from harness.datasets._values.user_files import (
-    NOISE,
-    STEP,
     VERSION,
     Faults,
-    Noise,
-    Step,
     file_splits,
-    for_each_channel,
     noise_text,
 )
 from harness.datasets.base import Dataset, DatasetInfo, Splits
@@ -44,83 +38,6 @@ _DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
 
 Cuts = dict[str, list[tuple[np.ndarray, np.ndarray]]]
 """Split -> its runs of rows, (columns, rows), each with the begins of its events."""
-
-ColumnName = Annotated[str, Field(min_length=1, strict=True)]
-MissingValues = Annotated[tuple[float | str, ...], Field(min_length=1)]
-
-
-class CsvOptions(Settings):
-    """The file, its columns, and the rows of an event."""
-
-    file: Annotated[str, Field(min_length=1)] = Field(
-        description="the .csv file, beside the suite, in the data root or by an absolute path"
-    )
-    columns: Annotated[tuple[ColumnName | Count, ...], Field(min_length=1)] | Count = Field(
-        description="the columns that are used, by their names in the header, or without one by their numbers from 1 "
-        "on; or the number of columns to use all"
-    )
-    header: Flag = Field(True, description="whether the first line has the names of the columns")
-    length: Count = Field(1, description="the number of rows of an event: 1 for vectors, more for windows of sequences")
-    stride: Count | None = Field(
-        None, description="rows from one training window to the next; null: the length, so that none overlap"
-    )
-    shares: Shares = Field(SHARES, description="the shares of the rows that are train, validation and test")
-    shuffle: Flag = Field(
-        False, description="whether rows that are vectors are shuffled by a fixed seed before they are split"
-    )
-    groups: ColumnName | Count | None = Field(
-        None,
-        description="the column, such as of subjects, whose rows of one value stay in one split, and between which no "
-        "window runs; null: rows are split in order, or shuffled",
-    )
-    missing: Literal["refuse", "drop"] | MissingValues = Field(
-        "refuse",
-        description="empty cells and NA: refuse the file, or drop the rows, and the windows that would have such a "
-        "row, also those of further values that stand for missing ones, such as [-9999]",
-    )
-    step: Step = Field(None, description=f"the lattice step of the values: {STEP}; null: detect")
-    noise: Noise = Field(
-        None, description=f"the width of uniform noise that is added to the values, in their units: {NOISE}"
-    )
-
-    @field_validator("columns")
-    @classmethod
-    def _once(cls, columns: Any) -> Any:
-        if isinstance(columns, tuple) and len(set(columns)) < len(columns):
-            raise PydanticCustomError("columns", "names a column twice")
-        return columns
-
-    @field_validator("header")
-    @classmethod
-    def _names(cls, header: bool, info: ValidationInfo) -> bool:
-        columns = info.data.get("columns")
-        if isinstance(columns, tuple) and any(isinstance(column, str) != header for column in columns):
-            raise PydanticCustomError(
-                "header", "should be true for columns with names, and false for numbers of columns"
-            )
-        return header
-
-    @field_validator("groups")
-    @classmethod
-    def _of_the_header(cls, groups: str | int | None, info: ValidationInfo) -> str | int | None:
-        if groups is not None and isinstance(groups, str) != info.data.get("header", True):
-            raise PydanticCustomError("groups", "should be a name, or the number of a column where there is no header")
-        if groups is not None and info.data.get("shuffle"):
-            raise PydanticCustomError("groups", "should be left out with shuffle, as groups are drawn by a seed")
-        return groups
-
-    @field_validator("shuffle")
-    @classmethod
-    def _of_vectors(cls, shuffle: bool, info: ValidationInfo) -> bool:
-        if shuffle and info.data.get("length", 1) > 1:
-            raise PydanticCustomError("shuffle", "should be false for windows, which follow one another in time")
-        return shuffle
-
-    @field_validator("step", "noise")
-    @classmethod
-    def _for_each_column(cls, value: Any, info: ValidationInfo) -> Any:
-        count = _count(info.data["columns"]) if "columns" in info.data else 1
-        return for_each_channel(value, info, count)
 
 
 class CsvColumns(Dataset, name="csv"):
@@ -150,7 +67,7 @@ class CsvColumns(Dataset, name="csv"):
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
         """Return (columns, length)."""
         chosen = cast(CsvOptions, self.parse(options))
-        return (_count(chosen.columns), chosen.length)
+        return (chosen.count, chosen.length)
 
     def channels(self, options: Mapping[str, Any]) -> Sequence[str]:
         """Return the names of the columns, where the options have them."""
@@ -179,10 +96,6 @@ class CsvColumns(Dataset, name="csv"):
             _write(_stored_rows(store, path, chosen), chosen, writer, new)
 
         return file_splits(store, self.name, chosen, "sequence", build, new)
-
-
-def _count(columns: tuple[str | int, ...] | int) -> int:
-    return columns if isinstance(columns, int) else len(columns)
 
 
 def _label(column: str | int) -> str:

@@ -1,0 +1,94 @@
+"""Options of a .csv file: its columns, and the rows of an event and of a split."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
+
+from harness.core.settings import Count, Flag, Settings
+from harness.datasets._store.selection import SHARES, Shares
+from harness.datasets._values.user_files import NOISE, STEP, Noise, Step, for_each_channel
+
+ColumnName = Annotated[str, Field(min_length=1, strict=True)]
+MissingValues = Annotated[tuple[float | str, ...], Field(min_length=1)]
+
+
+class CsvOptions(Settings):
+    """The file, its columns, and the rows of an event."""
+
+    file: Annotated[str, Field(min_length=1)] = Field(
+        description="the .csv file, beside the suite, in the data root or by an absolute path"
+    )
+    columns: Annotated[tuple[ColumnName | Count, ...], Field(min_length=1)] | Count = Field(
+        description="the columns that are used, by their names in the header, or without one by their numbers from 1 "
+        "on; or the number of columns to use all"
+    )
+    header: Flag = Field(True, description="whether the first line has the names of the columns")
+    length: Count = Field(1, description="the number of rows of an event: 1 for vectors, more for windows of sequences")
+    stride: Count | None = Field(
+        None, description="rows from one training window to the next; null: the length, so that none overlap"
+    )
+    shares: Shares = Field(SHARES, description="the shares of the rows that are train, validation and test")
+    shuffle: Flag = Field(
+        False, description="whether rows that are vectors are shuffled by a fixed seed before they are split"
+    )
+    groups: ColumnName | Count | None = Field(
+        None,
+        description="the column, such as of subjects, whose rows of one value stay in one split, and between which no "
+        "window runs; null: rows are split in order, or shuffled",
+    )
+    missing: Literal["refuse", "drop"] | MissingValues = Field(
+        "refuse",
+        description="empty cells and NA: refuse the file, or drop the rows, and the windows that would have such a "
+        "row, also those of further values that stand for missing ones, such as [-9999]",
+    )
+    step: Step = Field(None, description=f"the lattice step of the values: {STEP}; null: detect")
+    noise: Noise = Field(
+        None, description=f"the width of uniform noise that is added to the values, in their units: {NOISE}"
+    )
+
+    @field_validator("columns")
+    @classmethod
+    def _once(cls, columns: Any) -> Any:
+        if isinstance(columns, tuple) and len(set(columns)) < len(columns):
+            raise PydanticCustomError("columns", "names a column twice")
+        return columns
+
+    @field_validator("header")
+    @classmethod
+    def _names(cls, header: bool, info: ValidationInfo) -> bool:
+        columns = info.data.get("columns")
+        if isinstance(columns, tuple) and any(isinstance(column, str) != header for column in columns):
+            raise PydanticCustomError(
+                "header", "should be true for columns with names, and false for numbers of columns"
+            )
+        return header
+
+    @field_validator("groups")
+    @classmethod
+    def _of_the_header(cls, groups: str | int | None, info: ValidationInfo) -> str | int | None:
+        if groups is not None and isinstance(groups, str) != info.data.get("header", True):
+            raise PydanticCustomError("groups", "should be a name, or the number of a column where there is no header")
+        if groups is not None and info.data.get("shuffle"):
+            raise PydanticCustomError("groups", "should be left out with shuffle, as groups are drawn by a seed")
+        return groups
+
+    @field_validator("shuffle")
+    @classmethod
+    def _of_vectors(cls, shuffle: bool, info: ValidationInfo) -> bool:
+        if shuffle and info.data.get("length", 1) > 1:
+            raise PydanticCustomError("shuffle", "should be false for windows, which follow one another in time")
+        return shuffle
+
+    @field_validator("step", "noise")
+    @classmethod
+    def _for_each_column(cls, value: Any, info: ValidationInfo) -> Any:
+        columns = info.data.get("columns", 1)
+        return for_each_channel(value, info, columns if isinstance(columns, int) else len(columns))
+
+    @property
+    def count(self) -> int:
+        """The number of columns."""
+        return self.columns if isinstance(self.columns, int) else len(self.columns)
