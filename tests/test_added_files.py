@@ -129,7 +129,7 @@ def test_commands_find_an_added_backbone(project, printed):
     """Its two trials pass the audit; a setting that it does not take, and a name that no file has, are refused."""
     trained = next(text for command, text in printed.items() if command.startswith("run") and "scales" in command)
     assert "2 trials: 2 ok" in trained and "3 pairs of scales and layers" in trained
-    assert "flows/backbones/scales.py" in next((project / "scaled").rglob("records/*.json")).read_text()
+    assert "flows/backbones" in next((project / "scaled").rglob("records/*.json")).read_text()
     refuse = "from harness.cli.parser import main; assert main('plan added.yaml --profile smoke --set {}'.split()) == 2"
     for setting in ("flow.backbone=scales --set flow.width=9", "flow.backbone=skales"):
         run_python(project, "-c", refuse.format(setting))

@@ -22,7 +22,7 @@ from flows import Flow
 from harness.core.errors import DataError, UserError
 from harness.core.files import STATE, atomic_file, checked_name, read_file
 from harness.kinds.density.trial import DensityTrial, FlowTrial
-from harness.pipeline.models import build_flow
+from harness.pipeline.models import backbone_of, build_flow
 from harness.pipeline.pipeline import Pipeline, ValueRange
 from harness.training.checkpoints import read_tensors
 
@@ -100,8 +100,9 @@ def _shape_of(trial: FlowTrial, content: Mapping[str, Any]) -> tuple[int, ...]:
         raise ValueError("it states no shape of an event")
     tensors = [value for value in state.values() if isinstance(value, torch.Tensor)]
     side = max((length for tensor in tensors for length in tensor.shape), default=0)
-    steps = 0 if trial.layer.baseline else trial.flow.levels * trial.flow.steps
-    width = 0 if trial.layer.baseline else trial.flow.width
+    settings = () if trial.layer.baseline else backbone_of(trial.flow).settings()
+    steps = trial.flow.levels * trial.flow.steps if "steps" in settings else 0
+    width = trial.flow.width if "width" in settings else 0
     if math.prod(shape) > LARGEST_EVENT or max(shape[0], width) > side or steps > len(state):
         raise ValueError(f"its {len(state)} weights are not those of a flow of events {tuple(shape)}")
     return tuple(shape)
