@@ -154,7 +154,7 @@ class Splits:
 
     @property
     def noisy(self) -> tuple[bool, ...]:
-        """Whether noise over a cell of width 1 is added to the entries of each channel."""
+        """Return, for each channel, whether noise over a cell of width 1 is added to its entries."""
         return (self.lattice,) * self.shape[0] if self.noise is None else self.noise
 
     @property
