@@ -13,6 +13,7 @@ import ast
 import hashlib
 import inspect
 import sys
+import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -45,6 +46,7 @@ ALWAYS = (
 )
 REPORTING = {"figures", "tables"}  # folders of kinds, in which no trial runs
 LENGTH = 12  # of a digest, in hexadecimal digits
+_PARSER = threading.Lock()  # ast.parse of several threads at once raises SystemError in Python 3.11 (cpython 106905)
 
 
 def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
@@ -155,7 +157,9 @@ def _parts(module: str) -> list[Path]:
 def _parsed(content: bytes) -> ast.Module | None:
     """Return the syntax tree without docstrings; None for what is no Python: importing it will raise the error."""
     try:
-        return _NoDocstrings().visit(ast.parse(content))
+        with _PARSER:
+            tree = ast.parse(content)
+        return _NoDocstrings().visit(tree)
     except (SyntaxError, ValueError):
         return None
 
