@@ -20,6 +20,7 @@ from harness.datasets._store.selection import (
     SEED,
     SHARES,
     SPLITS,
+    Shares,
     divide,
     fill,
     first_of,
@@ -31,7 +32,7 @@ from harness.datasets._store.selection import (
 from harness.datasets._store.store import Store, Writer
 from harness.datasets._values.array_options import ArrayOptions
 from harness.datasets._values.encoding import Encoding, Survey, choose_encoding, identity
-from harness.datasets._values.npz_stream import Npz, StoredArray, open_npz, reading
+from harness.datasets._values.npz_stream import Npz, StoredArray, open_npz
 from harness.datasets._values.user_files import file_splits, noise_text
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
@@ -132,7 +133,7 @@ def _build(path: Path, chosen: ArrayOptions, writer: Writer, new: NewSplit | Non
         if chosen.groups is None:
             masks, held_out = _choice(npz, {key: int(mask.sum()) for key, mask in kept.items()}, chosen)
         else:
-            masks, held_out, test_share = _choice_of_groups(path, npz.name, chosen, kept, new)
+            masks, held_out, test_share = _choice_of_groups(npz, chosen.groups, chosen.shares or SHARES, kept, new)
 
         def events(key: str) -> Iterator[np.ndarray]:
             first = 0
@@ -270,25 +271,16 @@ def _choice(npz: Npz, counts: Mapping[str, int], chosen: ArrayOptions) -> tuple[
 
 
 def _choice_of_groups(
-    path: Path, name: str, chosen: ArrayOptions, kept: Mapping[str, np.ndarray], new: NewSplit | None
+    npz: Npz, groups: str, shares: Shares, kept: Mapping[str, np.ndarray], new: NewSplit | None
 ) -> tuple[dict[str, dict[str, np.ndarray]], str, float | None]:
     """Return the mask of each split over the events that are used, of whole groups; a sentence; the share of test."""
     if len(kept) > 1:
-        raise DataError(f"{name}: has a split already; groups are for a file with one array of events")
+        raise DataError(f"{npz.name}: has a split already; groups are for a file with one array of events")
     [(key, used)] = kept.items()
-    with reading(f"{name}: {chosen.groups}"), np.load(path, allow_pickle=False) as arrays:
-        named = np.asarray(arrays[chosen.groups])
-    if named.shape != used.shape:
-        raise DataError(
-            f"{name}: {chosen.groups} has shape {named.shape}; {key} has {len(used):,} events, each of a group"
-        )
-    shares, seed = chosen.shares or SHARES, SEED if new is None else new.seed
-    groups = np.unique(named[used], return_inverse=True)[1]
-    split = split_groups(f"{name}: {key}", groups, shares, seed, SEED if new is None or new.keep_test else seed)
-    counts = ", ".join(str(len(np.unique(groups[split == place]))) for place in range(len(SPLITS)))
-    text = f"train, validation and test are whole groups of {chosen.groups}, {counts} of them, by seed {seed}"
-    share = None if new is None else 0.0 if new.keep_test else float((split == 2).mean())
-    return {key: {part: split == place for place, part in enumerate(SPLITS)}}, text, share
+    numbers = np.unique(npz.labels(groups, len(used))[used], return_inverse=True)[1]
+    split, share, text = split_groups(f"{npz.name}: {key}", numbers, shares, new)
+    masks = {part: split == place for place, part in enumerate(SPLITS)}
+    return {key: masks}, f"train, validation and test are {text} of {groups}", share
 
 
 def _pooled(events: np.ndarray, factor: int) -> np.ndarray:

@@ -189,9 +189,7 @@ def _write(rows: Rows, chosen: CsvOptions, writer: Writer, new: NewSplit | None)
 def _cut_groups(rows: Rows, chosen: CsvOptions, new: NewSplit | None) -> tuple[Cuts, float | None, str]:
     """Return the runs of rows of each split, of whole groups, with the begins of their events; test share; a phrase."""
     assert rows.groups is not None
-    seed = SEED if new is None else new.seed
-    test_seed = SEED if new is None or new.keep_test else new.seed
-    split = split_groups(rows.name, rows.groups, chosen.shares, seed, test_seed)
+    split, share, text = split_groups(rows.name, rows.groups, chosen.shares, new)
     joints = np.flatnonzero(np.diff(rows.groups)) + 1
     cuts: Cuts = {name: [] for name in SPLITS}
     for first, last in pairwise([0, *joints.tolist(), len(split)]):
@@ -204,10 +202,7 @@ def _cut_groups(rows: Rows, chosen: CsvOptions, new: NewSplit | None) -> tuple[C
     for name, pieces in cuts.items():
         if not pieces:
             raise DataError(f"{rows.name}: no group of {name} has {chosen.length} rows in a row; take a shorter length")
-    counts = [len(np.unique(rows.groups[split == place])) for place in range(len(SPLITS))]
-    share = None if new is None else 0.0 if new.keep_test else float((split == 2).mean())
-    by = _label(chosen.groups or 0)
-    return cuts, share, f"whole groups of {by} by seed {seed}: {', '.join(map(str, counts))} groups"
+    return cuts, share, f"{text} of {_label(chosen.groups or 0)}"
 
 
 def _stride(split: str, chosen: CsvOptions) -> int:

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from harness.core.errors import DataError
+from harness.core.settings import NewSplit
 from harness.datasets._store.store import Writer
 
 SEED = 0  # seed of the choice of validation events, and of a subset of the events
@@ -48,31 +49,43 @@ def seeded_order(total: int, seed: int = SEED) -> np.ndarray:
     return np.argsort(np.random.Generator(np.random.PCG64(seed)).random(total), kind="stable")
 
 
-def split_groups(name: str, groups: np.ndarray, shares: Sequence[float], seed: int, test_seed: int) -> np.ndarray:
-    """Return the split of each row, (rows,) of the places in SPLITS, such that rows of one group share theirs.
+def split_groups(
+    name: str, groups: np.ndarray, shares: Sequence[float], new: NewSplit | None
+) -> tuple[np.ndarray, float | None, str]:
+    """Draw the split of each row such that rows of one group share theirs.
 
-    Groups are drawn one after another until a split has its share of the rows: test by `test_seed`, then validation and
-    train by `seed`. If the shares sum to 1 train has all the rest, else groups that are left are of no split (-1).
+    Groups are drawn one after another until a split has its share of the rows: first for test, then for validation and
+    train. If the shares sum to 1 train has all the rest, else groups that are left are of no split.
 
     Args:
         name: begins messages.
-        groups: the number of each row's group, 0, 1, ...
+        groups: the number of each row's group, 0, 1, ..., (rows,).
+        new: a new split; None: that of `SEED`.
+
+    Returns:
+        The place of each row's split in SPLITS, or -1, (rows,); the share of test of a new split; a phrase.
 
     Raises:
-        DataError: there are fewer than three groups, or one is so large that a split has none.
+        DataError: there are fewer than three groups.
     """
     sizes = np.bincount(groups)
     if len(sizes) < len(SPLITS):
         raise DataError(f"{name}: {len(sizes)} groups; a split needs at least one for each of {', '.join(SPLITS)}")
+    seed = SEED if new is None else new.seed
+    kept = new is None or new.keep_test
     split = np.full(len(sizes), -1)
-    for place, drawn_by in ((2, test_seed), (1, seed), (0, seed)):
+    for place in reversed(range(len(SPLITS))):
         wanted = math.inf if place == 0 and math.fsum(shares) > 1 - 1e-9 else shares[place] * len(groups)
-        free = [group for group in seeded_order(len(sizes), drawn_by) if split[group] < 0]
-        for group in free[: len(free) - place]:  # those after it need a group each
+        order = seeded_order(len(sizes), SEED if SPLITS[place] == "test" and kept else seed)
+        free = [group for group in order if split[group] < 0]
+        for group in free[: len(free) - place]:  # the splits before it in SPLITS need a group each
             if (split == place).any() and sizes[split == place].sum() + sizes[group] / 2 > wanted:
                 break
             split[group] = place
-    return split[groups]
+    counts = ", ".join(str((split == place).sum()) for place in range(len(SPLITS)))
+    of_rows = split[groups]
+    share = None if new is None else 0.0 if kept else float((of_rows == SPLITS.index("test")).mean())
+    return of_rows, share, f"{counts} whole groups by seed {seed}"
 
 
 def divide(order: np.ndarray, *counts: int) -> list[np.ndarray]:

@@ -83,6 +83,13 @@ class ArrayOptions(Settings):
             raise PydanticCustomError("arrays", "should be different names, and be left out beside `array`")
         return arrays
 
+    @field_validator("shuffle")
+    @classmethod
+    def _without_groups(cls, shuffle: bool | None, info: ValidationInfo) -> bool | None:
+        if shuffle is not None and info.data.get("groups") is not None:
+            raise PydanticCustomError("shuffle", "should be left out with groups, which are drawn by a seed")
+        return shuffle
+
     @field_validator("levels", "pool")
     @classmethod
     def _of_images(cls, value: int | None, info: ValidationInfo) -> int | None:

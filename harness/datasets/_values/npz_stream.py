@@ -26,6 +26,7 @@ BLOCK = 8 << 20  # bytes of a block of events, about
 PER_EVENT = 32  # bytes that the choice of the splits takes for each event
 MEMORY_SHARE = 0.25  # of the available memory, for what has to be in memory at once
 HEADER = 10_000  # bytes, as numpy limits it
+LABEL = 1 << 10  # bytes of a text
 NUMBERS = "uif"  # kinds of dtype: unsigned, signed, floating
 
 
@@ -84,6 +85,18 @@ class Npz:
                 f"once; data sets take at most {MEMORY_SHARE:.0%} of the available memory: write {hint}"
             )
         return StoredArray(self, info, name, start, shape, dtype, fortran)
+
+    def labels(self, key: str, count: int) -> np.ndarray:
+        """Return the array (count,) of numbers or texts, one for each event; raise DataError if it is another."""
+        if key not in self.keys:
+            raise DataError(f"{self.name}: has no array {key!r}; it has {', '.join(self.keys) or 'none'}")
+        with reading(f"{self.name}: {key}"), self.archive.open(f"{key}.npy") as file:
+            shape, _, dtype = npy_header(file)
+        if shape != (count,) or dtype.kind not in f"{NUMBERS}US" or dtype.itemsize > LABEL:
+            rule = f"it must be a number or a short text for each of {count:,} events"
+            raise DataError(f"{self.name}: {key} is {dtype} of shape {shape}; {rule}")
+        with reading(f"{self.name}: {key}"), self.archive.open(f"{key}.npy") as file:
+            return np.lib.format.read_array(file, allow_pickle=False)
 
 
 @dataclass(frozen=True)

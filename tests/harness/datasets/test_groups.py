@@ -40,7 +40,7 @@ def test_splits_share_no_subject_and_windows_have_one(table, length, new):
     subjects = [set().union(*of_split) for of_split in parts.values()]
     assert sum(map(len, subjects)) == len(set().union(*subjects)) == SUBJECTS
     assert [len(each) for each in subjects] == [10, 1, 1]
-    assert len(splits.train) == 10 * (ROWS // length) and "10, 1, 1 groups" in splits.description
+    assert len(splits.train) == 10 * (ROWS // length) and "10, 1, 1 whole groups" in splits.description
 
 
 def test_new_splits_draw_other_subjects_but_for_a_kept_test(table):
@@ -56,10 +56,10 @@ def test_shares_count_rows_and_every_split_has_a_group():
     rng = np.random.default_rng(0)
     for seed in range(20):
         groups = np.repeat(np.arange(40), rng.integers(1, 30, 40))
-        split = split_groups("x", groups, (0.6, 0.2, 0.1), seed, seed)
+        split, _, _ = split_groups("x", groups, (0.6, 0.2, 0.1), NewSplit(seed=seed, keep_test=False))
         shares = [(split == place).mean() for place in (0, 1, 2, -1)]
         assert np.allclose(shares, [0.6, 0.2, 0.1, 0.1], atol=0.06)
-    assert set(split_groups("x", np.repeat([0, 1, 2], [90, 5, 5]), (0.8, 0.1, 0.1), 0, 0)) == {0, 1, 2}
+    assert set(split_groups("x", np.repeat([0, 1, 2], [90, 5, 5]), (0.8, 0.1, 0.1), None)[0]) == {0, 1, 2}
 
 
 @pytest.mark.parametrize(
@@ -85,6 +85,11 @@ def test_rows_without_a_group_and_too_few_groups_are_refused(table, store):
         table()
 
 
+def test_shuffle_has_no_effect_beside_groups():
+    options = {"file": "x.npz", "shape": [1, 2, 2], "groups": "s", "shuffle": True}
+    assert [name for name, _ in DATASETS["npz"]().option_errors(options)] == ["shuffle"]
+
+
 @pytest.mark.parametrize("options", [{"groups": 3}, {"groups": "subject", "shuffle": True}, {"groups": ""}])
 def test_odd_groups_are_faults_of_the_option(options):
     faults = DATASETS["csv"]().option_errors({"file": "x.csv", "columns": ["a"], **options})
@@ -102,14 +107,14 @@ def test_events_of_an_array_stay_with_their_group(store, new):
     owner = dict(zip(values[:, 0, 0].tolist(), subjects, strict=True))
     parts = [{owner[event[0][0]] for event in part.tolist()} for part in splits.parts().values()]
     assert [len(part) for part in parts] == [16, 2, 2] and len(set().union(*parts)) == 20
-    assert sum(map(len, splits.parts().values())) == 199 and "16, 2, 2 of them" in splits.description
+    assert sum(map(len, splits.parts().values())) == 199 and "16, 2, 2 whole groups" in splits.description
 
 
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"x": np.zeros((9, 1, 8)), "subject": np.zeros(8)}, r"subject has shape \(8,\); x has 9 events"),
-        ({"x": np.zeros((9, 1, 8)), "other": np.zeros(9)}, "subject: cannot be read"),
+        ({"x": np.zeros((9, 1, 8)), "subject": np.zeros(8)}, r"of shape \(8,\); it must be .* for each of 9 events"),
+        ({"x": np.zeros((9, 1, 8)), "other": np.zeros(9)}, "has no array 'subject'"),
         ({"x_train": np.zeros((9, 1, 8)), "x_test": np.ones((9, 1, 8)), "subject": np.zeros(9)}, "has a split already"),
     ],
 )
