@@ -49,6 +49,7 @@ from harness.training.updates import Updates
 from layers import InvertibleLinear
 
 SECONDS = 60.0  # limit of the steps of the layers, after the first
+DIRECTIONS = 2  # of each tensor, along which its gradient is compared: a single one may hide an error
 FEW = 8  # events at a time of the reference of a layer
 FEW_OF_FLOW = 16  # the same of the flow
 LEAST, MOST = 1e-5, 1e-3  # allowed relative error of results: MARGIN * condition * eps, within these bounds
@@ -95,7 +96,7 @@ def _layer_faults(result: Audit, flow: Flow, reference: Flow, x: Tensor, toleran
         result.stepped_layers += 1
         few = value[:FEW].double()
         faults = chain(
-            derivative_faults(exact[path], few),
+            derivative_faults(exact[path], few, DIRECTIONS),
             step_faults(layer, exact[path], value, tolerance, few=FEW),
             linearity_faults(layer, value, step_weights(value), tolerance),
             copy_faults(layer, exact[path], value[:FEW], STEP_MARGIN * tolerance),

@@ -197,7 +197,7 @@ def gradients(output: Tensor, inputs: list[Tensor]) -> list[Tensor]:
     return [torch.zeros_like(v) if g is None else g for v, g in zip(inputs, gradients, strict=True)]
 
 
-def derivative_faults(layer: nn.Module, x: Tensor) -> Iterator[str]:
+def derivative_faults(layer: nn.Module, x: Tensor, directions: int = 1) -> Iterator[str]:
     """Yield each gradient, of y or log-det by x or a parameter, that is not the derivative, by central differences.
 
     A gradient that is wrong in every precision and batch is wrong in `reference_step` as well.
@@ -205,22 +205,25 @@ def derivative_faults(layer: nn.Module, x: Tensor) -> Iterator[str]:
     Args:
         layer: in float64; it loses the hooks of its parameters.
         x: events, (N, *shape), in float64.
+        directions: random ones of each tensor, along which its gradient is compared.
     """
     without_hooks(layer)
     leaf = x.detach().clone().requires_grad_()
     leaves = {"x": leaf} | {repr(name): value for name, value in layer.named_parameters() if value.requires_grad}
     for name, value in leaves.items():
-        for output, fault in zip(("y", "log-det"), _derivatives(lambda: layer(leaf * 1.0), value), strict=True):
+        along = [_derivatives(lambda: layer(leaf * 1.0), value, seed) for seed in range(directions)]
+        for output, *faults in zip(("y", "log-det"), *along, strict=True):
+            fault = next((each for each in faults if each is not None), None)
             if fault is not None:
                 yield f"the gradient of {output} by {name} differs from finite differences{fault}"
 
 
-def _derivatives(function: Callable[[], tuple[Tensor, Tensor]], leaf: Tensor) -> Iterator[str | None]:
+def _derivatives(function: Callable[[], tuple[Tensor, Tensor]], leaf: Tensor, seed: int) -> Iterator[str | None]:
     """Yield the fault of the gradient of <v, f> along u for each result f, for random v and u of length 1, or None.
 
     The leaf, which `function` reads, is moved in place and back.
     """
-    draws = torch.Generator().manual_seed(11)
+    draws = torch.Generator().manual_seed(11 + seed)
     values = function()
     *weights, u = (torch.randn(t.shape, generator=draws, dtype=torch.float64).to(t) for t in (*values, leaf))
     u = u / u.norm().clamp(min=torch.finfo(u.dtype).tiny)
@@ -232,7 +235,7 @@ def _derivatives(function: Callable[[], tuple[Tensor, Tensor]], leaf: Tensor) ->
     with torch.no_grad():
         for step in (DIFFERENCE, -DIFFERENCE):
             leaf.copy_(point + step * u)
-            ends.append(function())
+            ends.append([value.clone() for value in function()])  # it may be the leaf itself, such as a log-det
         leaf.copy_(point)
     for value, v, gradient, after, before in zip(values, weights, claims, *ends, strict=True):
         products = torch.zeros_like(u) if gradient is None else gradient * u

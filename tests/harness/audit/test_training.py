@@ -2,8 +2,10 @@
 
 import pytest
 import torch
+from torch import nn
 
 from harness.audit.audit import audit
+from harness.audit.training_step import derivative_faults
 from harness.core.settings import TrainingSettings
 from harness.evaluation.evaluation import evaluate, state_of
 from harness.training.training import fit
@@ -269,3 +271,18 @@ def test_the_rounding_of_a_saturated_coupling_is_no_fault(make_data, make_flow):
         flow.levels[0].steps[0].coupling.net.log_scale[-1].bias.fill_(18.0)
     result = audit(flow, data, evaluate(flow, data, "test", 1, 8, 0), training=TRAINING)
     assert result.verdict == "passed", result.reasons
+
+
+def test_a_log_det_that_is_the_parameter_itself_has_a_gradient():
+    """The parameter is moved in place for the difference, and a log-det that is no copy of it would move along."""
+
+    class Exponential(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.s = nn.Parameter(torch.tensor(0.3, dtype=torch.float64))
+
+        def forward(self, x):
+            return x * self.s.exp(), self.s
+
+    x = torch.randn(3, 1, 1, dtype=torch.float64)
+    assert list(derivative_faults(Exponential(), x, directions=2)) == []
