@@ -13,12 +13,11 @@ import ast
 import hashlib
 import inspect
 import sys
-import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from harness.core.files import SOURCE, read_file
-from harness.core.provenance.third_party_files import Followed, imported
+from harness.core.provenance.third_party_files import Followed, imported, parsed
 from harness.core.run_options import PROJECT
 from harness.core.third_party import followed, is_third_party
 from harness.core.trial import Trial
@@ -46,7 +45,6 @@ ALWAYS = (
 )
 REPORTING = {"figures", "tables"}  # folders of kinds, in which no trial runs
 LENGTH = 12  # of a digest, in hexadecimal digits
-_PARSER = threading.Lock()  # ast.parse of several threads at once raises SystemError in Python 3.11 (cpython 106905)
 
 
 def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
@@ -157,9 +155,7 @@ def _parts(module: str) -> list[Path]:
 def _parsed(content: bytes) -> ast.Module | None:
     """Return the syntax tree without docstrings; None for what is no Python: importing it will raise the error."""
     try:
-        with _PARSER:
-            tree = ast.parse(content)
-        return _NoDocstrings().visit(tree)
+        return _NoDocstrings().visit(parsed(content))
     except (SyntaxError, ValueError):
         return None
 

@@ -12,6 +12,7 @@ import ast
 import contextlib
 import importlib.util
 import sys
+import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -25,6 +26,8 @@ PACKAGES = ("layers", "flows", "harness")
 
 RECORDED = ("torch", "numpy")
 """Packages whose versions each record has (`harness.core.provenance.environment`), whatever its layer imports."""
+
+_PARSER = threading.Lock()  # ast.parse in several threads at once may raise SystemError in Python 3.11
 
 
 @dataclass
@@ -45,7 +48,7 @@ def follow(place: str, path: Path | None) -> Followed:
             continue
         code.files[file] = file.relative_to(root).as_posix()
         try:
-            tree = ast.parse(read_file(file, SOURCE))
+            tree = parsed(read_file(file, SOURCE))
         except (OSError, SyntaxError, ValueError):  # compiled, or importing it will raise the error
             continue
         constants = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
@@ -57,6 +60,12 @@ def follow(place: str, path: Path | None) -> Followed:
         for named in _named_files(file.parent, texts):
             code.files.setdefault(named, named.name)
     return code
+
+
+def parsed(content: bytes) -> ast.Module:
+    """Return the syntax tree of a file, as `ast.parse`, by one thread at a time."""
+    with _PARSER:
+        return ast.parse(content)
 
 
 def imported(tree: ast.AST) -> Iterator[tuple[int, str]]:
