@@ -25,6 +25,7 @@ NOISE = 8.0  # multiples of that
 TOLERANCE = 1e-2  # relative
 VANISHED = 100.0  # gradients that are rounding alone, in multiples of eps and of the sum of the parts of the loss
 LARGE = 3e3  # size of the gradient of a single entry of y, in multiples of the others
+CHANGES = (1.0, 0.9, 1.1)  # of that size: what rounding loses by chance, it does not lose with each of them
 
 
 def linearity_faults(layer: InvertibleLinear, x: Tensor, weights: Tensor, rounding: float) -> Iterator[str]:
@@ -55,22 +56,26 @@ def linearity_faults(layer: InvertibleLinear, x: Tensor, weights: Tensor, roundi
         size, other = largest(expected[what]), largest(alone[what])
         if not other or size <= VANISHED * torch.finfo(x.dtype).eps * float((step.y * weights).abs().sum()):
             continue  # of one channel a reflection has no gradient but rounding
-        factor = LARGE * size / other
-        large, uneven, both = (
-            _gradients(take_step(layer, x, cotangent, log_det=log_det))[what]
-            for cotangent, log_det in (
-                (factor * single, False),
-                (UNEVEN * factor * single, False),
-                (weights + factor * single, True),
-            )
-        )
-        hidden = LARGE * rounding * size + NOISE * largest(uneven / UNEVEN - large)
-        if hidden < size / 4 and largest(both - large - expected[what]) > TOLERANCE * size + hidden:
+        factors = (LARGE * size / other * change for change in CHANGES)
+        if all(_loses(what, layer, x, weights, factor * single, expected[what], rounding) for factor in factors):
             yield (
                 f"the gradient by {what} {n} loses what is small beside that of the first entry of y: the backward "
                 "pass is not linear, and Adam scales small gradients up"
             )
             return
+
+
+def _loses(
+    what: str, layer: InvertibleLinear, x: Tensor, weights: Tensor, added: Tensor, expected: Tensor, rounding: float
+) -> bool:
+    """Return whether a step with a large gradient in addition loses more of the expected one than rounding explains."""
+    large, uneven, both = (
+        _gradients(take_step(layer, x, cotangent, log_det=log_det))[what]
+        for cotangent, log_det in ((added, False), (UNEVEN * added, False), (weights + added, True))
+    )
+    size = largest(expected)
+    hidden = LARGE * rounding * size + NOISE * largest(uneven / UNEVEN - large)
+    return hidden < size / 4 and largest(both - large - expected) > TOLERANCE * size + hidden
 
 
 def _gradients(step: TrainingStep) -> dict[str, Tensor]:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import torch
+from pydantic import Field
 
 from flows import Flow
+from harness.core.arguments import check, rule
 from harness.core.errors import UserError
 from harness.core.global_settings import default_device_cpu
 from harness.core.layer_classes import kept_default_dtype
+from harness.core.settings import Settings
 from harness.datasets._values.lattice import STATED_ERROR, Lattice
 from harness.evaluation.evaluation import evaluated_noise, generator, has_estimates
 from harness.kinds.density.trial import FlowTrial
@@ -22,6 +25,18 @@ from harness.pipeline.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
+
+
+MOST_VALUES = 2**31
+"""Entries of the events that one call draws: 16 GB as float64."""
+
+
+Whole = Annotated[int, rule(lambda value: int(value) if isinstance(value, np.integer) else value, int)]
+
+
+class _Draw(Settings):
+    n: Whole = Field(default=0, ge=0, lt=2**63, strict=True)
+    seed: Whole = Field(default=0, ge=-(2**63), lt=2**63, strict=True)
 
 
 @dataclass(frozen=True)
@@ -57,8 +72,10 @@ class TrainedFlow:
         data's levels or type have. Values on a lattice other than the whole numbers are float64, others have the type
         of the data set's arrays.
         """
-        if n < 0:
-            raise UserError(f"sample: n = {n}; ask for 0 events or more")
+        check(_Draw, {"n": n, "seed": seed})
+        if n * math.prod(self.shape) > MOST_VALUES:
+            most = MOST_VALUES // math.prod(self.shape)
+            raise UserError(f"n: {n} events of shape {self.shape} are too many for one call; draw at most {most:,}")
         parts = []
         drawn, batch = generator(torch.device("cpu"), seed, "samples"), self.trial.training.evaluation_batch
         for start in range(0, n, batch):
@@ -83,6 +100,7 @@ class TrainedFlow:
         Raises:
             UserError: the events have another shape, or values that the data cannot have.
         """
+        check(_Draw, {"seed": seed})
         values = torch.as_tensor(self._entries(np.asarray(events)), device=self.pipeline.device)
         noise = evaluated_noise(self.pipeline, "test", seed)
         estimates = generator(torch.device("cpu"), seed, "evaluation estimates of test")

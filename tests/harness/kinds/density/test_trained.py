@@ -117,6 +117,25 @@ def test_values_of_a_file_are_in_its_units(trained, tmp_path):
             loaded.log_prob(wrong)
 
 
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        (lambda flow: flow.sample("3"), "n: expected a whole number, got the string '3'"),
+        (lambda flow: flow.sample(2.5), "n: expected a whole number, got the number 2.5"),
+        (lambda flow: flow.sample(-1), "n: the number -1 must be at least 0"),
+        (lambda flow: flow.sample(10**12), r"n: 1000000000000 events of shape .* draw at most [\d,]+"),
+        (lambda flow: flow.sample(3, seed=None), "seed: expected a whole number"),
+        (lambda flow: flow.log_prob(np.zeros((1, *flow.shape)), seed="a"), "seed: expected a whole number"),
+    ],
+)
+def test_wrong_arguments_are_named(trained, tmp_path, call, reason):
+    _, trial, *_ = trained("sequence")
+    loaded = harness.load_flow(tmp_path, trial.id)
+    assert loaded.sample(np.int64(2)).shape[0] == 2
+    with pytest.raises(UserError, match=reason):
+        call(loaded)
+
+
 @pytest.mark.parametrize("lattices", ["none", [{"offset": 0.0, "step": 0.0}], [{"offset": 0.0, "step": 1.0}] * 3])
 def test_weights_with_wrong_units_or_without_them_are_refused(trained, tmp_path, lattices):
     _, trial, _, _ = trained("sequence")
