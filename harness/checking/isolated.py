@@ -20,7 +20,6 @@ from harness.checking.report import CheckReport
 from harness.core.errors import Undecided, UserError
 from harness.core.isolation.messages import BadMessage, Sender
 from harness.core.isolation.process import Child, Context, ending_text, log_tail, start, start_server
-from harness.core.isolation.reaper import Reaper
 from harness.core.run_options import CHECK_SECONDS, shown_seconds
 from harness.core.texts import bounded, shortened, visible
 from harness.core.third_party import ignore_deprecations_of_peers
@@ -59,17 +58,15 @@ def check_in_process(
     """
     context = start_check_server()
     report = CheckReport(spec)
-    with tempfile.TemporaryDirectory(prefix="invertbench-check-") as place, Reaper() as reaper:
+    with tempfile.TemporaryDirectory(prefix="invertbench-check-") as place:
         log = Path(place) / "log"
         child = start(context, _check, (spec, dict(options), folder, extent), log=log, name=f"check {spec}")
         begin = time.monotonic()
         try:
-            reaper.watch(child)
             how, report.overtime = _listen(child, report, begin, timeout, show)
         finally:
             child.end()
             child.clear()
-            reaper.forget(child)
             child.messages.close()
         if report.wrong is not None:
             raise UserError(report.wrong)

@@ -1,4 +1,4 @@
-"""The log of a process: everything that it prints up to a limit; of more, in the end, the beginning and the end.
+"""The log of a process: all that it prints up to a limit, and in the end the last of what it printed beyond.
 
 The process prints into a pipe, which a thread of its parent reads: a file that the process wrote itself could fill the
 disk before its size is checked.
@@ -10,13 +10,11 @@ import contextlib
 import os
 import threading
 import time
-from collections import deque
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import BinaryIO
 
-HEAD = 1 << 20  # bytes from the beginning of the output that are kept,
-TAIL = 1 << 22  # and from its end
+HEAD = 1 << 22  # bytes from the beginning of the output that are kept,
+TAIL = 1 << 16  # and from its end
 READ = 1 << 16  # bytes per read
 LOOK_SECONDS = 0.5  # between two looks whether the process has ended
 LAST_SECONDS = 2.0  # for what is still printed after the end of the process, by processes that cannot be ended
@@ -29,50 +27,33 @@ class Log(threading.Thread):
         super().__init__(name=f"log {path.name}", daemon=True)
         self._output = output
         self._path = path
-        self._head = self._beyond = self._kept = 0  # bytes: of the head, after it, and of those the kept ones
-        self._tail: deque[bytes] = deque()
         self._end = float("inf")
 
     def run(self) -> None:
         """Read until the end of the output; a disk that is full loses the log, and does not stop the process."""
-        with contextlib.ExitStack() as later:
-            later.callback(self._output.close)
-            file: BinaryIO | None = None
-            with contextlib.suppress(OSError):
-                file = later.enter_context(self._path.open("wb", buffering=0))
+        printed, tail = 0, b""
+        with self._output:
+            self._write(b"", "wb")
             while time.monotonic() < self._end:
                 if not wait([self._output], LOOK_SECONDS):
                     continue
                 data = os.read(self._output.fileno(), READ)
                 if not data:
                     break
-                with contextlib.suppress(OSError):
-                    self._add(file, data)
-            if self._beyond > TAIL:
-                with contextlib.suppress(OSError):
-                    self._rewrite(file)
+                room = max(0, HEAD - printed)
+                printed += len(data)
+                tail = (tail + data[room:])[-TAIL:]
+                self._write(data[:room])
+            if left_out := max(0, printed - HEAD - TAIL):
+                note = f"[{left_out:,} bytes are left out here: a log keeps the first {HEAD:,} and the last {TAIL:,}]"
+                self._write(f"\n{note}\n".encode())
+            self._write(tail)
 
     def finish(self) -> None:
         """Wait until everything that the ended process has printed is in the file."""
         self._end = time.monotonic() + LAST_SECONDS
         self.join()
 
-    def _add(self, file: BinaryIO | None, data: bytes) -> None:
-        rest = data[HEAD - self._head :]
-        self._head += len(data) - len(rest)
-        self._beyond += len(rest)
-        self._kept += len(rest)
-        self._tail.append(rest)
-        while self._kept - len(self._tail[0]) >= TAIL:
-            self._kept -= len(self._tail.popleft())
-        if file is not None and self._beyond - len(rest) <= TAIL:
+    def _write(self, data: bytes, mode: str = "ab") -> None:
+        with contextlib.suppress(OSError), self._path.open(mode) as file:
             file.write(data)
-
-    def _rewrite(self, file: BinaryIO | None) -> None:
-        """Replace what follows the head."""
-        if file is not None:
-            file.seek(HEAD)
-            file.truncate()
-            left_out = self._beyond - self._kept
-            note = f"\n[{left_out:,} bytes are left out here: a log keeps the first {HEAD:,} and the last {TAIL:,}]\n"
-            file.write(note.encode() + b"".join(self._tail))

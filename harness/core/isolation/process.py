@@ -27,7 +27,13 @@ from types import ModuleType
 from typing import Any
 
 from harness.core.files import DATA, open_file
-from harness.core.isolation.descendants import CLIENT_VARIABLE, adopt_orphans, end_orphans, end_with_parent
+from harness.core.isolation.descendants import (
+    CLIENT_VARIABLE,
+    adopt_orphans,
+    continue_server,
+    end_orphans,
+    end_with_parent,
+)
 from harness.core.isolation.log import Log
 from harness.core.isolation.messages import Receiver, Sender
 
@@ -99,6 +105,7 @@ class Child:
 
     def clear(self) -> None:
         """Wait for the end of the process, end every process that it has left, and complete its log."""
+        continue_server()
         self.process.join()
         self._end_group()
         end_orphans()
@@ -115,6 +122,7 @@ def start(context: Context, target: Callable[..., None], args: tuple[Any, ...], 
     receiver, sender = context.Pipe(duplex=False)
     output, printed = context.Pipe(duplex=False)
     process = context.Process(target=_main, args=(target, args, printed, sender), name=name)
+    continue_server()
     with _empty_main():
         process.start()
     sender.close()
@@ -154,7 +162,6 @@ def _detach() -> None:
     os.setsid()
     adopt_orphans()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-    # The parent's reaper ends this group; this thread does until the reaper has registered it.
     threading.Thread(target=_end_with_parent, daemon=True).start()
     end_with_parent(sys.modules[FIRST_IMPORT].SERVER)  # to the kernel, the parent is the fork server
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.errors import UserError
+from harness.core.isolation.descendants import continue_server
 from harness.core.isolation.messages import BadMessage
 from harness.core.isolation.process import Child, Context, start
-from harness.core.isolation.reaper import Reaper
 from harness.core.provenance.machine import memory_watched
 from harness.core.records import Record, write_record
 from harness.core.run_options import RunOptions
@@ -75,11 +75,10 @@ def run_trials(
         kernels=any(trial.uses_kernels for trial in trials),
     )
     alone = Slots(1, slots.cores, slots.gpus)
-    with Reaper() as reaper:
-        pool = _Pool(context, run_options, reporter, provenance, stop_at, work, reaper)
-        for group, room in ((others, slots), (timed, alone)):
-            if not pool.run(group, room):
-                return
+    pool = _Pool(context, run_options, reporter, provenance, stop_at, work)
+    for group, room in ((others, slots), (timed, alone)):
+        if not pool.run(group, room):
+            return
 
 
 @dataclass
@@ -106,7 +105,6 @@ class _Pool:
     provenance: Provenance
     stop_at: Callable[[Record], bool] | None
     work: Work | None
-    reaper: Reaper
     running: list[_Task] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -137,7 +135,6 @@ class _Pool:
         args = self.work, trial, replace(self.run_options, out=out.absolute()), provenance, lease.gpu
         before, kills = digest(record_path(out, trial)), kernel_kills()
         child = start(self.context, run_in_process, args, log=log, name=trial.id)
-        self.reaper.watch(child)
         self.running.append(_Task(trial, child, lease, provenance, time.perf_counter(), before, kills))
         self.reporter.started(trial)
         self.reporter.place(trial, f"process {child.pid}")
@@ -160,6 +157,7 @@ class _Pool:
 
     def _enforce(self) -> None:
         """End processes beyond their limits of time or memory; their end is then noticed like any other."""
+        continue_server()
         now = time.perf_counter()
         running = [task for task in self.running if not task.ending.forced]
         over = {} if self.memory is None else self.memory.over([task.child.pid for task in running])
@@ -186,7 +184,6 @@ class _Pool:
         self._receive(task)  # its last messages
         if task.child.messages.partial and task.child.exit_code == 0:  # else the end of the process has truncated it
             task.ending.bad_message = task.ending.bad_message or "the beginning of a message and no end"
-        self.reaper.forget(task.child)
         self.running.remove(task)
         task.child.messages.close()
         record = self._outcome(task)
@@ -218,7 +215,6 @@ class _Pool:
             task.child.end()
         for task in self.running:
             task.child.clear()
-            self.reaper.forget(task.child)
             task.child.messages.close()
         self.running.clear()
 

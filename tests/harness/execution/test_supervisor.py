@@ -14,7 +14,6 @@ import pytest
 from harness.core.errors import UserError
 from harness.core.isolation.descendants import children_now, descendants
 from harness.core.isolation.messages import Receiver, Sender
-from harness.core.isolation.reaper import Reaper
 from harness.core.records import blank_record, read_record, write_record
 from harness.core.run_options import RunOptions
 from harness.core.settings import FlowSettings, LayerRef
@@ -415,13 +414,6 @@ def test_a_stopped_fork_server_holds_up_no_trial(work, warm, tmp_path):
     run_trials(trials, RunOptions(tmp_path, timeout=3), Slots(1), Listener(), work=work)
     records = [read_record(tmp_path / "records" / f"{trial.id}.json") for trial in trials]
     assert [record.status for record in records] == ["ok", "timeout", "ok"]
-
-
-def test_a_stopped_reaper_does_not_hold_up_the_end(monkeypatch):
-    monkeypatch.setattr("harness.core.isolation.reaper.LONGEST", 0.1)
-    with Reaper() as reaper:
-        reaper._process.send_signal(signal.SIGSTOP)
-    assert reaper._process.returncode == -signal.SIGKILL
 
 
 @pytest.mark.system
