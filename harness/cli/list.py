@@ -16,7 +16,6 @@ from tabulate import tabulate
 
 from harness.core.errors import UserError
 from harness.core.run_options import PROJECT
-from harness.core.third_party import offers, own_names
 
 if TYPE_CHECKING:
     from harness.datasets import Dataset
@@ -47,7 +46,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def layers() -> str:
-    """Return a page for each layer from the text of its file, without imports; of installed packages a line each."""
+    """Return a page for each layer from the text of its file, without imports."""
     named, classes = _layer_classes()
     pages = []
     for name, node in sorted(named.items()):
@@ -57,14 +56,12 @@ def layers() -> str:
         for heading in LAYER_FIELDS:
             lines += _entry(heading.lower(), fields.get(heading, "not stated"))
         pages.append("\n".join(lines + _entry("options", "; ".join(_options(node, classes)) or "none")))
-    offered = [offer for of_name in offers("layer", named).values() for offer in of_name]
-    return "\n\n".join([*pages, *(f"{offer.name}: {offer.spec} ({offer.origin})" for offer in offered)])
+    return "\n\n".join(pages)
 
 
 def layer_names() -> list[str]:
-    """Return the names of the layers of this project and of installed packages, without imports."""
-    named, _ = _layer_classes()
-    return sorted({*named, *offers("layer", named)})
+    """Return the names of the layers, without imports."""
+    return sorted(_layer_classes()[0])
 
 
 def _layer_classes() -> tuple[dict[str, ast.ClassDef], dict[str, ast.ClassDef]]:
@@ -105,16 +102,11 @@ def docstring_fields(docstring: str) -> dict[str, str]:
 
 def flows() -> str:
     """Return every baseline with its options and its source; imports torch."""
-    from flows.baselines import BASELINES, baseline_options
-    from harness.kinds.density.rows import BaselineRow
+    from flows.baselines import BASELINES, baseline_options, find_baseline
 
     lines = []
-    for name in (*BASELINES, *offers("flow", BASELINES)):
-        try:
-            cls = BaselineRow().resolve(name, None)
-        except UserError as error:
-            lines.append((name, str(error), "", ""))
-            continue
+    for name in BASELINES:
+        cls = find_baseline(name)
         source = (sys.modules[cls.__module__].__doc__ or "").split("\n")[0]
         options = "\n".join(map(_signature, baseline_options(cls).values())) or "none"
         lines.append((name, inspect.cleandoc(cls.__doc__ or "").split("\n")[0], source, options))
@@ -122,16 +114,10 @@ def flows() -> str:
 
 
 def datasets() -> str:
-    """Return a page for each data set, with its options; the reason for one of a package that cannot be used."""
+    """Return a page for each data set, with its options."""
     from harness.datasets import DATASETS, find_dataset
 
-    pages = []
-    for name in sorted({*DATASETS, *offers("data set", own_names(DATASETS))}):
-        try:
-            pages.append(_page(name, find_dataset(name)))
-        except UserError as error:
-            pages.append(f"{name}: {error}")
-    return "\n\n".join(pages)
+    return "\n\n".join(_page(name, find_dataset(name)) for name in sorted(DATASETS))
 
 
 def _page(name: str, dataset: Dataset) -> str:

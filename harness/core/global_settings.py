@@ -1,12 +1,22 @@
-"""Settings of torch and of the process that a layer could change for all code after it: compare and restore them."""
+"""Settings of torch, and code of torch and of layers, that a layer could change for all code after it.
+
+Compared and restored is what can change a number, a time or a count of others.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import gc
+import importlib
+import math
+import re
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.modules.module as modules
@@ -15,9 +25,33 @@ from torch.overrides import _get_current_function_mode_stack, _pop_mode, _push_m
 from torch.utils import _python_dispatch as dispatch
 from torch.utils._device import DeviceContext
 
-from harness.core.replaced_code import REPLACED_CODE, Changes, Setting, same
+from layers import InvertibleLinear
 
 autograd = torch._C._autograd
+ADAM = importlib.import_module("torch.optim.adam")  # its package has no attribute of this name
+
+
+Changes = dict[str, tuple[Any, Any]]
+"""Name -> (value before, value now)."""
+
+
+def same(first: Any, second: Any) -> bool:
+    """Return whether two values are one object, or equal and of one type."""
+    return first is second or (type(first) is type(second) and bool(first == second))
+
+
+def change(name: str, before: Any, now: Any) -> Changes:
+    """Return the change of a single value."""
+    return {} if same(before, now) else {name: (before, now)}
+
+
+class Setting(NamedTuple):
+    """One setting, or several that are read and written together; `changes` compares (name, value before, now)."""
+
+    name: str
+    read: Callable[[], Any]
+    write: Callable[[Any], object]
+    changes: Callable[[str, Any, Any], Changes] = change
 
 
 class GlobalSettings:
@@ -27,7 +61,6 @@ class GlobalSettings:
     algorithms, the precision of float32 and the choice of backends; the flush of denormal numbers; hooks of modules,
     optimisers and saved tensors; active modes of torch functions and operators, and the profiler; functions of torch,
     methods of its optimisers, kernels of its operators and methods of layers that were replaced; started threads.
-    Those of the process alone, such as its niceness, are not among them.
 
     The state of random generators is not among them, since a layer may draw numbers.
     """
@@ -118,13 +151,6 @@ def _set_saved_tensor_hooks(hooks: Any) -> None:
         autograd._pop_saved_tensors_default_hooks()
 
 
-def _ban_saved_tensor_hooks(message: str | None) -> None:
-    if message is None:
-        autograd._saved_tensors_hooks_enable()
-    else:
-        autograd._saved_tensors_hooks_disable(message)
-
-
 def _flushes_denormals() -> bool:
     """Return whether this thread turns denormal numbers to zero; torch can set that, but not tell."""
     smallest = sys.float_info.min
@@ -196,6 +222,103 @@ def _hooks(owner: Any, name: str) -> Setting:
     return Setting(f"{owner.__name__}.{name}", read, write)
 
 
+def _is_of_torch(function: Any) -> bool:
+    """Return whether a function is written in Python in torch itself, some modules of which replace others."""
+    code = getattr(function, "__code__", None)
+    return code is not None and Path(code.co_filename).is_relative_to(Path(torch.__file__).parent)
+
+
+_OWNERS: dict[str, Any] = {
+    **{module.__name__: module for module in (torch, torch.autograd, torch.fft, torch.linalg)},
+    **{module.__name__: module for module in (torch.nn.functional, torch.nn.init, ADAM)},
+    "torch.Tensor": torch.Tensor,
+    "torch.nn.Module": torch.nn.Module,
+    "torch.optim.Optimizer": optimizer.Optimizer,
+    "torch.optim.Adam": torch.optim.Adam,
+}
+Members = dict[Any, dict[str, Any]]
+"""Module or class -> its members."""
+
+
+def _members() -> Members:
+    """Return the members of torch's modules and classes, of the interface of layers and of every layer class."""
+    owners, pending = list(_OWNERS.values()), [InvertibleLinear]
+    while pending:
+        owners.append(pending.pop())
+        pending += owners[-1].__subclasses__()
+    return {owner: dict(vars(owner)) for owner in owners}
+
+
+def _replaced(before: Members, now: Members) -> Iterator[tuple[Any, str, Any, Any]]:
+    """Yield owner, name, old and new value of each function that was replaced, or that hides an inherited one."""
+    for owner, members in before.items():
+        current = now.get(owner, members)
+        if members == current:  # by identity of the values: fast
+            continue
+        layer = isinstance(owner, type) and issubclass(owner, InvertibleLinear)
+        bases = owner.__mro__[1:] if isinstance(owner, type) else ()
+        for name in members.keys() | current.keys():
+            new = current.get(name, "missing")
+            inherited = next((vars(base)[name] for base in bases if name in vars(base)), new)
+            old = members.get(name, None if layer else inherited)
+            if old is not new and callable(new if old is None else old) and (layer or not _is_of_torch(new)):
+                yield owner, name, old, new
+
+
+def _changed_members(_: str, before: Members, now: Members) -> Changes:
+    labels = {owner: label for label, owner in _OWNERS.items()}
+    return {
+        f"{labels.get(owner) or owner.__qualname__}.{name}": (old, new)
+        for owner, name, old, new in _replaced(before, now)
+    }
+
+
+def _restore_members(before: Members) -> None:
+    for owner, name, *_ in list(_replaced(before, _members())):
+        if name in before[owner]:
+            setattr(owner, name, before[owner][name])
+        else:
+            delattr(owner, name)
+
+
+BUSY = 0.05  # processor seconds of a thread of a pool, such as that of torch.compile, that does more than wait
+
+
+def _threads() -> dict[int, tuple[str, float]]:
+    """Return native id -> name and processor seconds of Python's threads besides the main one and this one."""
+    threads = {}
+    for thread in {*threading.enumerate()} - {threading.main_thread(), threading.current_thread()}:
+        with contextlib.suppress(OSError, TypeError, AttributeError):  # it has ended, or this system does not tell
+            spent = time.clock_gettime(time.pthread_getcpuclockid(thread.ident))  # type: ignore[arg-type]
+            target = getattr(thread, "_target", None)
+            waits = type(thread) is not threading.Thread or target.__module__ == "concurrent.futures.thread"
+            threads[thread.native_id or 0] = thread.name, spent if waits else math.inf
+    return threads
+
+
+def _started(name: str, before: dict[int, tuple[str, float]], now: dict[int, tuple[str, float]]) -> Changes:
+    """Return the threads that were started or began to work, without those of a pool that only wait for work."""
+    worked = {number for number, (_, spent) in before.items() if spent > BUSY}
+    started = [text for number, (text, spent) in now.items() if number not in worked and spent > BUSY]
+    return {name: ((), tuple(sorted(started)))} if started else {}
+
+
+_COMPUTING = re.compile(r"aten/.*/(CPU|CUDA|Autograd\w*|Autocast\w*)")
+"""Keys of torch.library for kernels that compute; torch registers others itself, such as those that know shapes."""
+
+
+def _kernels(_: str, before: set[str], now: set[str]) -> Changes:
+    """Return the kernels that Python code has registered for torch's operators, in place of torch's."""
+    added = sorted(key for key in now - before if _COMPUTING.fullmatch(key))
+    return {f"kernel of {key}": (None, "replaced") for key in added}
+
+
+def _remove_kernels(before: set[str]) -> None:
+    for library in [held for held in gc.get_objects() if type(held) is torch.library.Library]:
+        if library._op_impls - before:
+            library._destroy()
+
+
 _SETTINGS: tuple[Setting, ...] = (
     # First those that could change the values of others.
     Setting("default device", _default_device, torch.set_default_device),
@@ -205,7 +328,6 @@ _SETTINGS: tuple[Setting, ...] = (
     Setting("inference mode", torch.is_inference_mode_enabled, _set_inference_mode),
     Setting("grad mode", torch.is_grad_enabled, torch.set_grad_enabled),
     Setting("threads", torch.get_num_threads, torch.set_num_threads),
-    Setting("interop threads", torch.get_num_interop_threads, torch.set_num_interop_threads),
     Setting(
         "CUDA device",
         lambda: torch.cuda.current_device() if torch.cuda.is_initialized() else 0,
@@ -215,18 +337,7 @@ _SETTINGS: tuple[Setting, ...] = (
     Setting("default dtype", torch.get_default_dtype, torch.set_default_dtype),
     Setting("anomaly mode", torch.is_anomaly_enabled, lambda value: torch.autograd.set_detect_anomaly(value)),
     Setting(
-        "anomaly mode's check for NaN",
-        torch.is_anomaly_check_nan_enabled,
-        lambda value: torch.autograd.set_detect_anomaly(torch.is_anomaly_enabled(), value),
-    ),
-    Setting("threads of autograd", torch._C._is_multithreading_enabled, torch._C._set_multithreading_enabled),
-    Setting(
         "hooks of saved tensors", partial(autograd._top_saved_tensors_default_hooks, True), _set_saved_tensor_hooks
-    ),
-    Setting(
-        "ban of hooks of saved tensors",
-        autograd._saved_tensors_hooks_get_disabled_error_message,
-        _ban_saved_tensor_hooks,
     ),
     *(
         Setting(f"{what} on {device}", partial(read, device), partial(write, device))
@@ -236,13 +347,10 @@ _SETTINGS: tuple[Setting, ...] = (
             ("dtype of autocast", torch.get_autocast_dtype, torch.set_autocast_dtype),
         )
     ),
-    Setting("cache of autocast", torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
     Setting("deterministic algorithms", torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
     *_attributes("torch.utils.deterministic", torch.utils.deterministic, "fill_uninitialized_memory"),
     *_attributes("torch.backends.cudnn", torch.backends.cudnn, "enabled", "benchmark", "deterministic"),
     *_attributes("torch.backends.mkldnn", torch.backends.mkldnn, "enabled", "deterministic"),
-    *_attributes("torch.backends.opt_einsum", torch.backends.opt_einsum, "enabled", "strategy"),
-    *_attributes("torch.backends.quantized", torch.backends.quantized, "engine"),
     *_attributes(
         "torch.backends.cuda.matmul",
         torch.backends.cuda.matmul,
@@ -264,5 +372,7 @@ _SETTINGS: tuple[Setting, ...] = (
     Setting("library of matrix products", torch._C._get_blas_preferred_backend, torch._C._set_blas_preferred_backend),
     Setting("precision of float32", _read_precisions, _write_precisions, _different_precisions),
     *(_hooks(owner, name) for owner in (modules, optimizer) for name in vars(owner) if name.startswith("_global_")),
-    *REPLACED_CODE,
+    Setting("functions and methods", _members, _restore_members, _changed_members),
+    Setting("kernels of operators", lambda: set(torch.library._impls), _remove_kernels, _kernels),
+    Setting("threads of Python", _threads, lambda threads: None, _started),
 )

@@ -1,9 +1,4 @@
-"""Resolve the name of a layer, a data set or a flow to its class: registered, or third-party code.
-
-Third-party code is named by file or module, or by an entry point of an installed package: a line of its metadata, such
-as ``theirs = "their_package.layers:Theirs"`` in the group ``invertbench.layers``. Nothing of the package is imported
-until the name is looked up.
-"""
+"""Resolve the name of a layer, a data set or a flow to its class: registered, or third-party code by file or module."""
 
 from __future__ import annotations
 
@@ -13,13 +8,9 @@ import importlib
 import inspect
 import json
 import os
-import sys
 import traceback
 import warnings
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -31,9 +22,6 @@ from harness.core.provenance.third_party_files import Followed, follow
 
 T = TypeVar("T")
 Adapt = Callable[[Any], type[T] | None]
-
-GROUPS = {"layer": "invertbench.layers", "data set": "invertbench.datasets", "flow": "invertbench.flows"}
-"""Noun -> the group of its entry points."""
 
 FAMILIES = ("torchvision",)
 """Libraries whose data sets a data set of this project reads; FAMILY:NAME is no third-party code."""
@@ -59,8 +47,8 @@ def resolve_class(
     """Return the class that `spec` names.
 
     Args:
-        noun: "layer", "data set" or "flow", for messages and entry points.
-        spec: a registered name, that of an entry point, ``FILE.py:CLASS`` or ``package.module:CLASS``.
+        noun: "layer", "data set" or "flow", for messages.
+        spec: a registered name, ``FILE.py:CLASS`` or ``package.module:CLASS``.
         base: the class that it must derive from, without methods left abstract.
         registry: name -> class of the registered ones, which importing a file may extend.
         folder: searched first for a relative FILE.py (the suite's folder), before the working directory.
@@ -80,59 +68,13 @@ def resolve_class(
             for registered in registry.keys() - before:
                 del registry[registered]
             raise
-    reserved = own_names(registry)
-    offered = offers(noun, reserved)
-    chosen = offered.get(spec, [])
-    if len(chosen) > 1:
-        origins = " and ".join(offer.origin for offer in chosen)
-        raise UserError(f"{noun} {spec!r} is offered twice: {origins}; name one of them as package.module:CLASS")
-    for offer in chosen:
-        try:
-            if ":" not in offer.spec:
-                raise UserError("an entry point must name package.module:CLASS")
-            return resolve_class(noun, offer.spec, base, registry, None, adapt, nor)
-        except UserError as error:
-            raise UserError(f"{noun} {spec!r} ({offer.origin}): {error}") from error
     if spec in registry:
         return registry[spec]
-    names = sorted({*registry, *offered})
+    names = sorted(registry)
     raise UserError(
         f"{noun} {spec!r} is not registered{suggestion(spec, names)}; the registered {noun}s are "
         f"{', '.join(names)}; name another as FILE.py:CLASS or package.module:CLASS"
     )
-
-
-@dataclass(frozen=True)
-class Offer:
-    """One entry point."""
-
-    name: str
-    spec: str  # the class, package.module:CLASS
-    origin: str  # the package and its entry point, for messages
-
-
-def offers(noun: str, reserved: Container[str]) -> dict[str, list[Offer]]:
-    """Return name -> what packages offer under it, in alphabetical order, without the `reserved` names."""
-    by_name: dict[str, list[Offer]] = {}
-    for entry in _installed(tuple(sys.path))[noun]:
-        if entry.name not in reserved:
-            package = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "unknown"
-            origin = f"package {package}, entry point {entry.group}: {entry.name} = {entry.value}"
-            spec = entry.value.partition("[")[0].replace(" ", "")  # without extras
-            by_name.setdefault(entry.name, []).append(Offer(entry.name, spec, origin))
-    return {name: sorted(by_name[name], key=lambda offer: offer.origin) for name in sorted(by_name)}
-
-
-@cache
-def _installed(path: tuple[str, ...]) -> dict[str, list[EntryPoint]]:
-    """Return the entry points of all packages on `path`, the present sys.path; reading them takes 30 ms."""
-    installed = entry_points()
-    return {noun: list(installed.select(group=group)) for noun, group in GROUPS.items()}
-
-
-def own_names(registry: Mapping[str, type]) -> set[str]:
-    """Return the names in a registry that classes of this project have."""
-    return {name for name, cls in registry.items() if is_own(cls)}
 
 
 def is_own(cls: type) -> bool:
@@ -145,24 +87,12 @@ def is_third_party(spec: str) -> bool:
     return ":" in spec and spec.partition(":")[0] not in FAMILIES
 
 
-def third_party_specs(noun: str, name: str) -> list[str]:
-    """Return what a name makes a plan import: itself if it names a file or a module, or else what entry points name."""
-    if ":" in name:
-        return [name] if is_third_party(name) else []
-    return [offer.spec for offer in offers(noun, ()).get(name, ())]
-
-
-def reference(noun: str, spec: str, folder: Path | None, registry: Mapping[str, type]) -> tuple[str, str | None]:
+def reference(spec: str, folder: Path | None) -> tuple[str, str | None]:
     """Return the name by which a trial refers to third-party code, and the digest of a file.
 
-    A FILE.py:CLASS is returned as seen from the working directory, where trials look for it, and the name of an entry
-    point as package.module:CLASS. Any other spec, and what does not exist, is returned unchanged and without a digest.
+    A FILE.py:CLASS is returned as seen from the working directory, where trials look for it. Any other spec, and what
+    does not exist, is returned unchanged and without a digest.
     """
-    if ":" not in spec:
-        reserved = own_names(registry)
-        offered = [] if spec in reserved else offers(noun, reserved).get(spec, [])
-        unique = len(offered) == 1 and ":" in offered[0].spec
-        return offered[0].spec if unique else spec, None
     file, colon, name = spec.rpartition(":")
     path = _find_file(Path(file), folder) if colon and file.endswith(".py") else None
     if path is None:
@@ -197,7 +127,6 @@ def followed(spec: str) -> Followed:
     return Followed() if path is None else follow(place, path)
 
 
-_kept_folder: Path | None = None
 _first_folders: tuple[Path, ...] = ()
 
 
@@ -214,8 +143,8 @@ def looking_in(folders: Iterable[Path]) -> Iterator[None]:
 
 def keep_folder() -> None:
     """Look for relative files in the present working directory from now on; third-party code may change to another."""
-    global _kept_folder
-    _kept_folder = Path.cwd()
+    global _first_folders
+    _first_folders = (Path.cwd(),)
 
 
 @contextlib.contextmanager
@@ -262,8 +191,7 @@ def _find_file(file: Path, folder: Path | None) -> Path | None:
 
 
 def _places(file: Path, folder: Path | None) -> list[Path]:
-    here = Path.cwd() if _kept_folder is None else _kept_folder
-    return [place / file.expanduser() for place in (*_first_folders, folder, here) if place is not None]
+    return [place / file.expanduser() for place in (*_first_folders, folder, Path.cwd()) if place is not None]
 
 
 def _module_of_file(said: str, file: str, folder: Path | None) -> ModuleType:

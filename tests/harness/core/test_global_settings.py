@@ -10,7 +10,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from harness.core import global_settings, replaced_code
+from harness.core import global_settings
 from harness.core.global_settings import GlobalSettings
 from layers import InvertibleLinear
 from layers.scale import Scale
@@ -47,7 +47,7 @@ def replace_kernel():
 
 
 def work():
-    while time.thread_time() < 2 * replaced_code.BUSY:
+    while time.thread_time() < 2 * global_settings.BUSY:
         pass
 
 
@@ -59,7 +59,6 @@ CHANGES = {
     "threads": lambda: torch.set_num_threads(torch.get_num_threads() + 1),
     "default dtype": lambda: torch.set_default_dtype(torch.float64),
     "default device": lambda: torch.set_default_device("cpu"),
-    "anomaly mode's check for NaN": lambda: torch.autograd.set_detect_anomaly(False, check_nan=False),
     "float32_matmul_precision": lambda: torch.set_float32_matmul_precision("medium"),
     "float32 precision of generic all": lambda: setattr(torch.backends, "fp32_precision", "tf32"),
     "float32 precision of mkldnn conv": lambda: setattr(torch.backends.mkldnn.conv, "fp32_precision", "tf32"),
@@ -78,8 +77,6 @@ CHANGES = {
         hook
     ),
     "hooks of saved tensors": lambda: enter(torch.autograd.graph.save_on_cpu()),
-    "ban of hooks of saved tensors": lambda: enter(torch.autograd.graph.disable_saved_tensors_hooks("no")),
-    "threads of autograd": lambda: torch._C._set_multithreading_enabled(False),
     "modes of torch functions": lambda: enter(FunctionMode()),
     "modes of operators": lambda: enter(OperatorMode()),
     "profiler": lambda: enter(torch.autograd.profiler.profile()),
@@ -88,7 +85,7 @@ CHANGES = {
     "torch.nn.Module.__call__": lambda: replace(nn.Module, "__call__"),
     "torch.nn.init.normal_": lambda: replace(nn.init, "normal_"),
     "torch.optim.Adam.step": lambda: replace(torch.optim.Adam, "step"),
-    "torch.optim.adam.adam": lambda: replace(replaced_code.ADAM, "adam"),
+    "torch.optim.adam.adam": lambda: replace(global_settings.ADAM, "adam"),
     "Scale.inverse": lambda: replace(Scale, "inverse"),
     "InvertibleLinear.check_event": lambda: replace(InvertibleLinear, "check_event"),
     "Scale.added": lambda: replace(Scale, "added"),
@@ -112,7 +109,7 @@ def test_a_change_that_cannot_be_undone_is_named_once(monkeypatch):
     def refuse(value):
         raise RuntimeError("it can be set only once")
 
-    setting = replaced_code.Setting("number", lambda: held["number"], refuse)
+    setting = global_settings.Setting("number", lambda: held["number"], refuse)
     monkeypatch.setattr(global_settings, "_SETTINGS", (setting,))
     settings = GlobalSettings()
     held["number"] = 3
