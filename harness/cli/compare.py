@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from harness.cli.shared.runs import print_strays
 from harness.core.errors import UserError
 from harness.core.files import write_atomically
-from harness.planning.plan import Plan
+from harness.planning.plan import Plan, stray_records
 
 HELP = "compare a run with an earlier one, trial by trial"
 EXAMPLES = (
@@ -46,7 +45,8 @@ def execute(args: argparse.Namespace) -> int:
             raise UserError(f"--markdown {args.markdown}: cannot be written ({error.strerror})") from error
     print("\n\n".join(map(plain, tables)))
     for folder in (args.first, args.second):
-        print_strays(Plan.load(folder), folder)
+        for line in stray_records(Plan.load(folder), folder):
+            print(line)
     if comparison.empty:
         print("\nnothing could be compared; the remarks say why")
         return 2

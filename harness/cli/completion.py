@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import shlex
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 from harness.core.errors import UserError
 
@@ -17,23 +15,10 @@ PROGRAM = "invertbench"  # a shell completes by the name of a program: not `pyth
 PATHS = ("DIR", "ROOT", "A", "B", "FILE")
 """Metavars of options and arguments whose values are paths; those of runs may be archives."""
 
-FUNCTIONS = {
-    "bash": """{function}() {{
-  compgen -W {names} -- "$1"
-  compgen -f -- "$1"
-}}""",
-    "zsh": """{function}() {{
-  local -a names=({words})
-  _describe name names
-  _files
-}}""",
-}
-"""Shell -> a function that completes one of some names, or a file."""
-
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the argument of this command."""
-    parser.add_argument("shell", choices=list(FUNCTIONS), help="the shell that reads the script")
+    parser.add_argument("shell", choices=["bash", "zsh"], help="the shell that reads the script")
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -52,12 +37,11 @@ def execute(args: argparse.Namespace) -> int:
     for action in _actions(parser):
         metavar = action.metavar if isinstance(action.metavar, str) else ""
         if metavar in named:
-            action.complete = {args.shell: _function(metavar)}  # type: ignore[attr-defined]
+            files = [shtab.Choice("file")] if args.shell == "bash" else []  # zsh offers the names alone
+            action.choices = [*named[metavar], *files]
         elif metavar in PATHS:
             action.complete = shtab.FILE  # type: ignore[attr-defined]
-    preamble = "\n".join(_definition(args.shell, metavar, names) for metavar, names in named.items())
-    by_shell: Any = {args.shell: preamble}  # shtab states str, and takes one for each shell
-    print(shtab.complete(parser, args.shell, preamble=by_shell))
+    print(shtab.complete(parser, args.shell))
     return 0
 
 
@@ -69,12 +53,3 @@ def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
                 yield from _actions(command)
         else:
             yield action
-
-
-def _function(metavar: str) -> str:
-    return f"_{PROGRAM}_{metavar.lower()}"
-
-
-def _definition(shell: str, metavar: str, names: Sequence[str]) -> str:
-    words = " ".join(map(shlex.quote, names))
-    return FUNCTIONS[shell].format(function=_function(metavar), names=shlex.quote(" ".join(names)), words=words)

@@ -108,7 +108,7 @@ def flows() -> str:
     for name in BASELINES:
         cls = find_baseline(name)
         source = (sys.modules[cls.__module__].__doc__ or "").split("\n")[0]
-        options = "\n".join(map(_signature, baseline_options(cls).values())) or "none"
+        options = "\n".join(f"{name} = {option.default!r}" for name, option in baseline_options(cls).items()) or "none"
         lines.append((name, inspect.cleandoc(cls.__doc__ or "").split("\n")[0], source, options))
     return _table(lines, ("flow", "description", "source", "options"))
 
@@ -165,8 +165,3 @@ def suites() -> str:
 def _table(lines: Sequence[Sequence[str]], headers: Sequence[str]) -> str:
     widths = [None, *[WIDTH] * (len(headers) - 1)]
     return tabulate(lines, headers=headers, tablefmt="simple", maxcolwidths=widths, disable_numparse=True)
-
-
-def _signature(option: inspect.Parameter) -> str:
-    """Return `name = default` for an option."""
-    return option.name if option.default is inspect.Parameter.empty else f"{option.name} = {option.default!r}"

@@ -10,12 +10,12 @@ import time
 from datetime import datetime
 from pathlib import Path
 
-from harness.cli.shared.runs import add_folder, print_strays, run_folders
+from harness.cli.shared.runs import add_folder, run_folders
 from harness.core.archive import read_records
 from harness.core.texts import visible
 from harness.execution.agenda import MISSING, agenda, all_accepted, counted, counted_by_stage
 from harness.execution.executor import every_executor
-from harness.planning.plan import Plan
+from harness.planning.plan import Plan, stray_records
 
 HELP = "count the trials of a run by state, and show those that run now"
 EXAMPLES = ("status reports/quickstart", "status --watch reports")
@@ -48,34 +48,25 @@ def _print_status(folder: Path) -> int:
         for entry in entries:
             if entry.state != MISSING and not entry.trial.accepts(entry.state, unsupported=False):
                 print(f"  {entry.trial.id}  {entry.state}: {entry.reason}")
-        print_strays(plan, run, stored)
-        for line in (line for executor in every_executor() for line in executor.status(run)):
+        executors = (line for executor in every_executor() for line in executor.status(run))
+        for line in (*stray_records(plan, run, stored), *executors):
             print(line)
         code = code if all_accepted(entries, plan.unsupported) else 1
     return code
 
 
 def _watch(folder: Path) -> int:
-    """Repaint the status on a terminal, or print it again elsewhere, until KeyboardInterrupt; return the last code."""
+    """Print the status again and again, on a terminal in place of the last, until Ctrl-C; return the last code."""
+    from rich.console import Console
+    from rich.text import Text
+
+    # On standard error of a terminal, as the progress of a run: standard output shows a terminal's commands as escapes.
+    console = Console(stderr=sys.stdout.isatty() and sys.stderr.isatty())
     code, text = _look(folder)
-    with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
-        if sys.stdout.isatty() and sys.stderr.isatty():
-            from rich.console import Console
-            from rich.live import Live
-            from rich.text import Text
-
-            # On standard error, as the progress of a run: standard output shows a terminal's commands as escapes.
-            live = stack.enter_context(Live(console=Console(stderr=True), auto_refresh=False))
-
-            def show(text: str) -> None:
-                live.update(Text(visible(text)), refresh=True)
-        else:
-
-            def show(text: str) -> None:
-                print(text, flush=True)
-
+    with contextlib.suppress(KeyboardInterrupt):
         while True:
-            show(text)
+            console.clear()
+            console.print(Text(visible(text)), soft_wrap=True)
             time.sleep(WATCH)
             code, text = _look(folder)
     return code

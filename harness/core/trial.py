@@ -201,11 +201,6 @@ class Trial(Settings):
         return 0
 
     @property
-    def uses_kernels(self) -> bool:
-        """True if layers compute on the processor, so that their compiled kernels should be built in advance."""
-        return self.device == "cpu" and self.computes
-
-    @property
     def rows(self) -> tuple[str, ...]:
         """The labels of the suite's rows that the trial measures."""
         return tuple(layer.row for layer in self.layers_under_test)
@@ -305,15 +300,6 @@ class Trial(Settings):
     def protocol(self) -> dict[str, Any]:
         """The settings that all repetitions of the trial share, of a kind with repetitions that draw others."""
         return {}
-
-    @property
-    def measured_on(self) -> str:
-        """The machine whose times the trial is to give, in a merge of several machines' times; empty: any."""
-        return ""
-
-    def on_machine(self, machine: str) -> Self:
-        """Return a timing trial labelled with its machine, for merged runs; other trials unchanged."""
-        return self
 
     def without_rows(self, rows: Container[str]) -> Self:
         """Return the trial without the layers of these rows if it measures several, otherwise unchanged."""

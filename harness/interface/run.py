@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.arguments import check, taking
-from harness.core.errors import UserError
 from harness.core.records import Record, verdict
 from harness.core.run_options import RunOptions
 from harness.core.settings import DataRef, Progress, silent
@@ -20,11 +18,10 @@ from harness.execution.agenda import AgendaEntry, all_accepted, counted, forget_
 from harness.execution.data import check_data
 from harness.execution.executor import Following, attached_trials
 from harness.execution.folder import claimed, make_folder, remove_leftovers, writing
-from harness.execution.outcome import record_path
 from harness.execution.progress import QuietReporter, Reporter, ReportProgress, VerboseReporter, make_reporter
 from harness.interface.options import RunArguments
 from harness.interface.request import Request, data_root, make_request
-from harness.planning.plan import Plan, stray_records
+from harness.planning.plan import stray_records
 from harness.planning.settle import Checksums
 from harness.planning.suite import Source
 from harness.reporting.report import ReportedResults, write_report
@@ -133,9 +130,8 @@ def _announce(
     others = [entry for entry in entries if entry.trial.id not in submitted]
     trials, attached = [entry.trial for entry in others if entry.runs], len(entries) - len(others)
     at_once = request.executor.at_once(trials)
-    left_out = _records_left_out(request.folder, request.plan)
     options.tell(f"{request.plan.heading}: {counted(entries)}")
-    for line in (*left_out, *outlook(others, at_once, options.stale)):
+    for line in outlook(others, at_once, options.stale):
         options.tell(line)
     if attached:
         options.tell(f"{trials_text(attached)} of them were submitted before: this run waits for their results")
@@ -143,18 +139,3 @@ def _announce(
         options.tell(f"--jobs {options.jobs}: {at_once} at once, as the threads of more would compete for the cores")
     if not trials and not attached:
         options.tell("nothing to run")
-
-
-def _records_left_out(folder: Path, plan: Plan) -> list[str]:
-    """Return a line on what the report no longer covers when this plan replaces the folder's last one, if anything."""
-    with contextlib.suppress(UserError):
-        last = Plan.load(folder)
-        planned = {trial.id for trial in plan.trials}
-        gone = [trial for trial in last.trials if trial.id not in planned and record_path(folder, trial).exists()]
-        if gone:
-            return [
-                f"the last command here (profile {last.profile}, {last.device}) had other settings: "
-                f"{trials_text(len(gone))} of it with records stay in records/, and are not in this report; the same "
-                "command brings them back"
-            ]
-    return []

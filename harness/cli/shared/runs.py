@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.core.archive import StoredRecords, archive_of, reading
+from harness.core.archive import archive_of, reading
 from harness.core.errors import UserError
 from harness.core.texts import bounded
-from harness.planning.plan import FILE, Plan, stray_records
+from harness.planning.plan import FILE
 
 if TYPE_CHECKING:
     from harness.reporting.report import ReportedResults
@@ -54,12 +54,6 @@ def run_folders(folder: Path) -> list[Path]:
     if not inner:
         raise UserError(f"{folder}: no {FILE} in it or in its folders, so no suite was run here; give OUT/<suite>")
     return inner
-
-
-def print_strays(plan: Plan, folder: Path, stored: StoredRecords | None = None) -> None:
-    """Name the records in a folder that belong to another suite, or to no trial and cannot be read."""
-    for line in stray_records(plan, folder, stored):
-        print(line)
 
 
 def print_report(results: ReportedResults, at: Sequence[str] = ()) -> None:

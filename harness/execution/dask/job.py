@@ -247,7 +247,9 @@ def _run(folder: Path) -> bytes:
     job = Job.load(folder)
     trial = job.trial
     # Both this process and that server import torch, so let them do it side by side.
-    start_server({trial.kind}, [data.name for data in trial.data_sets], kernels=trial.uses_kernels)
+    start_server(
+        {trial.kind}, [data.name for data in trial.data_sets], kernels=trial.computes and trial.device == "cpu"
+    )
     variable = os.environ.get("INVERTBENCH_DATA")
     root = job.data or (Path(variable) if variable else job.run_options.root)
     run_options = replace(job.run_options, out=folder / "run", root=root)

@@ -72,7 +72,7 @@ def run_trials(
     context = start_server(
         {trial.kind for trial in trials},
         [data.name for trial in trials for data in trial.data_sets],
-        kernels=any(trial.uses_kernels for trial in trials),
+        kernels=any(trial.computes and trial.device == "cpu" for trial in trials),
     )
     alone = Slots(1, slots.cores, slots.gpus)
     pool = _Pool(context, run_options, reporter, provenance, stop_at, work)

@@ -146,15 +146,6 @@ class RuntimeTrial(Trial):
             ([trial["sweep"], rows, trial["timing"]], 1.0),
         ]
 
-    @property
-    def measured_on(self) -> str:
-        """The machine."""
-        return self.machine
-
-    def on_machine(self, machine: str) -> Self:
-        """Return the trial with this machine."""
-        return type(self).model_validate(self.model_dump() | {"machine": machine})
-
     def without_rows(self, rows: Container[str]) -> Self:
         """Return the trial without the layers of these rows."""
         kept = [layer.model_dump() for layer in self.layers if layer.row not in rows]

@@ -78,7 +78,7 @@ def test_zsh_gets_the_same_names(capsys):
     pytest.importorskip("shtab")
     assert main(["completion", "zsh"]) == 0
     text = capsys.readouterr().out
-    assert text.startswith("#compdef invertbench") and " quickstart " in text and "(butterfly " in text
+    assert text.startswith("#compdef invertbench") and " quickstart " in text and "butterfly " in text
 
 
 def test_without_shtab_the_message_says_how_to_get_it(capsys, monkeypatch):
