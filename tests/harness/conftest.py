@@ -267,6 +267,37 @@ def parameters_run():
     return plan, records
 
 
+class Asked(list):
+    """The trials that were requested of `run_trials`, the arguments of its last call, and the outcome of each."""
+
+    until = 0  # number of trials after which the run is interrupted
+    status = "ok"
+
+
+@pytest.fixture
+def stand_in(monkeypatch, tmp_path):
+    """Replace trials by immediate records, in an empty working directory; return the trials that were requested."""
+
+    def run_trials(trials, run_options, slots, reporter, *, provenance, stop_at):
+        asked.run_options, asked.stop_at = run_options, stop_at
+        for trial in trials:
+            asked.append(trial)
+            record = blank_record(trial, asked.status, None if asked.status == "ok" else "why")
+            measures = {"bits_per_dim": 2.0, "parameters": 3, "masked_free": 3, "audit": "passed"}
+            record.rows = [{"unit": "bits_per_dim"} | measures] if asked.status == "ok" else []
+            record.environment = provenance(trial)
+            record.seconds = 90.0
+            write_record(run_options.out / "records", record)
+            if len(asked) == asked.until:
+                raise KeyboardInterrupt
+
+    asked = Asked()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("harness.execution.local.supervisor.run_trials", run_trials)
+    monkeypatch.setattr("harness.execution.local.process.start_server", lambda kinds, datasets, kernels: None)
+    return asked
+
+
 @pytest.fixture
 def no_figures(monkeypatch):
     """Skip the figures of reports, which take most of the time and have their own tests."""

@@ -15,3 +15,8 @@ def fast_commands(parsed_sources, no_figures, monkeypatch):
     """Parse the source files once for all tests, and draw no figure."""
     for user in ("core.provenance.sources", "execution.provenance"):  # commands import it late
         monkeypatch.setattr(f"harness.{user}.Sources", lambda: parsed_sources)
+
+
+@pytest.fixture
+def stand_in(stand_in, fast_commands):
+    return stand_in

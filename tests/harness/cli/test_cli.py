@@ -46,34 +46,6 @@ def suite(tmp_path, monkeypatch):
     return path
 
 
-RUN_TRIALS = "harness.execution.local.supervisor.run_trials"
-
-
-@pytest.fixture
-def stand_in(monkeypatch, fast_commands):
-    """Replace trials by immediate records; return the list of trials that were requested."""
-
-    def run_trials(trials, run_options, slots, reporter, *, provenance, stop_at):
-        for trial in trials:
-            asked.append(trial)
-            record = blank_record(trial, "ok", None)
-            record.rows = [
-                {"unit": "bits_per_dim", "bits_per_dim": 2.0, "parameters": 3, "masked_free": 3, "audit": "passed"}
-            ]
-            record.environment = provenance(trial)
-            record.seconds = 90.0
-            write_record(run_options.out / "records", record)
-        asked.run_options, asked.stop_at = run_options, stop_at
-
-    class Asked(list):
-        pass
-
-    asked = Asked()
-    monkeypatch.setattr(RUN_TRIALS, run_trials)
-    monkeypatch.setattr("harness.execution.local.process.start_server", lambda kinds, datasets, kernels: None)
-    return asked
-
-
 BAD_TEXTS = {
     "a typo in a key": (SUITE.replace("steps: 2", "stepz: 2"), r":7:33: unknown key 'stepz'.*did you mean steps"),
     "a string for a number": (SUITE.replace("steps: 2", "steps: two"), r":7:40: .*a whole number.*'two'"),
@@ -260,7 +232,7 @@ def test_a_run_from_start_to_report(suite, capsys, monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("a finished suite ran again")
 
-    monkeypatch.setattr(RUN_TRIALS, refuse)
+    monkeypatch.setattr("harness.execution.local.supervisor.run_trials", refuse)
     before = (folder / "results.csv").read_bytes()
     assert main(["run", "tiny.yaml"]) == 0
     assert "nothing to run" in capsys.readouterr().out
@@ -542,14 +514,10 @@ def test_records_name_the_machine_with_host(suite, stand_in):
     [("oom", "", 1), ("unsupported", "", 1), ("unsupported", "unsupported: true\n", 0)],
 )
 def test_trials_that_fail_end_with_1_and_unsupported_is_ok_where_declared(
-    suite, capsys, monkeypatch, status, declared, code
+    suite, capsys, stand_in, status, declared, code
 ):
-    def run_trials(trials, run_options, *_, **__):
-        for trial in trials:
-            write_record(run_options.out / "records", blank_record(trial, status, "why"))
-
     suite.write_text(declared + SUITE)
-    monkeypatch.setattr(RUN_TRIALS, run_trials)
+    stand_in.status = status
     assert main(["run", "tiny.yaml"]) == code and f"2 {status}" in capsys.readouterr().out
 
 
@@ -560,11 +528,8 @@ def test_a_quiet_run_prints_one_line(suite, capsys, stand_in):
     assert Path("reports/tiny/table.md").exists()
 
 
-def test_an_interrupt_ends_with_130(suite, capsys, monkeypatch):
-    def run_trials(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(RUN_TRIALS, run_trials)
+def test_an_interrupt_ends_with_130(suite, capsys, stand_in):
+    stand_in.until = 1
     assert main(["run", "tiny.yaml"]) == 130
     assert capsys.readouterr().err.startswith("interrupted")
 

@@ -9,7 +9,6 @@ from harness.core.records import blank_record, read_record, write_record
 from harness.core.run_options import RunOptions
 from harness.core.settings import FlowSettings, LayerRef
 from harness.core.texts import LONGEST, LONGEST_LOGGED, LONGEST_NOTE, bounded, error_text
-from harness.execution.outcome import NO_RECORD, Ending, missing_record
 from harness.execution.trial import execute
 from harness.kinds.parameters.trial import ParametersTrial
 from harness.reporting.frame import csv_bytes, load
@@ -80,11 +79,6 @@ def test_every_text_of_a_record_is_bounded_when_it_is_written_and_when_it_is_rea
             path.write_text(json.dumps(json.loads(path.read_text()) | changes, ensure_ascii=ascii_only))
             record = read_record(path)
             assert record.reason == record.notes["remark"] == shown
-
-
-def test_a_process_that_exits_without_a_result_has_a_reason(tmp_path):
-    record = missing_record(TRIAL, RunOptions(tmp_path), Ending(0, 1.0), NO_RECORD, {})
-    assert (record.status, record.reason) == ("error", "the process ended with exit code 0 before it left a result")
 
 
 def test_formulas_in_a_csv_are_texts_and_numbers_stay(tmp_path):
