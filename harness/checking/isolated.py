@@ -22,7 +22,6 @@ from harness.core.isolation.messages import BadMessage, Sender
 from harness.core.isolation.process import Child, Context, ending_text, log_tail, start, start_server
 from harness.core.run_options import CHECK_SECONDS, shown_seconds
 from harness.core.texts import bounded, shortened, visible
-from harness.core.third_party import ignore_deprecations_of_peers
 
 PRELOAD = ("torch", "harness.checking.check_layer", "harness.core.preload_kernels")
 LOG_LINES, LOG_WIDTH = 20, 300  # limits of the displayed part of the process's log
@@ -128,7 +127,6 @@ def _check(spec: str, options: dict[str, Any], folder: Path | None, extent: dict
 
     from harness.checking.check_layer import check_layer
 
-    ignore_deprecations_of_peers()  # a check that ends early shows the log of its process
     torch.set_num_threads(1)  # the tensors of most checks are small, and other work may share the cores
 
     numbers = itertools.count()

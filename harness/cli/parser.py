@@ -8,7 +8,6 @@ import importlib
 import json
 import os
 import sys
-import warnings
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -16,7 +15,6 @@ from harness.cli.shared import streams
 from harness.core.errors import UserError, guess, nearest
 from harness.core.run_options import shown_bytes
 from harness.core.texts import LONGEST, visible
-from harness.core.third_party import ignore_deprecations_of_peers
 
 COMMANDS = (
     "run",
@@ -111,9 +109,7 @@ def _execute(argv: Sequence[str] | None) -> int:
         args = make_parser().parse_args(argv)
         if args.command not in WITHOUT_TORCH:
             _check_address_space()
-        with warnings.catch_warnings():
-            ignore_deprecations_of_peers()
-            code: int = args.execute(args)
+        code: int = args.execute(args)
     except SystemExit as end:  # argparse has printed its help
         return end.code if isinstance(end.code, int) else 2
     except UserError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
@@ -102,7 +103,7 @@ def option_errors(
 
 def _value_error(hint: Any, value: Any) -> str | None:
     """Return the problem with a value, or None."""
-    expected = _describe(hint)
+    expected, shown = _describe(hint), repr(list(value) if isinstance(value, tuple) else value)  # plans store tuples
     try:
         # Strict validation as JSON, not as Python: JSON accepts a list for any sequence type.
         text = json.dumps(value)
@@ -111,24 +112,11 @@ def _value_error(hint: Any, value: Any) -> str | None:
     except ValidationError as error:
         rules = "; ".join(dict.fromkeys(fault["msg"] for fault in error.errors()))
         extra = f" ({rules})" if get_origin(hint) is Annotated else ""
-        choices = [choice for choice in _choices(hint) if isinstance(choice, str)]
-        nearest = suggestion(value, choices) if isinstance(value, str) else ""
-        return f"{_shown(value)} is not {expected}{extra}{nearest}"
+        nearest = suggestion(value, re.findall("'([^']*)'", expected)) if isinstance(value, str) else ""
+        return f"{shown} is not {expected}{extra}{nearest}"
     except (TypeError, ValueError, PydanticUserError):
-        return f"{_shown(value)} cannot be checked against its type hint, {expected}; give numbers, text or lists"
+        return f"{shown} cannot be checked against its type hint, {expected}; give numbers, text or lists"
     return None
-
-
-def _shown(value: Any) -> str:
-    """Return a value as the user wrote it: plans store lists as tuples."""
-    return repr(list(value)) if isinstance(value, tuple) else repr(value)
-
-
-def _choices(hint: Any) -> list[Any]:
-    """Return the values that a hint lists by Literal, alone or as a member of a union."""
-    if get_origin(hint) is Literal:
-        return list(get_args(hint))
-    return [choice for member in get_args(hint) for choice in _choices(member)]
 
 
 def _describe(hint: Any) -> str:

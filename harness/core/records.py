@@ -94,7 +94,6 @@ class Record:
 
 
 _RECORD = TypeAdapter(Record)
-_SHA256 = re.compile("[0-9a-f]{64}")
 ESCAPED = re.compile(rb"\\[ubfr]")
 """An escape in JSON that may stand for a character which is not printable; another one is b"\\x7f", unescaped."""
 
@@ -269,10 +268,7 @@ def remove_record(folder: Path, name: str) -> None:
 
 
 def _belongs(file: str, name: str) -> bool:
-    checksum = file.removeprefix(f"{name}.").removesuffix(ARRAYS)
-    return file == f"{name}{ARRAYS}" or (
-        file == f"{name}.{checksum}{ARRAYS}" and _SHA256.fullmatch(checksum) is not None
-    )
+    return re.fullmatch(rf"{re.escape(name)}(\.[0-9a-f]{{64}})?{re.escape(ARRAYS)}", file) is not None
 
 
 def finite(value: float) -> float | None:

@@ -9,7 +9,6 @@ import inspect
 import json
 import os
 import traceback
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -25,14 +24,6 @@ Adapt = Callable[[Any], type[T] | None]
 
 FAMILIES = ("torchvision",)
 """Libraries whose data sets a data set of this project reads; FAMILY:NAME is no third-party code."""
-
-PEERS = ("FrEIA", "normflows", "nflows", "pyro", "zuko")
-"""Packages of the libraries in `layers.adapters`, named here as importing those takes seconds."""
-
-
-def ignore_deprecations_of_peers() -> None:
-    """Hide warnings about deprecated functions that a library calls itself, as only its authors can act on them."""
-    warnings.filterwarnings("ignore", ".*deprecated", module=rf"({'|'.join(PEERS)})(\.|$)")
 
 
 def resolve_class(
@@ -62,8 +53,7 @@ def resolve_class(
     if place and name:
         said, before = f"{noun} {spec!r}", set(registry)
         try:
-            load = _module_of_file if place.endswith(".py") else _import_module
-            return _class_of(load(said, place, folder), noun, place, name, base, adapt, nor)
+            return _class_of(_module(said, place, folder), noun, place, name, base, adapt, nor)
         except BaseException:
             for registered in registry.keys() - before:
                 del registry[registered]
@@ -194,21 +184,16 @@ def _places(file: Path, folder: Path | None) -> list[Path]:
     return [place / file.expanduser() for place in (*_first_folders, folder, Path.cwd()) if place is not None]
 
 
-def _module_of_file(said: str, file: str, folder: Path | None) -> ModuleType:
-    path = _find_file(Path(file), folder)
-    if path is None:
-        tried = ", ".join(dict.fromkeys(str(place.resolve()) for place in _places(Path(file), folder)))
+def _module(said: str, place: str, folder: Path | None) -> ModuleType:
+    path = _find_file(Path(place), folder) if place.endswith(".py") else None
+    if path is None and place.endswith(".py"):
+        tried = ", ".join(dict.fromkeys(str(tried.resolve()) for tried in _places(Path(place), folder)))
         raise UserError(f"{said}: there is no such file; looked for {tried}")
     with third_party_errors(said, "the import", path):
-        return module_of_file(path)
-
-
-def _import_module(said: str, name: str, folder: Path | None) -> ModuleType:
-    with third_party_errors(said, "the import", None):
         try:
-            return importlib.import_module(name)
+            return importlib.import_module(place) if path is None else module_of_file(path)
         except ModuleNotFoundError as error:
-            if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            if path is None and error.name is not None and f"{place}.".startswith(f"{error.name}."):
                 raise UserError(
                     f"{said}: there is no module {error.name!r}; install its package, put its folder on "
                     "PYTHONPATH, or name the file as FILE.py:CLASS"

@@ -44,16 +44,13 @@ def run(suite: Source, **arguments: Any) -> ReportedResults:
             (DataError), or the folder cannot be used; nothing has run.
         KeyboardInterrupt: finished trials keep their records, and the same call resumes.
     """
-    return _run(suite, check(RunArguments, arguments))
-
-
-def _run(source: Source, options: RunArguments) -> ReportedResults:
+    options = check(RunArguments, arguments)
     root = data_root(options.data)
 
     def check_now(data: Sequence[DataRef], optional: Collection[DataRef]) -> Checksums:
         return check_data(data, root, options.offline, options.tell, optional)
 
-    request = make_request(source, options, check_now, options.tell, prepare=True)
+    request = make_request(suite, options, check_now, options.tell, prepare=True)
     plan, folder = request.plan, request.folder
     with claimed(make_folder(folder), options.host):
         _run_remaining(request, root, options)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import warnings
 
 from layers.adapters.base import LIBRARIES, Adapted, adapt
 
@@ -17,6 +18,15 @@ from layers.adapters.distributions import to_distributions, to_zuko  # noqa: E40
 from layers.adapters.freia import to_freia  # noqa: E402
 from layers.adapters.nflows import to_nflows  # noqa: E402
 from layers.adapters.normflows import to_normflows  # noqa: E402
+
+
+def hide_deprecations() -> None:
+    """Hide warnings about deprecated functions that a library calls itself, as only its authors can act on them."""
+    packages = {package for library in LIBRARIES for package in library.packages} - {"torch"}
+    warnings.filterwarnings("ignore", ".*deprecated", module=rf"({'|'.join(sorted(packages))})(\.|$)")
+
+
+hide_deprecations()
 
 __all__ = [
     "LIBRARIES",

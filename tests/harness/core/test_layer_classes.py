@@ -78,15 +78,6 @@ def test_a_registered_layer_named_by_its_file_is_the_same_class():
         assert resolve_layer(f"{file}:{cls.__name__}") is resolve_layer(name) is cls, name
 
 
-def test_a_module_on_the_path(sound, tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(tmp_path)
-    package = tmp_path / "their_package"
-    package.mkdir()
-    (package / "__init__.py").touch()
-    (package / "layer.py").write_text(SOUND)
-    assert resolve_layer("their_package.layer:Negation").__module__ == "their_package.layer"
-
-
 def test_a_file_may_register_a_name(tmp_path):
     (tmp_path / "named.py").write_text(SOUND.replace("Negation(InvertibleLinear)", 'N(InvertibleLinear, name="minus")'))
     assert resolve_layer("named.py:N", tmp_path) is LAYERS["minus"] is resolve_layer("minus")
