@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import ast
 import inspect
+import json
 import re
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tabulate import tabulate
 
@@ -126,7 +127,7 @@ def _page(name: str, dataset: Dataset) -> str:
     lines = [f"{name}: {info.title}", *_entry("shape", shape), *_entry("what", info.what), *_entry("size", info.size)]
     lines += [*_entry("licence", info.licence), *_entry("from", info.source), *_entry("to get it", info.how_to_get)]
     for number, (option, field) in enumerate(dataset.options_model.model_fields.items()):
-        default = "" if field.is_required() else f" = {_yaml(field.default)}"
+        default = "" if field.is_required() else f" = {json.dumps(field.default)}"
         lines += _entry("" if number else "options", f"{option}{default}: {field.description}", hanging=4)
     return "\n".join(lines)
 
@@ -137,15 +138,6 @@ def _entry(title: str, text: str, hanging: int = 2) -> list[str]:
     first = f"  {title:<{TITLES}}"
     wrapper = textwrap.TextWrapper(PAGE, first, indent, break_long_words=False, break_on_hyphens=False)
     return wrapper.wrap(text)
-
-
-def _yaml(value: Any) -> str:
-    """Return a default in the notation of a suite file."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f"[{', '.join(map(_yaml, value))}]" if isinstance(value, tuple) else str(value)
 
 
 def suites() -> str:

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from harness.cli.shared import streams
 from harness.core.errors import UserError, guess, nearest
+from harness.core.provenance.environment import package_version
 from harness.core.run_options import shown_bytes
 from harness.core.texts import LONGEST, visible
 
@@ -69,17 +70,6 @@ class Parser(argparse.ArgumentParser):
         """See `argparse.ArgumentParser._check_value`; also suggest the nearest choice."""
         if action.choices is not None and value not in action.choices:
             raise argparse.ArgumentError(action, f"invalid choice: {value!r}; {nearest(str(value), [*action.choices])}")
-
-
-class ShowVersion(argparse.Action):
-    """Print the installed version and exit; finding it takes a while, so this is not done for every command."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        """See `argparse.Action`."""
-        from harness.core.provenance.environment import package_version
-
-        print(f"invertbench {package_version('invertbench') or '(not installed: run from a checkout)'}")
-        parser.exit()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -158,9 +148,8 @@ def make_parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         allow_abbrev=False,
     )
-    parser.add_argument(
-        "--version", action=ShowVersion, nargs=0, default=argparse.SUPPRESS, help="print the version and exit"
-    )
+    version = f"invertbench {package_version('invertbench') or '(not installed: run from a checkout)'}"
+    parser.add_argument("--version", action="version", version=version, help="print the version and exit")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name in COMMANDS:
         module = importlib.import_module(f"harness.cli.{name.replace('-', '_')}")
