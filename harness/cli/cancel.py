@@ -10,7 +10,6 @@ from harness.execution.executor import every_executor
 HELP = "cancel the remaining cluster jobs of a run"
 EXAMPLES = ("cancel reports/quickstart",)
 
-
 add_options = add_folder
 
 

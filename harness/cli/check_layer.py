@@ -6,9 +6,8 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import Annotated
 
 from harness.core.arguments import Option, add_arguments, rule
 from harness.core.errors import Undecided
@@ -45,14 +44,14 @@ def execute(args: argparse.Namespace) -> int:
 
     start_check_server()
     stream = sys.stderr if args.json else sys.stdout
-    show = None if args.json and not (stream and stream.isatty()) else partial(_show, stream)
-    report = check_in_process(args.layer, parse_options(args.settings), Path.cwd(), args.timeout, show)
+
+    def show(lines: Sequence[str]) -> None:
+        print("\n".join(lines), file=stream, flush=True)
+
+    shown = None if args.json and not (stream and stream.isatty()) else show
+    report = check_in_process(args.layer, parse_options(args.settings), Path.cwd(), args.timeout, shown)
     if args.json:
         print(json.dumps(report.document(), indent=1))
     else:
-        _show(stream, report.closing())
+        show(report.closing())
     return {"ok": 0, "refused": 1, "undecided": Undecided.exit_code}[report.outcome]
-
-
-def _show(stream: TextIO, lines: Sequence[str]) -> None:
-    print("\n".join(lines), file=stream, flush=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
 
 from harness.core.errors import UserError
 
@@ -27,14 +26,15 @@ def execute(args: argparse.Namespace) -> int:
         import shtab
     except ImportError as error:
         raise UserError(f"completion: {error}; install it: pip install shtab, or 'invertbench[completion]'") from error
-    from harness.cli.list import layer_names
+    from harness.cli.list import layer_classes
     from harness.cli.parser import make_parser
     from harness.planning.suite import packaged_suites
 
     parser = make_parser()
     parser.prog = PROGRAM
-    named = {"SUITE": packaged_suites(), "LAYER": layer_names()}
-    for action in _actions(parser):
+    named = {"SUITE": packaged_suites(), "LAYER": sorted(layer_classes()[0])}
+    [commands] = (action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    for action in (action for command in commands.values() for action in command._actions):
         metavar = action.metavar if isinstance(action.metavar, str) else ""
         if metavar in named:
             files = [shtab.Choice("file")] if args.shell == "bash" else []  # zsh offers the names alone
@@ -43,13 +43,3 @@ def execute(args: argparse.Namespace) -> int:
             action.complete = shtab.FILE  # type: ignore[attr-defined]
     print(shtab.complete(parser, args.shell))
     return 0
-
-
-def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    """Yield the options and arguments of all commands."""
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for command in action.choices.values():
-                yield from _actions(command)
-        else:
-            yield action

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from tabulate import tabulate
 
-from harness.core.errors import UserError
 from harness.core.run_options import PROJECT
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ def execute(args: argparse.Namespace) -> int:
 
 def layers() -> str:
     """Return a page for each layer from the text of its file, without imports."""
-    named, classes = _layer_classes()
+    named, classes = layer_classes()
     pages = []
     for name, node in sorted(named.items()):
         docstring = ast.get_docstring(node) or ""
@@ -60,12 +59,7 @@ def layers() -> str:
     return "\n\n".join(pages)
 
 
-def layer_names() -> list[str]:
-    """Return the names of the layers, without imports."""
-    return sorted(_layer_classes()[0])
-
-
-def _layer_classes() -> tuple[dict[str, ast.ClassDef], dict[str, ast.ClassDef]]:
+def layer_classes() -> tuple[dict[str, ast.ClassDef], dict[str, ast.ClassDef]]:
     """Return the classes that register themselves as layers by the name of the layer, and all classes by their own."""
     nodes = [node for file in sorted((PROJECT / "layers").glob("*.py")) for node in ast.parse(file.read_bytes()).body]
     classes = {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
@@ -141,16 +135,11 @@ def _entry(title: str, text: str, hanging: int = 2) -> list[str]:
 
 
 def suites() -> str:
-    """Return every packaged suite; a file that cannot be read is listed with its first fault."""
+    """Return every packaged suite."""
     from harness.planning.suite import packaged_suites, read_suite
 
-    lines: list[tuple[str, str, str, str]] = []
-    for name in packaged_suites():
-        try:
-            suite = read_suite(name)
-            lines.append((name, suite.kind, suite.title or name, ", ".join(suite.profile_names)))
-        except UserError as error:
-            lines.append((name, "", str(error).splitlines()[0], ""))
+    read = {name: read_suite(name) for name in packaged_suites()}
+    lines = [(name, suite.kind, suite.title or name, ", ".join(suite.profile_names)) for name, suite in read.items()]
     return _table(lines, ("suite", "kind", "title", "profiles"))
 
 

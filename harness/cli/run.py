@@ -6,9 +6,7 @@ import argparse
 import gc
 
 from harness.cli.shared.runs import add_suite, keywords, print_report
-from harness.core.archive import StoredRecords
 from harness.core.arguments import add_arguments
-from harness.execution.agenda import agenda, counted
 from harness.interface.options import RunArguments
 
 HELP = "run the remaining trials of a suite, then write its report"
@@ -31,9 +29,7 @@ def execute(args: argparse.Namespace) -> int:
     gc.enable()  # a run may take days
     results = run(**keywords(args))
     if args.quiet:
-        stored = StoredRecords(results.records, results.damaged)
-        entries = agenda(results.plan, results.folder, stored=stored)
-        print(f"{results.plan.heading}: {counted(entries)}; the report is in {results.folder}")
+        print(f"{results.plan.heading}: {results.status_line}; the report is in {results.folder}")
     else:
         print_report(results)
     return 0 if results.ok else 1

@@ -31,9 +31,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Return 0 if every trial of every folder counts as ok, else 1; of a watch, as it was when Ctrl-C ended it."""
-    if args.watch:
-        return _watch(args.folder)
-    return _print_status(args.folder)
+    return _watch(args.folder) if args.watch else _print_status(args.folder)
 
 
 def _print_status(folder: Path) -> int:

@@ -8,7 +8,7 @@ import sys
 import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self
 
 from harness.core.files import DATA, open_file
@@ -25,23 +25,22 @@ class OpenedFiles:
         files: the files of the code, which are part of its digest, by their names in records.
     """
 
-    _watching: list[OpenedFiles] | None = None  # None before the first one, as an audit hook cannot be removed
+    _hooked = False  # an audit hook cannot be removed
+    _watching: OpenedFiles | None = None
 
     def __init__(self, files: Mapping[Path, str]) -> None:
         self._names = {str(path): name for path, name in files.items()}
         self._opened: dict[str, str] = {}  # path -> name of the file whose code opened it
 
     def __enter__(self) -> Self:
-        if self._names:
-            if OpenedFiles._watching is None:
-                OpenedFiles._watching = []
-                sys.addaudithook(_on_event)
-            OpenedFiles._watching.append(self)
+        if self._names and not OpenedFiles._hooked:
+            OpenedFiles._hooked = True
+            sys.addaudithook(_on_event)
+        OpenedFiles._watching = self if self._names else None
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._names and OpenedFiles._watching:
-            OpenedFiles._watching.remove(self)
+    def __exit__(self, *_: object) -> None:
+        OpenedFiles._watching = None
 
     def note(self, path: Any, flags: Any, frame: FrameType | None) -> None:
         """Remember a file if it is opened to read by code of the watched files, or by what that calls."""
@@ -72,5 +71,4 @@ class OpenedFiles:
 
 def _on_event(event: str, arguments: tuple[Any, ...]) -> None:
     if event == "open" and OpenedFiles._watching:
-        for watch in OpenedFiles._watching:
-            watch.note(arguments[0], arguments[2], sys._getframe(1))
+        OpenedFiles._watching.note(arguments[0], arguments[2], sys._getframe(1))
