@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -157,49 +158,42 @@ def _flushes_denormals() -> bool:
     return smallest * 0.5 == 0.0
 
 
-_PRECISIONS = (
-    ("generic", "all"),
-    *((backend, what) for backend in ("cuda", "mkldnn") for what in ("all", "matmul", "conv", "rnn")),
-)
-_OLD_PRECISIONS = {  # name -> the function that reads it, and the one that writes it
-    "float32_matmul_precision": (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
-    "torch.backends.cuda.matmul.allow_tf32": (
-        lambda: torch.backends.cuda.matmul.allow_tf32,
-        lambda value: setattr(torch.backends.cuda.matmul, "allow_tf32", value),
-    ),
-    "torch.backends.cudnn.allow_tf32": (
-        lambda: torch.backends.cudnn.allow_tf32,
-        lambda value: setattr(torch.backends.cudnn, "allow_tf32", value),
-    ),
+_NEW_PRECISIONS: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
+    f"float32 precision of {backend} {what}": (
+        partial(torch._C._get_fp32_precision_getter, backend, what),
+        partial(torch._C._set_fp32_precision_setter, backend, what),
+    )
+    for backend, what in (("generic", "all"), *product(("cuda", "mkldnn"), ("all", "matmul", "conv", "rnn")))
 }
+_OLD_PRECISIONS: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
+    "float32_matmul_precision": (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    **{
+        f"torch.backends.{name}.allow_tf32": (
+            partial(getattr, owner, "allow_tf32"),
+            partial(setattr, owner, "allow_tf32"),
+        )
+        for name, owner in (("cuda.matmul", torch.backends.cuda.matmul), ("cudnn", torch.backends.cudnn))
+    },
+}
+"""Name -> the functions that read and write the precision of float32, by torch's new names and by its old ones."""
 
 
 def _read_precisions() -> dict[str, Any]:
-    """Return the precision of float32 by torch's new names and, where these do not contradict them, the old ones."""
-    values: dict[str, Any] = {
-        f"float32 precision of {backend} {what}": torch._C._get_fp32_precision_getter(backend, what)
-        for backend, what in _PRECISIONS
-    }
-    for name, (read, _) in _OLD_PRECISIONS.items():
+    values: dict[str, Any] = {}
+    for name, (read, _) in (_NEW_PRECISIONS | _OLD_PRECISIONS).items():
         try:
             values[name] = read()
-        except RuntimeError:  # torch refuses to name a mixture of the two
+        except RuntimeError:  # torch refuses to give a mixture of new and old an old name
             values[name] = "mixed"
     return values
 
 
 def _write_precisions(values: dict[str, Any]) -> None:
     """Write the new names before and after the old ones: torch refuses those beside others, and they change more."""
-
-    def write_new() -> None:
-        for backend, what in _PRECISIONS:
-            torch._C._set_fp32_precision_setter(backend, what, values[f"float32 precision of {backend} {what}"])
-
-    write_new()
-    with contextlib.suppress(RuntimeError, ValueError):  # "mixed"
-        for name, (_, write) in _OLD_PRECISIONS.items():
-            write(values[name])
-    write_new()
+    for name, (_, write) in (*_NEW_PRECISIONS.items(), *_OLD_PRECISIONS.items(), *_NEW_PRECISIONS.items()):
+        if values[name] != "mixed":
+            with contextlib.suppress(RuntimeError):
+                write(values[name])
 
 
 def _different_precisions(_: str, before: dict[str, Any], now: dict[str, Any]) -> Changes:

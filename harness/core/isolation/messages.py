@@ -43,17 +43,12 @@ class Receiver:
     def __init__(self, connection: Connection) -> None:
         os.set_blocking(connection.fileno(), False)
         self.connection = connection  # public, so that a caller can wait for it
-        self._begun = b""
+        self.partial = b""  # the beginning of an incomplete message
 
     @property
     def closed(self) -> bool:
         """True if no further message can arrive."""
         return self.connection.closed
-
-    @property
-    def partial(self) -> bool:
-        """True if the last bytes are the beginning of an incomplete message."""
-        return bool(self._begun)
 
     def close(self) -> None:
         """Stop reading."""
@@ -76,10 +71,10 @@ class Receiver:
         if not new:
             self.close()
             return []
-        *lines, self._begun = (self._begun + new).split(b"\n")
+        *lines, self.partial = (self.partial + new).split(b"\n")
         try:
             messages = [_parsed(line) for line in lines]
-            if len(self._begun) > LONGEST:
+            if len(self.partial) > LONGEST:
                 raise BadMessage(f"more than {LONGEST} bytes without the end of a message")
         except BadMessage:
             self.close()
