@@ -40,6 +40,6 @@ def execute(args: argparse.Namespace) -> int:
             files = [shtab.Choice("file")] if args.shell == "bash" else []  # zsh offers the names alone
             action.choices = [*named[metavar], *files]
         elif metavar in PATHS:
-            action.complete = shtab.FILE  # type: ignore[attr-defined]
+            action.complete = shtab.FILE
     print(shtab.complete(parser, args.shell))
     return 0

@@ -31,7 +31,6 @@ from layers import InvertibleLinear
 autograd = torch._C._autograd
 ADAM = importlib.import_module("torch.optim.adam")  # its package has no attribute of this name
 
-
 Changes = dict[str, tuple[Any, Any]]
 """Name -> (value before, value now)."""
 
@@ -330,6 +329,7 @@ _SETTINGS: tuple[Setting, ...] = (
     Setting("flush of denormal numbers", _flushes_denormals, torch.set_flush_denormal),
     Setting("default dtype", torch.get_default_dtype, torch.set_default_dtype),
     Setting("anomaly mode", torch.is_anomaly_enabled, lambda value: torch.autograd.set_detect_anomaly(value)),
+    Setting("threads of autograd", torch._C._is_multithreading_enabled, torch._C._set_multithreading_enabled),
     Setting(
         "hooks of saved tensors", partial(autograd._top_saved_tensors_default_hooks, True), _set_saved_tensor_hooks
     ),
@@ -341,10 +341,12 @@ _SETTINGS: tuple[Setting, ...] = (
             ("dtype of autocast", torch.get_autocast_dtype, torch.set_autocast_dtype),
         )
     ),
+    Setting("cache of autocast", torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
     Setting("deterministic algorithms", torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
     *_attributes("torch.utils.deterministic", torch.utils.deterministic, "fill_uninitialized_memory"),
     *_attributes("torch.backends.cudnn", torch.backends.cudnn, "enabled", "benchmark", "deterministic"),
     *_attributes("torch.backends.mkldnn", torch.backends.mkldnn, "enabled", "deterministic"),
+    *_attributes("torch.backends.opt_einsum", torch.backends.opt_einsum, "enabled", "strategy"),
     *_attributes(
         "torch.backends.cuda.matmul",
         torch.backends.cuda.matmul,

@@ -117,24 +117,24 @@ def followed(spec: str) -> Followed:
     return Followed() if path is None else follow(place, path)
 
 
-_first_folders: tuple[Path, ...] = ()
+_folders: tuple[Path, ...] = ()
 
 
 @contextlib.contextmanager
 def looking_in(folders: Iterable[Path]) -> Iterator[None]:
-    """Look for relative files in these folders first."""
-    global _first_folders
-    before, _first_folders = _first_folders, tuple(folders)
+    """Look for relative files in these folders, then in the working directory."""
+    global _folders
+    before, _folders = _folders, (*folders, Path.cwd())
     try:
         yield
     finally:
-        _first_folders = before
+        _folders = before
 
 
 def keep_folder() -> None:
     """Look for relative files in the present working directory from now on; third-party code may change to another."""
-    global _first_folders
-    _first_folders = (Path.cwd(),)
+    global _folders
+    _folders = (Path.cwd(),)
 
 
 @contextlib.contextmanager
@@ -181,7 +181,8 @@ def _find_file(file: Path, folder: Path | None) -> Path | None:
 
 
 def _places(file: Path, folder: Path | None) -> list[Path]:
-    return [place / file.expanduser() for place in (*_first_folders, folder, Path.cwd()) if place is not None]
+    here = () if _folders else (Path.cwd(),)  # which third-party code may have changed, or removed
+    return [place / file.expanduser() for place in (*_folders, folder, *here) if place is not None]
 
 
 def _module(said: str, place: str, folder: Path | None) -> ModuleType:

@@ -26,7 +26,7 @@ class Log(threading.Thread):
     def __init__(self, output: Connection, path: Path) -> None:
         super().__init__(name=f"log {path.name}", daemon=True)
         self._output = output
-        self._path = path
+        self._path = path.absolute()
         self._end = float("inf")
 
     def run(self) -> None:
@@ -43,7 +43,8 @@ class Log(threading.Thread):
                 room = max(0, HEAD - printed)
                 printed += len(data)
                 tail = (tail + data[room:])[-TAIL:]
-                self._write(data[:room])
+                if room:
+                    self._write(data[:room])
             if left_out := max(0, printed - HEAD - TAIL):
                 note = f"[{left_out:,} bytes are left out here: a log keeps the first {HEAD:,} and the last {TAIL:,}]"
                 self._write(f"\n{note}\n".encode())

@@ -77,6 +77,7 @@ CHANGES = {
         hook
     ),
     "hooks of saved tensors": lambda: enter(torch.autograd.graph.save_on_cpu()),
+    "threads of autograd": lambda: torch._C._set_multithreading_enabled(False),
     "modes of torch functions": lambda: enter(FunctionMode()),
     "modes of operators": lambda: enter(OperatorMode()),
     "profiler": lambda: enter(torch.autograd.profiler.profile()),
