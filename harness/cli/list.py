@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from tabulate import tabulate
 
 from harness.core.run_options import PROJECT
+from harness.core.third_party import offers
 
 if TYPE_CHECKING:
     from harness.datasets import Dataset
@@ -56,7 +57,7 @@ def layers() -> str:
         for heading in LAYER_FIELDS:
             lines += _entry(heading.lower(), fields.get(heading, "not stated"))
         pages.append("\n".join(lines + _entry("options", "; ".join(_options(node, classes)) or "none")))
-    return "\n\n".join(pages)
+    return "\n\n".join([*pages, *_offered("layer")])
 
 
 def layer_classes() -> tuple[dict[str, ast.ClassDef], dict[str, ast.ClassDef]]:
@@ -105,14 +106,19 @@ def flows() -> str:
         source = (sys.modules[cls.__module__].__doc__ or "").split("\n")[0]
         options = "\n".join(f"{name} = {option.default!r}" for name, option in baseline_options(cls).items()) or "none"
         lines.append((name, inspect.cleandoc(cls.__doc__ or "").split("\n")[0], source, options))
-    return _table(lines, ("flow", "description", "source", "options"))
+    return "\n\n".join([_table(lines, ("flow", "description", "source", "options")), *_offered("flow")])
+
+
+def _offered(noun: str) -> list[str]:
+    """Return a line for each name that installed packages offer, without imports."""
+    return [f"{name}: {', '.join(specs)} (of an installed package)" for name, specs in offers(noun).items()]
 
 
 def datasets() -> str:
     """Return a page for each data set, with its options."""
     from harness.datasets import DATASETS, find_dataset
 
-    return "\n\n".join(_page(name, find_dataset(name)) for name in sorted(DATASETS))
+    return "\n\n".join([*(_page(name, find_dataset(name)) for name in sorted(DATASETS)), *_offered("data set")])
 
 
 def _page(name: str, dataset: Dataset) -> str:

@@ -13,7 +13,7 @@ from harness.core.archive import RecordFolder
 from harness.core.errors import DataMissing, UserError
 from harness.core.settings import DataRef
 from harness.core.texts import control_fault
-from harness.core.third_party import is_third_party
+from harness.core.third_party import third_party_specs
 from harness.execution.agenda import AgendaEntry, Digests, agenda
 from harness.execution.executor import Executor, check_section, executor_class
 from harness.interface.options import Arguments
@@ -70,8 +70,8 @@ def make_request(
     executor = executor_class(options.executor)(options.jobs, suite.cluster, options.cluster)
     if prepare and options.profile in suite.profile_names:
         executor.prepare({part.kind for part in suite.parts.values()}, suite.data_names(options.profile))
-    layers = [(name, suite.origin.folder) for name in options.layers if is_third_party(name)]
-    try_imports([*suite.third_party, *layers])
+    specs = [spec for name in options.layers for spec in third_party_specs("layer", name)]
+    try_imports([*suite.third_party, *((spec, suite.origin.folder) for spec in specs)])
     changes = {name: getattr(options, name) for name in ("only", "settings", "layers", "seeds")}
     device = executor.device(options.device)
     check_suite(suite, but=options.profile)

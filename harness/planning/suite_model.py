@@ -188,7 +188,9 @@ class Row(AnyRow):
 
     def reference(self, label: str, options: Mapping[str, Any], folder: Path | None) -> LayerRef:
         """Return the layer; FILE.py:CLASS relative to the working directory, from which trials import it."""
-        spec, source = reference(self.named(label), folder)
+        from layers import LAYERS  # imports torch
+
+        spec, source = reference("layer", self.named(label), folder, LAYERS)
         return LayerRef.model_validate({"row": label, "layer": spec, "options": options, "source": source})
 
 

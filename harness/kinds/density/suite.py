@@ -62,10 +62,10 @@ class TrainedColumn(ColumnKeys):
     def reference(self, label: str, folder: Path | None) -> DataRef:
         """Return the data set as a part of a trial's settings; files that it names are looked for in `folder` first."""
         encoding = {key: getattr(self, key) for key in ENCODING}
-        from harness.datasets import find_dataset
+        from harness.datasets import DATASETS, find_dataset
 
         options = find_dataset(self.data or label, folder).located(self.options, folder)
-        name, source = reference(self.data or label, folder)
+        name, source = reference("data set", self.data or label, folder, DATASETS)
         content = {"label": label, "name": name, "source": source, "options": options, **encoding}
         return DataRef.model_validate(content)
 
