@@ -262,12 +262,6 @@ def remove_old_arrays(folder: Path, record: Record) -> None:
             path.unlink(missing_ok=True)
 
 
-def remove_record(folder: Path, name: str) -> None:
-    """Remove the record of the trial `name`, and its arrays."""
-    remove_old_arrays(folder, Record(name, {}, "ok"))
-    (folder / f"{checked_name(name)}.json").unlink(missing_ok=True)
-
-
 def _belongs(file: str, name: str) -> bool:
     checksum = file.removeprefix(f"{name}.").removesuffix(ARRAYS)
     return file == f"{name}{ARRAYS}" or (

@@ -306,15 +306,6 @@ class Trial(Settings):
         """The settings that all repetitions of the trial share, of a kind with repetitions that draw others."""
         return {}
 
-    @property
-    def measured_on(self) -> str:
-        """The machine whose times the trial is to give, in a merge of several machines' times; empty: any."""
-        return ""
-
-    def on_machine(self, machine: str) -> Self:
-        """Return a timing trial labelled with its machine, for merged runs; other trials unchanged."""
-        return self
-
     def without_rows(self, rows: Container[str]) -> Self:
         """Return the trial without the layers of these rows if it measures several, otherwise unchanged."""
         return self

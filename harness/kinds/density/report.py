@@ -25,7 +25,7 @@ from harness.kinds.density.likelihoods import (
     units,
 )
 from harness.kinds.density.tables.choices import at_edges, choices_table
-from harness.kinds.density.tables.cost import cost_tables
+from harness.kinds.density.tables.cost import cost_table
 from harness.kinds.density.tables.differences import differences_table, leads_table
 from harness.kinds.density.tables.equal_terms import equal_terms_table
 from harness.kinds.density.tables.events import events_table, single_events
@@ -80,7 +80,7 @@ class DensityReport(Report, kind="density"):
             differences_table(results, self.rankings),
             leads_table(results),
             fidelity_table(results),
-            *cost_tables(results),
+            cost_table(results),
             published_table(plan, quoted) if quoted is not None and beside is None else None,
         ]
         return [table for table in made if table is not None]

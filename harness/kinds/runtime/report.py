@@ -87,10 +87,9 @@ class SweepTables:
     def __init__(self, results: Results, name: str) -> None:
         self.results, self.plan, self.name = results, results.plan, name
         self.fallbacks = fallbacks(results)
-        trials = [trial for trial in self.plan.trials if isinstance(trial, RuntimeTrial) and trial.curve == name]
+        trials = [trial for trial in self.plan.trials if isinstance(trial, RuntimeTrial) and trial.sweep == name]
         self.trial = trials[0]
-        timed = {row for trial in trials for row in trial.rows}
-        self.rows = [row for row in self.plan.rows if row in timed or not self.trial.machine]
+        self.rows = self.plan.rows
         self.processes = 1 + max(trial.process for trial in trials)
         frame = results.frame[results.frame["sweep"] == name]
         self.measured = merged(frame, self.trial.threads)

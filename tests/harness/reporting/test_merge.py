@@ -1,8 +1,8 @@
 """Merging records of several machines: no duplicates, every contradiction reported, no times pooled."""
 
-import contextlib
 import copy
 import json
+import re
 from dataclasses import replace
 
 import pandas as pd
@@ -12,6 +12,7 @@ from harness.cli.parser import main
 from harness.core.archive import archive_bytes
 from harness.core.errors import UserError
 from harness.core.records import blank_record, read_record, write_record
+from harness.kinds.density.tables.publication import density_caption
 from harness.kinds.density.trial import DensityTrial
 from harness.planning.plan import Plan
 from harness.reporting.compare.merge import join_plans, merge
@@ -193,32 +194,17 @@ def test_repetitions_of_other_settings_are_refused(machines, density_run, replan
         merge(folders, tmp_path / "merged")
 
 
-@pytest.mark.parametrize(
-    ("command", "refused"),
-    [
-        ("run made_up --set training.steps=7 --only layer=a", True),
-        ("run made_up", False),
-        ("run made_up --set profiles.quick.seeds=[3]", False),
-    ],
-)
-def test_layers_of_other_settings_are_refused_where_the_commands_say_so(
-    machines, density_run, replanned, tmp_path, command, refused
-):
+def test_layers_of_other_settings_are_named_by_the_caption(machines, density_run, replanned, tmp_path):
     folders = []
-    for name, rows, words, settings in (
-        ("one", ROWS[:1], "run made_up", {}),
-        ("two", ROWS[1:], command, {"training.steps": 7}),
-    ):
-        made, _ = replanned(
-            density_run,
-            lambda trial, rows=rows, settings=settings: (
-                settings if trial.kind == "density" and trial.layer.row in rows else None
-            ),
-            command=words,
-        )
-        folders.append(machines(name, density, made=made))
-    with pytest.raises(UserError, match=r"--set training\.steps") if refused else contextlib.nullcontext():
-        merge(folders, tmp_path / "merged")
+    for name, rows, settings in (("one", ROWS[:1], {}), ("two", ROWS[1:2], {"training.steps": 7})):
+
+        def of_rows(trial, rows=rows, settings=settings):
+            return settings if trial.kind == "density" and trial.layer.row in rows else None
+
+        folders.append(machines(name, lambda record: False, made=replanned(density_run, of_rows)[0]))
+    [merged] = merge(folders, tmp_path / "merged")
+    caption = density_caption(Results.read(merged.folder), bold=False)
+    assert re.search(r"40 training steps of batch (\d+) \(my_layer & co: 7 training steps of batch \1\)", caption), caption
 
 
 def test_times_of_different_machines_in_one_folder_are_not_pooled(density_run):

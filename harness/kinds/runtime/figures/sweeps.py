@@ -50,7 +50,7 @@ def _content(results: Results) -> dict[str, tuple[str, pd.DataFrame, str]]:
     names = distinct_slugs(list(dict.fromkeys([*plan.columns, *curves])), reserved=f"-{MIXER}")
     made = {}
     for sweep in curves:
-        trials = [trial for trial in plan.trials if isinstance(trial, RuntimeTrial) and trial.curve == sweep]
+        trials = [trial for trial in plan.trials if isinstance(trial, RuntimeTrial) and trial.sweep == sweep]
         points = merged(frame[frame["sweep"] == sweep], trials[0].threads).dropna(subset="median_ms")
         mixers = {ref.row for trial in trials for ref in trial.layers if ref.layer == MIXER}
         for suffix, which, rows in (
