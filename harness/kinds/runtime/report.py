@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from typing import ClassVar
 
 import pandas as pd
 
@@ -21,6 +23,7 @@ from harness.kinds.runtime.points import (
     merged,
 )
 from harness.kinds.runtime.trial import RuntimeTrial
+from harness.reporting.compare.measure import Measure, Spread
 from harness.reporting.frame import Results, Row, groups_of, rows_of
 from harness.reporting.page.answer import Answer, Finding, first_of, listed
 from harness.reporting.report import Report
@@ -48,8 +51,23 @@ ASKED = (("forward_backward", "forward"), ("inverse",))
 """Operations that stand for a step of training and for a sample, each with the one taken where it was not timed."""
 
 
+def spread(rows: Sequence[Row]) -> Spread:
+    """Return the median over processes, with the interquartile range or, if wider, the range of the processes."""
+    medians = [row.median_ms for row in rows]
+    middle = statistics.median(medians)
+    gap = middle * (max(medians) / min(medians) - 1)
+    half = max(gap, *(row.iqr_ms for row in rows)) / 2
+    return middle - half, middle, middle + half
+
+
 class RuntimeReport(Report, kind="runtime"):
     """Times by sweep with their growth, memory and errors, and the fastest layers."""
+
+    measure: ClassVar[Measure] = Measure(
+        value=lambda row: row.median_ms,
+        text=lambda rows: f"{milliseconds(spread(rows)[1])} ms",
+        spread=spread,
+    )
 
     @cached_property
     def sweeps(self) -> list[SweepTables]:

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 from harness.core.provenance.sources import changes
 from harness.core.records import Record
 from harness.core.trial import IDENTITY, ORIGIN, OUTCOME, Trial
-from harness.reporting.compare.measure import Measure, difference, flat, measure_of
+from harness.reporting.compare.measure import Measure, difference, flat
 from harness.reporting.frame import DAMAGED, ELSEWHERE, MISSING, Results, Row, described, machine_of, rows_of
 from harness.reporting.origins import listed
+from harness.reporting.report import report_class
 from harness.reporting.tables.cells import OPERATIONS
 
 ABSENT = {MISSING: "not run", DAMAGED: "damaged", ELSEWHERE: "measured on another machine than most trials"}
@@ -83,7 +84,7 @@ def pairs(first: Results, second: Results, other_code: bool) -> Iterator[Pair]:
         entries = before.get(key), after.get(key)
         absences = [_absence(entry, key[0] in cells) for entry, cells in zip(entries, run_cells, strict=True)]
         missing = [f"{why} in {name}" for name, why in zip("AB", absences, strict=True) if why is not None]
-        measure = measure_of(trial)
+        measure = report_class(trial.kind).measure
         if missing:
             rows = entries[0] and entries[0].row, entries[1] and entries[1].row
             obstacle = next((text for text in missing if text.startswith("no such")), missing[0])

@@ -204,7 +204,9 @@ def test_layers_of_other_settings_are_named_by_the_caption(machines, density_run
         folders.append(machines(name, lambda record: False, made=replanned(density_run, of_rows)[0]))
     [merged] = merge(folders, tmp_path / "merged")
     caption = density_caption(Results.read(merged.folder), bold=False)
-    assert re.search(r"40 training steps of batch (\d+) \(my_layer & co: 7 training steps of batch \1\)", caption), caption
+    assert re.search(r"40 training steps of batch (\d+) \(my_layer & co: 7 training steps of batch \1\)", caption), (
+        caption
+    )
 
 
 def test_times_of_different_machines_in_one_folder_are_not_pooled(density_run):
