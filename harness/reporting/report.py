@@ -236,7 +236,7 @@ def write_report(
         "table.md": report.markdown().encode(),
         "table.tex": (NEEDS + latex_tables(report.tables) + "\n").encode(),
     }
-    figures = report.figures  # after the tables: their processes then know what those have computed
+    figures = report.figures
     content |= {f"figures/{checked_name(name)}": image for name, image in image_files(figures).items()}
     for name, table in beside.items():
         content[f"table-{name}.md"] = f"{markdown(table)}\n".encode()

@@ -34,7 +34,7 @@ class Place(NamedTuple):
     layer: str
 
 
-class Entry(NamedTuple):
+class ComparedRow(NamedTuple):
     """One row of a run, with its trial and its record; None instead of <NA> in its columns."""
 
     row: Row
@@ -93,15 +93,15 @@ def pairs(first: Results, second: Results, other_code: bool) -> Iterator[Pair]:
             yield _pair(place, measure, before[key], after[key], other_code)
 
 
-def _entries(results: Results) -> dict[Key, Entry]:
+def _entries(results: Results) -> dict[Key, ComparedRow]:
     trials = {trial.id: trial for trial in results.plan.trials if trial.stage}
     frame = results.frame[results.frame["id"].isin(trials)].astype(object)
     rows = rows_of(frame.where(frame.notna(), None))
-    entries = [Entry(row, trials[row.id], results.records.get(row.id)) for row in rows]
+    entries = [ComparedRow(row, trials[row.id], results.records.get(row.id)) for row in rows]
     return {(results.plan.cell(entry.trial), tuple(_case(entry.trial, entry.row).values())): entry for entry in entries}
 
 
-def _absence(entry: Entry | None, planned: bool) -> str | None:
+def _absence(entry: ComparedRow | None, planned: bool) -> str | None:
     """Return why a run has no result in a row; None if it has one."""
     return ABSENT.get(entry.row.status) if entry else "not run" if planned else "no such trial"
 
@@ -111,7 +111,7 @@ def _case(trial: Trial, row: Row) -> dict[str, Any]:
     return {name: getattr(row, name) for name in trial.cases[0]}
 
 
-def _pair(place: Place, measure: Measure, first: Entry, second: Entry, other_code: bool) -> Pair:
+def _pair(place: Place, measure: Measure, first: ComparedRow, second: ComparedRow, other_code: bool) -> Pair:
     """Return the pair of two rows whose trials have records."""
     data, code, settings = _differences(first.record, second.record, place.layer)
     machines = [machine_of(record) for record in (first.record, second.record)]
@@ -146,7 +146,7 @@ def _failure(measure: Measure, row: Row) -> str | None:
     return None if doubt is None else f"audit failed ({doubt})"
 
 
-def _unequal_columns(first: Entry, second: Entry) -> list[str]:
+def _unequal_columns(first: ComparedRow, second: ComparedRow) -> list[str]:
     """Return the measures that differ by more than rounding, with both values."""
     names = [name for name in second.trial.columns if name not in UNCOMPARED]
     values = [(name, getattr(first.row, name), getattr(second.row, name)) for name in names]
