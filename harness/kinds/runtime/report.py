@@ -9,7 +9,6 @@ from typing import ClassVar
 
 import pandas as pd
 
-from harness.kinds.runtime.figures.sweeps import first_name
 from harness.kinds.runtime.points import (
     APART,
     LARGEST_CPU_SHARE,
@@ -96,7 +95,7 @@ class RuntimeReport(Report, kind="runtime"):
         ran = tuple(f"{text}." for text in kernel_remarks(self.results, self.results.of_kind("runtime")))
         left = ("Times of another machine, of other sizes, or of a whole flow.",)
         remarks = (("Compared", said), ("Rests on", ran), ("Not said", left))
-        return Answer(findings, remarks, first_name(self.results))
+        return Answer(findings, remarks, ("runtime-",))
 
 
 class SweepTables:

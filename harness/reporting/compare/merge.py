@@ -35,14 +35,9 @@ class Merged:
     conflicts: tuple[str, ...]  # records of one trial, or of trials of two stages, that contradict each other
     remarks: tuple[str, ...]  # other choices and omissions
 
-    @property
-    def taken(self) -> int:
-        """The number of records."""
-        return len(self.records)
-
     def lines(self) -> list[str]:
         """Return the outcome as lines for a terminal."""
-        head = f"{self.folder}: {self.taken} records of {', '.join(map(str, self.origins))}"
+        head = f"{self.folder}: {len(self.records)} records of {', '.join(map(str, self.origins))}"
         return [head, *(f"  conflict: {text}" for text in self.conflicts), *(f"  {text}" for text in self.remarks)]
 
 

@@ -51,12 +51,6 @@ def drawn(
     return figures
 
 
-def has_figure(results: Results, name: str) -> bool:
-    """Return whether the file of this name in `figures` has a figure of the results; nothing is drawn."""
-    with style():
-        return any(module.figures(results) for module in _modules(results) if module.__name__.endswith(f".{name}"))
-
-
 def image_files(figures: Sequence[ReportFigure]) -> dict[str, bytes]:
     """Return the files of the figures by name."""
     return {f"{figure.name}{suffix}": image for figure in figures for suffix, image in figure.images.items()}

@@ -136,7 +136,8 @@ def page(
     the template, and no requests.
     """
     plan, records = results.plan, list(results.records.values())
-    front = [] if answer is None else [figure for figure in figures if figure.name == answer.figure]
+    names = () if answer is None else answer.figures
+    front = [figure for name in names for figure in figures if figure.name.startswith(name)][:1]
     sections = _shown(sections, front)
     made = anchors(sections)
     trials = trial_rows(results)

@@ -29,7 +29,7 @@ def density_files(density_run, write_run):
 
 def test_figures_of_a_density_suite_do_not_depend_on_the_matplotlib_style(density_files):
     files = image_files(drawn([density_files])[0])
-    names = {"ranking", "likelihood", "pareto", "cost", "training", "samples-waveforms"}
+    names = {"ranking", "likelihood", "pareto", "training", "samples-waveforms"}
     expected = {f"{name}.{form}" for name in names for form in ("png", "svg")}
     assert set(files) == expected | {"samples-digits.png", "maps-digits.png", "maps-waveforms.png"}, (
         "images have no SVG"

@@ -52,7 +52,7 @@ def test_two_halves_of_a_run_merge_into_the_whole(machines, tmp_path, density_ru
     second = machines("two", lambda r: density(r) and r.trial["seed"] > 0, THERE)
     whole = machines("whole")
     [merged] = merge([first, second], tmp_path / "merged")
-    assert merged.taken == len(plan.trials) and not merged.conflicts and not merged.remarks
+    assert len(merged.records) == len(plan.trials) and not merged.conflicts and not merged.remarks
     for origin in (first, second):
         for path in (origin / "records").iterdir():
             assert (merged.folder / "records" / path.name).read_bytes() == path.read_bytes()
@@ -107,7 +107,7 @@ def test_processes_of_one_point_are_kept(runtime_run, tmp_path):
             write_record(folder / "records", of_this)
         folders.append(folder)
     [merged] = merge(folders, tmp_path / "merged")
-    assert merged.taken == len(seconds) and not merged.conflicts
+    assert len(merged.records) == len(seconds) and not merged.conflicts
     assert [trial.process for trial in Plan.load(merged.folder).trials] == [0] * len(records) + [1] * len(records)
 
 
@@ -153,7 +153,7 @@ def test_times_are_those_of_one_machine_and_the_others_are_named(machines, densi
     [merged] = merge([first, second], tmp_path / "merged")
     [remark] = merged.remarks
     assert str(first) in remark and "Processor A" in remark and not merged.conflicts
-    assert merged.taken == len(plan.trials)
+    assert len(merged.records) == len(plan.trials)
     assert set(Results.read(merged.folder).of_kind("runtime")["machine"]) == {"Processor B"}
 
 
@@ -256,7 +256,7 @@ def test_a_damaged_record_is_named_and_left_out(machines, density_run, tmp_path)
     (second / "records" / f"{plan.trials[0].id}.json").write_text("{")
     [merged] = merge([first, second], tmp_path / "merged")
     name = f"{second}: records/{plan.trials[0].id}.json"
-    assert merged.taken == 18 and merged.remarks[0].startswith(f"{name}: not a readable record")
+    assert len(merged.records) == 18 and merged.remarks[0].startswith(f"{name}: not a readable record")
 
 
 def test_a_merge_replaces_its_own_records_alone(machines, tmp_path, density_run, no_figures):
@@ -264,8 +264,10 @@ def test_a_merge_replaces_its_own_records_alone(machines, tmp_path, density_run,
     [merged] = merge([whole], tmp_path / "merged")
     (merged.folder / "records" / "mine.json").write_text("mine")
     [again] = merge([half], tmp_path / "merged")
-    assert again.folder == merged.folder and again.taken == len(list((again.folder / "records").glob("*-s0-*.json")))
-    assert len(list((again.folder / "records").iterdir())) == again.taken + 1
+    assert again.folder == merged.folder and len(again.records) == len(
+        list((again.folder / "records").glob("*-s0-*.json"))
+    )
+    assert len(list((again.folder / "records").iterdir())) == len(again.records) + 1
 
 
 @pytest.mark.parametrize("name", ["", "records"])

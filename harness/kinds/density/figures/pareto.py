@@ -36,10 +36,8 @@ COSTS: dict[str, Callable[[Model], float | None]] = {
     "seconds of training": lambda model: model.seconds,
 }
 
-DOMINATED, FAINT = (
-    0.35,
-    "#6f6f6f",
-)  # the opacity of a point that another one dominates; the colour of a name at the edge
+DOMINATED = 0.35  # the opacity of a point that another one dominates
+FAINT = "#6f6f6f"  # of the name of a point beyond the panel
 DECADE = 10
 EDGE = 0.25  # of the width of a panel; names of points so near to its sides are aligned with them
 TITLE_CHARACTERS = 32  # of a line of a panel's title
