@@ -39,9 +39,6 @@ CONFLICT = "conflict"
 TABLE = "results.csv"
 REASON_LENGTH = 300
 
-TEXTS = ["object", "string"]
-"""The types of columns that hold texts."""
-
 FORMULA = ("=", "+", "-", "@", "\t")
 """The beginnings of texts that a spreadsheet takes for formulas."""
 
@@ -277,5 +274,6 @@ def csv_bytes(frame: pd.DataFrame) -> bytes:
         shown = visible(value) if isinstance(value, str) else value  # a carriage return would end the line
         return f"'{shown}" if isinstance(shown, str) and shown.startswith(FORMULA) else shown
 
-    changed = {name: frame[name].map(safe).astype(frame[name].dtype) for name in frame.select_dtypes(TEXTS)}
+    texts = frame.select_dtypes(["object", "string"])
+    changed = {str(name): column.map(safe).astype(column.dtype) for name, column in texts.items()}
     return frame.assign(**changed).to_csv(index=False, lineterminator="\n").encode()

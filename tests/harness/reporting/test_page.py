@@ -299,7 +299,7 @@ def test_requested_tables_and_all_figures_are_on_the_page(density_run, write_run
     assert "At equal training steps" in words and "At equal coupling width" in words
     names = [path.rpartition("/")[2].removesuffix(".png") for path in report.files if path.endswith(".png")]
     assert names[:4] == ["ranking", "likelihood", "pareto", "training"]
-    assert names[5:7] == ["samples-digits", "samples-waveforms"]
+    assert names[4:6] == ["samples-digits", "samples-waveforms"]
     images = {image["alt"]: shown(image) for tag, image in Parts(text).tags if tag == "img"}
     for name in names:
         file = folder / "figures" / f"{name}.svg"
