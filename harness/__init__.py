@@ -60,15 +60,14 @@ def load_results(folder: Place) -> pd.DataFrame:
     to compare.
 
     Args:
-        folder: OUT/<suite>, written by `run`, or an archive of its records. A folder with results.csv alone, such as a
-            committed report, is read from that file.
+        folder: OUT/<suite>, written by `run`, or an archive of its records.
 
     Raises:
         UserError: no suite was run in it, or its plan or a record cannot be read.
     """
-    from harness.reporting.frame import load
+    from harness.reporting.frame import Results
 
-    return load(folder)
+    return Results.read(folder).table
 
 
 @checked

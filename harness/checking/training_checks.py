@@ -97,21 +97,21 @@ def weights_kept(case: LayerCase) -> Iterator[str]:
         before = after
 
 
-class _Place(NamedTuple):
+class _WeightState(NamedTuple):
     parameter: nn.Parameter
     memory: int
     trained: bool
     gradient: Tensor | None
 
 
-def _places(layer: nn.Module) -> dict[str, _Place]:
+def _places(layer: nn.Module) -> dict[str, _WeightState]:
     return {
-        name: _Place(weight, weight.data_ptr(), weight.requires_grad, weight.grad)
+        name: _WeightState(weight, weight.data_ptr(), weight.requires_grad, weight.grad)
         for name, weight in layer.named_parameters()
     }
 
 
-def _change(name: str, before: _Place | None, after: _Place | None, memory: bool) -> str:
+def _change(name: str, before: _WeightState | None, after: _WeightState | None, memory: bool) -> str:
     """Return how a parameter has changed, its name included; empty if it has not."""
     if before is None or after is None or after.parameter is not before.parameter:
         return f"replaces {name}, so the optimiser trains a parameter that is not in use: change it in place"

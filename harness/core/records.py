@@ -261,12 +261,6 @@ def remove_old_arrays(folder: Path, record: Record) -> None:
             path.unlink(missing_ok=True)
 
 
-def remove_record(folder: Path, name: str) -> None:
-    """Remove the record of the trial `name`, and its arrays."""
-    remove_old_arrays(folder, Record(name, {}, "ok"))
-    (folder / f"{checked_name(name)}.json").unlink(missing_ok=True)
-
-
 def _belongs(file: str, name: str) -> bool:
     return re.fullmatch(rf"{re.escape(name)}(\.[0-9a-f]{{64}})?{re.escape(ARRAYS)}", file) is not None
 

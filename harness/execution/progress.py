@@ -127,8 +127,7 @@ def _bars(stream: TextIO, time_column: ProgressColumn, auto_refresh: bool = True
 class ReportProgress(contextlib.AbstractContextManager["ReportProgress"]):
     """Show how much of a report is made: a bar on a terminal, elsewhere a line every `LINE_SECONDS`.
 
-    It is a `harness.core.settings.Progress`. The bar changes only when it is called: beside the thread of one that
-    changes by itself, figures would be drawn in one process (see `harness.reporting.figures.figures.drawn`).
+    It is a `harness.core.settings.Progress`. The bar changes only when it is called.
     """
 
     def __init__(self, name: str) -> None:

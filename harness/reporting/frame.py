@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, Any, Self
 import pandas as pd
 
 from harness.core.archive import read_records
-from harness.core.errors import UserError
-from harness.core.files import RECORD, open_file
 from harness.core.records import AUDIT_FAILED, Record, read_arrays, unpacked_arrays, verdict
 from harness.core.texts import shortened, visible
 from harness.core.trial import TRIALS, Trial, column_types, trial_class
-from harness.planning.plan import FILE, Plan
+from harness.planning.plan import Plan
 from harness.planning.suite_model import SUITES
 from harness.reporting.origins import Origin, mixtures
 
@@ -272,32 +270,10 @@ def csv_bytes(frame: pd.DataFrame) -> bytes:
     A text that a spreadsheet would take for a formula begins with an apostrophe.
     """
 
-    def safe(text: str) -> str:
-        shown = visible(text)  # a carriage return would end the line
-        return f"'{shown}" if shown.startswith(FORMULA) else shown
+    def safe(value: Any) -> Any:
+        shown = visible(value) if isinstance(value, str) else value  # a carriage return would end the line
+        return f"'{shown}" if isinstance(shown, str) and shown.startswith(FORMULA) else shown
 
-    return _texts_mapped(frame, safe).to_csv(index=False, lineterminator="\n").encode()
-
-
-def _texts_mapped(frame: pd.DataFrame, change: Callable[[str], str]) -> pd.DataFrame:
-    """Return the frame with each text, but no number, changed."""
-    changed = frame.copy()
-    for name in frame.select_dtypes(["object", "string"]):
-        values = frame[name].map(lambda value: change(value) if isinstance(value, str) else value)
-        changed[name] = values.astype(frame[name].dtype)
-    return changed
-
-
-def load(folder: Path) -> pd.DataFrame:
-    """See `harness.load_results`."""
-    if (folder / FILE).exists() or not (folder / TABLE).exists():
-        return Results.read(folder).table
-    types = column_types()
-    try:
-        with open_file(folder / TABLE, RECORD) as file:
-            frame = pd.read_csv(file, dtype=types, keep_default_na=False, na_values=[""])
-    except (OSError, ValueError) as error:
-        raise UserError(f"{folder / TABLE}: not readable as results ({error}); run the suite again") from error
-    return _texts_mapped(
-        frame, lambda text: text[1:] if text.startswith("'") and text[1:].startswith(FORMULA) else text
-    )
+    texts = frame.select_dtypes(["object", "string"])
+    changed = {str(name): column.map(safe).astype(column.dtype) for name, column in texts.items()}
+    return frame.assign(**changed).to_csv(index=False, lineterminator="\n").encode()

@@ -21,6 +21,7 @@ from harness.core.texts import one_line
 from harness.planning.plan import FILE as PLAN
 from harness.planning.plan import Plan
 from harness.planning.suite_model import SUITES
+from harness.reporting.compare.measure import Measure
 from harness.reporting.figures.figure_style import render
 from harness.reporting.figures.figures import Form, ReportFigure, drawn, image_files
 from harness.reporting.frame import TABLE, Results, csv_bytes
@@ -62,10 +63,12 @@ class Report:
 
     Attributes:
         further_data: name -> description, for the page, of each file that `data_files` may return.
+        measure: the comparison of two results of the kind.
         progress: receives the share of the figures that are drawn.
     """
 
     further_data: ClassVar[Mapping[str, str]] = {}
+    measure: ClassVar[Measure] = Measure()
 
     def __init__(self, results: ReportedResults) -> None:
         self.results = results
@@ -233,7 +236,7 @@ def write_report(
         "table.md": report.markdown().encode(),
         "table.tex": (NEEDS + latex_tables(report.tables) + "\n").encode(),
     }
-    figures = report.figures  # after the tables: their processes then know what those have computed
+    figures = report.figures
     content |= {f"figures/{checked_name(name)}": image for name, image in image_files(figures).items()}
     for name, table in beside.items():
         content[f"table-{name}.md"] = f"{markdown(table)}\n".encode()

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from harness.core.errors import UserError
 from harness.core.files import write_atomically
+from harness.core.texts import visible
 
 
 def write_files(folder: Path, content: Mapping[str, bytes], optional: Sequence[str]) -> None:
     """Write files by their names below a folder, each whole or not at all.
 
     Args:
-        optional: patterns of the names of files that not every report has; those that this one lacks are removed.
+        optional: patterns of the names of files that not every report has; those that this one lacks are removed, and
+            named on standard error.
 
     Raises:
         UserError: a folder below is a link.
@@ -21,9 +24,11 @@ def write_files(folder: Path, content: Mapping[str, bytes], optional: Sequence[s
     refuse_links(folder, *(folder / name.split("/")[0] for name in (*content, *optional) if "/" in name))
     for name, data in content.items():
         write_atomically(folder / name, data)
-    for path in {path for pattern in optional for path in folder.glob(pattern)} - {folder / name for name in content}:
+    others = {path for pattern in optional for path in folder.glob(pattern)} - {folder / name for name in content}
+    for path in sorted(others):
         if path.is_symlink() or not path.is_dir():
             path.unlink()
+            print(f"removed, as this report has no such file: {visible(str(path))}", file=sys.stderr)
 
 
 def refuse_links(folder: Path, *below: Path) -> None:

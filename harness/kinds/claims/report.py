@@ -10,7 +10,7 @@ from harness.core.texts import one_line
 from harness.kinds.claims import judges_layers, judges_training
 from harness.kinds.claims.verdicts import FAILS, HOLDS, IN_PART, UNDECIDED, Holds, Verdict, nothing_to_judge
 from harness.planning.plan import Section
-from harness.reporting.figures.figures import Form, ReportFigure, drawn, has_figure
+from harness.reporting.figures.figures import Form, ReportFigure, drawn
 from harness.reporting.frame import DAMAGED, MISSING, Results
 from harness.reporting.page.answer import Answer, Finding, Tone
 from harness.reporting.page.page import PageFigure, PageSection
@@ -92,13 +92,8 @@ class ClaimsReport(Report, kind="claims"):
     @cached_property
     def answer(self) -> Answer:
         """The verdicts, with the first figure that a claim is about."""
-        shown = (
-            f"{claim.section.name}-{name}"
-            for name in SHOWN
-            for claim in self.examined
-            if has_figure(claim.results, name)
-        )
-        return Answer(tuple(claim.finding for claim in self.examined), figure=next(shown, ""))
+        shown = tuple(f"{claim.section.name}-{name}" for name in SHOWN for claim in self.examined)
+        return Answer(tuple(claim.finding for claim in self.examined), figures=shown)
 
     @cached_property
     def tables(self) -> list[Table]:

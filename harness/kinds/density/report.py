@@ -10,6 +10,7 @@ import pandas as pd
 
 from harness.kinds.density.across import across, across_findings, across_frame, across_table
 from harness.kinds.density.captions import CORRECTED, HOLM, pair_words, sample_words, sources_text
+from harness.kinds.density.compare import measure
 from harness.kinds.density.comparisons import FILE, comparisons, verdict_fault
 from harness.kinds.density.figures.critical_difference import HEADING, diagram
 from harness.kinds.density.likelihoods import (
@@ -25,7 +26,7 @@ from harness.kinds.density.likelihoods import (
     units,
 )
 from harness.kinds.density.tables.choices import at_edges, choices_table
-from harness.kinds.density.tables.cost import cost_tables
+from harness.kinds.density.tables.cost import cost_table
 from harness.kinds.density.tables.differences import differences_table, leads_table
 from harness.kinds.density.tables.equal_terms import equal_terms_table
 from harness.kinds.density.tables.events import events_table, single_events
@@ -33,6 +34,7 @@ from harness.kinds.density.tables.fidelity import fidelity_table
 from harness.kinds.density.tables.publication import likelihoods_table, published_table
 from harness.kinds.density.tuning.searches import searches, setting_name, tuning_text
 from harness.planning.plan import Plan
+from harness.reporting.compare.measure import Measure
 from harness.reporting.figures.figure_style import render, style
 from harness.reporting.figures.figures import ReportFigure
 from harness.reporting.frame import MISSING, Results, csv_bytes
@@ -55,6 +57,7 @@ class DensityReport(Report, kind="density"):
     further_data: ClassVar[Mapping[str, str]] = {
         FILE: "a line for every two ranked layers: difference, interval, tests, smallest detectable one"
     }
+    measure: ClassVar[Measure] = measure
 
     @cached_property
     def rankings(self) -> dict[str, Ranking]:
@@ -80,7 +83,7 @@ class DensityReport(Report, kind="density"):
             differences_table(results, self.rankings),
             leads_table(results),
             fidelity_table(results),
-            *cost_tables(results),
+            cost_table(results),
             published_table(plan, quoted) if quoted is not None and beside is None else None,
         ]
         return [table for table in made if table is not None]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import pandas as pd
 
+from harness.reporting.compare.measure import Measure
 from harness.reporting.frame import Results, Row, groups_of, rows_of
 from harness.reporting.page.answer import Answer, Finding, Tone, listed
 from harness.reporting.report import Report
@@ -19,7 +21,12 @@ if TYPE_CHECKING:
 
 
 class ParametersReport(Report, kind="parameters"):
-    """Counts of parameters at each width."""
+    """Counts of parameters at each width; in a comparison a change is not a fault in itself."""
+
+    measure: ClassVar[Measure] = Measure(
+        value=lambda row: row.parameters,
+        text=lambda rows: f"{statistics.fmean(row.parameters for row in rows):,.0f}",
+    )
 
     @cached_property
     def tables(self) -> list[Table]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from typing import ClassVar
 
 import pandas as pd
 
-from harness.kinds.runtime.figures.sweeps import first_name
 from harness.kinds.runtime.points import (
     APART,
     LARGEST_CPU_SHARE,
@@ -21,6 +22,7 @@ from harness.kinds.runtime.points import (
     merged,
 )
 from harness.kinds.runtime.trial import RuntimeTrial
+from harness.reporting.compare.measure import Measure, Spread
 from harness.reporting.frame import Results, Row, groups_of, rows_of
 from harness.reporting.page.answer import Answer, Finding, first_of, listed
 from harness.reporting.report import Report
@@ -48,8 +50,23 @@ ASKED = (("forward_backward", "forward"), ("inverse",))
 """Operations that stand for a step of training and for a sample, each with the one taken where it was not timed."""
 
 
+def spread(rows: Sequence[Row]) -> Spread:
+    """Return the median over processes, with the interquartile range or, if wider, the range of the processes."""
+    medians = [row.median_ms for row in rows]
+    middle = statistics.median(medians)
+    gap = middle * (max(medians) / min(medians) - 1)
+    half = max(gap, *(row.iqr_ms for row in rows)) / 2
+    return middle - half, middle, middle + half
+
+
 class RuntimeReport(Report, kind="runtime"):
     """Times by sweep with their growth, memory and errors, and the fastest layers."""
+
+    measure: ClassVar[Measure] = Measure(
+        value=lambda row: row.median_ms,
+        text=lambda rows: f"{milliseconds(spread(rows)[1])} ms",
+        spread=spread,
+    )
 
     @cached_property
     def sweeps(self) -> list[SweepTables]:
@@ -78,7 +95,7 @@ class RuntimeReport(Report, kind="runtime"):
         ran = tuple(f"{text}." for text in kernel_remarks(self.results, self.results.of_kind("runtime")))
         left = ("Times of another machine, of other sizes, or of a whole flow.",)
         remarks = (("Compared", said), ("Rests on", ran), ("Not said", left))
-        return Answer(findings, remarks, first_name(self.results))
+        return Answer(findings, remarks, ("runtime-",))
 
 
 class SweepTables:
@@ -87,10 +104,9 @@ class SweepTables:
     def __init__(self, results: Results, name: str) -> None:
         self.results, self.plan, self.name = results, results.plan, name
         self.fallbacks = fallbacks(results)
-        trials = [trial for trial in self.plan.trials if isinstance(trial, RuntimeTrial) and trial.curve == name]
+        trials = [trial for trial in self.plan.trials if isinstance(trial, RuntimeTrial) and trial.sweep == name]
         self.trial = trials[0]
-        timed = {row for trial in trials for row in trial.rows}
-        self.rows = [row for row in self.plan.rows if row in timed or not self.trial.machine]
+        self.rows = self.plan.rows
         self.processes = 1 + max(trial.process for trial in trials)
         frame = results.frame[results.frame["sweep"] == name]
         self.measured = merged(frame, self.trial.threads)

@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Container, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 
-from harness.core.settings import Count, LayerRef, without_defaults
+from harness.core.settings import Count, LayerRef
 from harness.core.trial import IDENTITY, ORIGIN, OUTCOME, Trial
 from harness.timing.settings import Operation, TimingSettings
 
@@ -36,10 +36,7 @@ MEASURES = {
 
 
 class RuntimeTrial(Trial):
-    """Time every row's layer at one sweep point, alternating, in a process that has its device to itself.
-
-    Where times of several machines are merged, `machine` is that of this trial, and curves and tables are by machine.
-    """
+    """Time every row's layer at one sweep point, alternating, in a process that has its device to itself."""
 
     columns: ClassVar[Mapping[str, str]] = IDENTITY | OUTCOME | MEASURES | ORIGIN | {"remark": "string"}
     alone: ClassVar[bool] = True
@@ -53,11 +50,6 @@ class RuntimeTrial(Trial):
     dtype: Literal["float32", "float64"] = "float32"
     timing: TimingSettings = TimingSettings()
     process: Annotated[int, Field(ge=0, strict=True)] = 0
-    machine: str = ""
-
-    @model_serializer(mode="wrap")
-    def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_defaults(self, handler, ("machine",))
 
     @property
     def slug(self) -> str:
@@ -86,14 +78,9 @@ class RuntimeTrial(Trial):
         return (self.batch,)
 
     @property
-    def curve(self) -> str:
-        """The sweep, in a merge of several machines with the machine: the points that may be compared."""
-        return f"{self.sweep} on {self.machine}" if self.machine else self.sweep
-
-    @property
     def place(self) -> str:
-        """The sweep with shape and batch, and the machine."""
-        return f"{self.curve}, {'×'.join(map(str, self.shape))}, batch {self.batch}"
+        """The sweep with shape and batch."""
+        return f"{self.sweep}, {'×'.join(map(str, self.shape))}, batch {self.batch}"
 
     @property
     def position(self) -> tuple[int, ...]:
@@ -114,7 +101,7 @@ class RuntimeTrial(Trial):
     def fields(self) -> dict[str, Any]:
         """Sweep, shape, batch, process and number format."""
         return {
-            "sweep": self.curve,
+            "sweep": self.sweep,
             "shape": "x".join(map(str, self.shape)),
             "batch": self.batch,
             "process": self.process,

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.core.discovery import sibling
-from harness.core.trial import Trial
 from harness.reporting.frame import Row
 
 Spread = tuple[float, float, float]
@@ -48,12 +46,6 @@ class Measure:
         if before is None or after is None or (self.relative and before == 0):
             return None
         return after / before - 1 if self.relative else after - before
-
-
-def measure_of(trial: Trial) -> Measure:
-    """Return the measure of a kind of trial: `measure` in compare.py beside its class, else exact equality."""
-    module = sibling(type(trial), "compare")
-    return Measure() if module is None else module.measure
 
 
 def flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:

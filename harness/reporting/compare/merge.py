@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
-import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ from typing import Any
 from harness.core.archive import Archive, StoredRecords, archive_of, read_records
 from harness.core.errors import UserError
 from harness.core.files import RECORD, checked_name, read_file, write_atomically
-from harness.core.records import Record, remove_record, verdict, write_record
+from harness.core.records import Record, verdict, write_record
 from harness.core.trial import AnyTrial
 from harness.planning.plan import FILE, Plan, Section, plan_fault
 from harness.reporting.compare.measure import difference, flat
@@ -37,14 +35,9 @@ class Merged:
     conflicts: tuple[str, ...]  # records of one trial, or of trials of two stages, that contradict each other
     remarks: tuple[str, ...]  # other choices and omissions
 
-    @property
-    def taken(self) -> int:
-        """The number of records."""
-        return len(self.records)
-
     def lines(self) -> list[str]:
         """Return the outcome as lines for a terminal."""
-        head = f"{self.folder}: {self.taken} records of {', '.join(map(str, self.origins))}"
+        head = f"{self.folder}: {len(self.records)} records of {', '.join(map(str, self.origins))}"
         return [head, *(f"  conflict: {text}" for text in self.conflicts), *(f"  {text}" for text in self.remarks)]
 
 
@@ -135,9 +128,10 @@ def join_plans(plans: Mapping[Path, Plan]) -> Plan:
         for trial in plan.trials:
             before = cells.setdefault(plan.cell(trial), (folder, trial))
             if before[1].id != trial.id:
+                settings = (dict(flat(one.model_dump(mode="json"))) for one in (before[1], trial))
                 raise UserError(
-                    f"{before[0]} and {folder} have trials of one cell that differ in "
-                    f"{_difference(before[1], trial)}: not one table; report each by itself"
+                    f"{before[0]} and {folder} have trials of one cell that differ in {_differing(*settings)}: not one "
+                    "table; report each by itself"
                 )
     _check_protocols(plans)
     rows = tuple(dict.fromkeys(row for plan in plans.values() for row in plan.rows))
@@ -164,45 +158,25 @@ def join_plans(plans: Mapping[Path, Plan]) -> Plan:
 
 
 def _check_protocols(plans: Mapping[Path, Plan]) -> None:
-    """Raise a UserError if repetitions of a trial differ in more than they draw, or plans in a `--set` of the rest.
+    """Raise a UserError if repetitions of a trial differ in more than they draw.
 
-    Layers and data sets may have settings of their own, so that the settings of different ones are not compared.
+    Layers and data sets may have settings of their own, so that the settings of different ones are not compared; the
+    caption of the likelihoods names the rows of another budget.
     """
     seen: dict[tuple[str, ...], tuple[Path, dict[str, Any]]] = {}
-    shared: set[str] = set()  # last names of settings that repetitions share, such as "steps"
     for folder, plan in plans.items():
         for trial in plan.trials:
             protocol = dict(flat(trial.protocol))
-            shared |= {name.rpartition(".")[2] for name in protocol}
             origin, first = seen.setdefault(plan.cell(trial)[:-1], (folder, protocol))
             if first != protocol:
-                raise UserError(_refusal(origin, folder, _differing(first, protocol)))
-    for one, other in itertools.pairwise(plans):
-        before, after = (
-            {path: value for path, value in _assignments(plans[folder]) if path.rpartition(".")[2] in shared}
-            for folder in (one, other)
-        )
-        if before != after:
-            raise UserError(_refusal(one, other, f"--set {_differing(before, after)}"))
-
-
-def _assignments(plan: Plan) -> Iterator[list[str]]:
-    """Yield path and value of each `--set` in the command of a plan."""
-    for option, text in itertools.pairwise(shlex.split(plan.command)):
-        if option == "--set" and "=" in text:
-            yield [part.strip() for part in text.split("=", 1)]
-
-
-def _refusal(first: Path, second: Path, text: str) -> str:
-    return f"{first} and {second} have trials of one table that differ in {text}: not one table; report each by itself"
-
-
-def _difference(first: AnyTrial, second: AnyTrial) -> str:
-    """Return the settings in which two trials differ, with both values."""
-    return _differing(*(dict(flat(trial.model_dump(mode="json"))) for trial in (first, second)))
+                raise UserError(
+                    f"{origin} and {folder} have trials of one table that differ in {_differing(first, protocol)}: not "
+                    "one table; report each by itself"
+                )
 
 
 def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """Return the first settings that differ, with both values."""
     names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
     return ", ".join(difference(name, before.get(name), after.get(name)) for name in names[:3])
 
@@ -266,8 +240,10 @@ def _contradiction(first: Record, second: Record) -> str | None:
 def _write(plan: Plan, origins: Sequence[Path], folder: Path, chosen: Sequence[tuple[Path, Record]]) -> None:
     if (folder / MARK).exists():  # of an earlier merge, whose records are removed
         with contextlib.suppress(UserError):
-            for trial in Plan.load(folder).trials:
-                remove_record(folder / "records", trial.id)
+            ids = {trial.id for trial in Plan.load(folder).trials}
+            for path in (folder / "records").glob("*"):
+                if path.name.removesuffix(".json") in ids or path.name.rsplit(".", 2)[0] in ids:  # the latter: arrays
+                    path.unlink()
     write_atomically(folder / MARK, json.dumps({"folders": len(origins)}).encode())
     plan.save(folder)
     contents = {origin: _contents(origin) for origin in origins}

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 from harness.core.provenance.sources import changes
 from harness.core.records import Record
 from harness.core.trial import IDENTITY, ORIGIN, OUTCOME, Trial
-from harness.reporting.compare.measure import Measure, difference, flat, measure_of
+from harness.reporting.compare.measure import Measure, difference, flat
 from harness.reporting.frame import DAMAGED, ELSEWHERE, MISSING, Results, Row, described, machine_of, rows_of
 from harness.reporting.origins import listed
+from harness.reporting.report import report_class
 from harness.reporting.tables.cells import OPERATIONS
 
 ABSENT = {MISSING: "not run", DAMAGED: "damaged", ELSEWHERE: "measured on another machine than most trials"}
@@ -33,7 +34,7 @@ class Place(NamedTuple):
     layer: str
 
 
-class Entry(NamedTuple):
+class ComparedRow(NamedTuple):
     """One row of a run, with its trial and its record; None instead of <NA> in its columns."""
 
     row: Row
@@ -83,7 +84,7 @@ def pairs(first: Results, second: Results, other_code: bool) -> Iterator[Pair]:
         entries = before.get(key), after.get(key)
         absences = [_absence(entry, key[0] in cells) for entry, cells in zip(entries, run_cells, strict=True)]
         missing = [f"{why} in {name}" for name, why in zip("AB", absences, strict=True) if why is not None]
-        measure = measure_of(trial)
+        measure = report_class(trial.kind).measure
         if missing:
             rows = entries[0] and entries[0].row, entries[1] and entries[1].row
             obstacle = next((text for text in missing if text.startswith("no such")), missing[0])
@@ -92,15 +93,15 @@ def pairs(first: Results, second: Results, other_code: bool) -> Iterator[Pair]:
             yield _pair(place, measure, before[key], after[key], other_code)
 
 
-def _entries(results: Results) -> dict[Key, Entry]:
+def _entries(results: Results) -> dict[Key, ComparedRow]:
     trials = {trial.id: trial for trial in results.plan.trials if trial.stage}
     frame = results.frame[results.frame["id"].isin(trials)].astype(object)
     rows = rows_of(frame.where(frame.notna(), None))
-    entries = [Entry(row, trials[row.id], results.records.get(row.id)) for row in rows]
+    entries = [ComparedRow(row, trials[row.id], results.records.get(row.id)) for row in rows]
     return {(results.plan.cell(entry.trial), tuple(_case(entry.trial, entry.row).values())): entry for entry in entries}
 
 
-def _absence(entry: Entry | None, planned: bool) -> str | None:
+def _absence(entry: ComparedRow | None, planned: bool) -> str | None:
     """Return why a run has no result in a row; None if it has one."""
     return ABSENT.get(entry.row.status) if entry else "not run" if planned else "no such trial"
 
@@ -110,7 +111,7 @@ def _case(trial: Trial, row: Row) -> dict[str, Any]:
     return {name: getattr(row, name) for name in trial.cases[0]}
 
 
-def _pair(place: Place, measure: Measure, first: Entry, second: Entry, other_code: bool) -> Pair:
+def _pair(place: Place, measure: Measure, first: ComparedRow, second: ComparedRow, other_code: bool) -> Pair:
     """Return the pair of two rows whose trials have records."""
     data, code, settings = _differences(first.record, second.record, place.layer)
     machines = [machine_of(record) for record in (first.record, second.record)]
@@ -145,7 +146,7 @@ def _failure(measure: Measure, row: Row) -> str | None:
     return None if doubt is None else f"audit failed ({doubt})"
 
 
-def _unequal_columns(first: Entry, second: Entry) -> list[str]:
+def _unequal_columns(first: ComparedRow, second: ComparedRow) -> list[str]:
     """Return the measures that differ by more than rounding, with both values."""
     names = [name for name in second.trial.columns if name not in UNCOMPARED]
     values = [(name, getattr(first.row, name), getattr(second.row, name)) for name in names]

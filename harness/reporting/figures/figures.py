@@ -7,13 +7,7 @@ their place among the kind's figures, of which those of order 0 stand above the 
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
-import sys
-import threading
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
@@ -21,12 +15,9 @@ from types import ModuleType
 from matplotlib.figure import Figure
 
 from harness.core.discovery import names_in, sibling
-from harness.core.isolation.descendants import end_with_parent
-from harness.core.provenance.machine import usable_cores
 from harness.core.settings import Progress, silent
 from harness.planning.suite_model import SUITES
 from harness.reporting.figures.figure_style import render, style
-from harness.reporting.figures.parts import FigureParts, parts_of
 from harness.reporting.frame import Results
 
 
@@ -38,7 +29,6 @@ class ReportFigure:
     heading: str  # on the page
     images: dict[str, bytes]  # suffix -> content, of its `Form`
     leading: bool = False  # above the tables of the page
-    parts: FigureParts | None = None  # of one that was drawn as an image
 
 
 Form = Callable[[Figure], dict[str, bytes]]
@@ -48,46 +38,17 @@ Form = Callable[[Figure], dict[str, bytes]]
 def drawn(
     parts: Sequence[Results], names: tuple[str, ...] = ("",), form: Form = render, progress: Progress = silent
 ) -> list[list[ReportFigure]]:
-    """Return the figures of each part whose names begin with one of `names`; made on all cores of Linux.
-
-    On other systems a forked process may not use the system's libraries; and beside other threads, such as those of a
-    notebook, it may wait for ever for a lock that one of them held.
-    """
-    jobs = [(number, module) for number, results in enumerate(parts) for module in _modules(results)]
-    forks = sys.platform == "linux" and threading.active_count() == 1 and _have_semaphores()
-    processes = min(usable_cores(), len(jobs)) if forks else 1
-    made: list[list[ReportFigure]] = []
-
-    def collect(files: Iterable[list[ReportFigure]]) -> None:
-        for figures in files:
-            made.append(figures)
-            progress(len(made) / len(jobs), f"figures, {len(made)} of {len(jobs)} files")
-
-    if processes < 2:
-        collect(_figures(parts[number], module, names, form) for number, module in jobs)
-    else:
-        fork = multiprocessing.get_context("fork")  # so that results and their caches need no pickling
-        with ProcessPoolExecutor(processes, fork, _begin, (os.getpid(), parts, names, form)) as pool:
-            collect(pool.map(_begun_figures, [(number, module.__name__) for number, module in jobs]))
-    figures: list[list[ReportFigure]] = [[] for _ in parts]
-    for (number, _), of_job in zip(jobs, made, strict=True):
-        figures[number] += of_job
+    """Return the figures of each part whose names begin with one of `names`."""
+    modules = [_modules(results) for results in parts]
+    total, done = sum(map(len, modules)), 0
+    figures: list[list[ReportFigure]] = []
+    for results, of_part in zip(parts, modules, strict=True):
+        figures.append([])
+        for module in of_part:
+            figures[-1] += _figures(results, module, names, form)
+            done += 1
+            progress(done / total, f"figures, {done} of {total} files")
     return figures
-
-
-def _have_semaphores() -> bool:
-    """Return whether the system gives semaphores, which processes share; it has none where /dev/shm is read-only."""
-    try:
-        multiprocessing.get_context("fork").Lock()
-    except OSError:
-        return False
-    return True
-
-
-def has_figure(results: Results, name: str) -> bool:
-    """Return whether the file of this name in `figures` has a figure of the results; nothing is drawn."""
-    with style():
-        return any(module.figures(results) for module in _modules(results) if module.__name__.endswith(f".{name}"))
 
 
 def image_files(figures: Sequence[ReportFigure]) -> dict[str, bytes]:
@@ -105,25 +66,8 @@ def _modules(results: Results) -> list[ModuleType]:
 
 def _figures(results: Results, module: ModuleType, names: tuple[str, ...], form: Form) -> list[ReportFigure]:
     with style():
-        made = []
-        for name, figure in module.figures(results).items():
-            if name.startswith(names):
-                images = form(figure)
-                parts = parts_of(figure, images) if ".png" in images else None  # only what was drawn has places
-                made.append(ReportFigure(name, module.HEADING, images, module.ORDER == 0, parts))
-        return made
-
-
-_begun: list[tuple[Sequence[Results], tuple[str, ...], Form]] = []
-"""The arguments of `drawn`, in the processes that it starts."""
-
-
-def _begin(parent: int, parts: Sequence[Results], names: tuple[str, ...], form: Form) -> None:
-    end_with_parent(parent)  # one that is blocked in the pipe of its pool would stay for ever
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes, and this one's parent reports it
-    _begun.append((parts, names, form))
-
-
-def _begun_figures(job: tuple[int, str]) -> list[ReportFigure]:
-    ((parts, names, form),) = _begun
-    return _figures(parts[job[0]], import_module(job[1]), names, form)
+        return [
+            ReportFigure(name, module.HEADING, form(figure), module.ORDER == 0)
+            for name, figure in module.figures(results).items()
+            if name.startswith(names)
+        ]

@@ -42,12 +42,12 @@ class Answer:
     Attributes:
         findings: in plan order.
         remarks: (term, sentences) on their evidence and their limits.
-        figure: the name of a figure that stands with the answer; empty for none.
+        figures: beginnings of names; the first figure of the first that has one stands with the answer.
     """
 
     findings: tuple[Finding, ...]
     remarks: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    figure: str = ""
+    figures: tuple[str, ...] = ()
 
     @property
     def counts(self) -> list[tuple[int, str, Tone]]:

@@ -47,7 +47,7 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Entry:
+class GalleryEntry:
     """One report of the gallery."""
 
     name: str  # of its folder
@@ -96,7 +96,7 @@ def write_gallery(folder: Path) -> Path:
     return folder / PAGE
 
 
-def _place(entry: Entry) -> tuple[object, ...]:
+def _place(entry: GalleryEntry) -> tuple[object, ...]:
     """Return the place of a report: by suite, then the larger profile, then the run of most trials."""
     plan = entry.plan
     asked, size = (
@@ -106,13 +106,13 @@ def _place(entry: Entry) -> tuple[object, ...]:
     return asked, plan.suite, size, -len(plan.trials), entry.name
 
 
-def _entry(folder: Path) -> Entry:
+def _entry(folder: Path) -> GalleryEntry:
     results = ReportedResults.read(folder)
     report = results.report
     findings = () if report.answer is None else report.answer.findings
     links = tuple((_address(folder / name), text) for name, text in FILES.items() if (folder / name).exists())
     device = device_text(results.plan.device, results.frame)
-    return Entry(visible(folder.name), results.plan, device, findings, _picture(folder), links)
+    return GalleryEntry(visible(folder.name), results.plan, device, findings, _picture(folder), links)
 
 
 def _address(path: Path, parts: int = 2) -> str:

@@ -60,10 +60,6 @@ def test_files_of_a_run(special, parameters_run, write_run, tmp_path, no_figures
     for load in (lambda: harness.load_results(folder), lambda: harness.load_flow(folder, records[0].id)):
         with pytest.raises(UserError):
             load()
-    (good / "plan.json").unlink()
-    special(good / "results.csv")
-    with pytest.raises(UserError):
-        harness.load_results(good)
     special(folder / ARCHIVE)
     for command in ("status", "report"):
         assert main([command, str(folder / ARCHIVE)]) == 2, command

@@ -12,7 +12,7 @@ from harness.core.archive import DATE, FILE, Archive, archive_bytes, read_record
 from harness.core.errors import UserError
 from harness.core.records import write_record
 from harness.planning.plan import Plan
-from harness.reporting.frame import Results, load
+from harness.reporting.frame import Results
 
 PROJECT = Path(__file__).resolve().parents[3]
 REPORT = ("table.md", "table.tex", "results.csv", "plan.json")
@@ -71,7 +71,9 @@ def test_an_archive_is_reported_and_compared_like_the_folder(density_run, write_
 def test_committed_archives_can_be_read(path):
     results = Results.read(path)
     assert len(results.records) == len(results.plan.trials) and "missing" not in results.statuses.values()
-    assert load(path)["id"].tolist() == load(path.parent)["id"].tolist(), "as in the results.csv beside it"
+    assert Results.read(path).table["id"].tolist() == Results.read(path.parent).table["id"].tolist(), (
+        "as in the results.csv beside it"
+    )
 
 
 def test_archives_and_folders_are_joined(density_run, write_run, tmp_path, no_figures, capsys):

@@ -16,16 +16,13 @@ SUITE = """\
 suite: killed
 kind: density
 layers: {conv1x1: {}, scale: {}}
-training: {steps: %d, evaluate_every: 2}
+training: {steps: 4000, evaluate_every: 2}
 profiles:
   smoke: {seeds: 2, flow: {levels: 1, steps: 1, width: 8}, datasets: {digits: {}}, threads: 1}
 """
 SCRIPT = "import harness; harness.run('killed.yaml', profile='smoke', out='out', jobs=2)"
 HARNESS = [sys.executable, "-m", "harness"]
 COMMANDS = {
-    "report": [*HARNESS, "report", "out/killed"],
-    "merge": [*HARNESS, "report", "out/killed", "--out", "merged"],
-    "export": [*HARNESS, "export", "out/killed", "--to", "pdf"],
     "run": [*HARNESS, "run", "killed.yaml", "--profile", "smoke", "--out", "out", "--jobs", "2"],
     "harness.run": [sys.executable, "-c", SCRIPT],
     "check-layer": [*HARNESS, "check-layer", "butterfly"],
@@ -57,12 +54,6 @@ def processes(mark):
     return alive
 
 
-def draws(command, alive):
-    """Return whether the command has forked itself, which it does only to draw."""
-    own = Path(f"/proc/{command}/cmdline").read_bytes()
-    return sum(Path(f"/proc/{pid}/cmdline").read_bytes() == own for pid in alive if pid != command) == 2
-
-
 def imports(command, alive):
     """Return whether the fork server runs, which then imports."""
     return any(b"forkserver" in Path(f"/proc/{pid}/cmdline").read_bytes() for pid in alive)
@@ -74,23 +65,7 @@ def works(command, alive):
     return any(parent in servers for parent in alive.values())
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """Return a folder with a finished run."""
-    folder = tmp_path_factory.mktemp("finished")
-    (folder / "killed.yaml").write_text(SUITE % 4)
-    subprocess.run(COMMANDS["run"], cwd=folder, env=environment(""), check=True, capture_output=True)
-    return folder
-
-
-def environment(mark):
-    return os.environ | {"PYTHONPATH": str(PROJECT), MARK: mark}
-
-
-CASES = [
-    *((name, draws) for name in ("report", "merge", "export", "run", "harness.run")),
-    *((name, moment) for name in ("run", "harness.run", "check-layer") for moment in (imports, works)),
-]
+CASES = [(name, moment) for name in ("run", "harness.run", "check-layer") for moment in (imports, works)]
 OTHERS = [signal.SIGTERM, signal.SIGHUP, signal.SIGINT]
 
 
@@ -101,16 +76,13 @@ OTHERS = [signal.SIGTERM, signal.SIGHUP, signal.SIGINT]
         *((*case, OTHERS[number % 3]) for number, case in enumerate(CASES)),  # each at every moment
     ],
 )
-def test_no_process_is_left(finished, tmp_path, name, moment, number):
-    folder = finished
-    if moment is not draws:
-        folder = tmp_path
-        (folder / "killed.yaml").write_text(SUITE % 4000)
+def test_no_process_is_left(tmp_path, name, moment, number):
+    (tmp_path / "killed.yaml").write_text(SUITE)
     mark = uuid.uuid4().hex
     command = subprocess.Popen(
         COMMANDS[name],
-        cwd=folder,
-        env=environment(mark),
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(PROJECT), MARK: mark},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,

@@ -9,7 +9,6 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.image import imread
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
-from matplotlib.transforms import Bbox
 
 from harness.kinds.density.figures import likelihood, maps, ranking, samples
 from harness.kinds.density.figures.samples import mosaic
@@ -18,7 +17,6 @@ from harness.kinds.runtime.figures.sweeps import figures as sweep_figures
 from harness.kinds.runtime.figures.sweeps import varying
 from harness.reporting.figures.figure_style import COLOURS, MARKERS, inner_range, looks, panels, side_legend, style
 from harness.reporting.figures.figures import drawn, image_files
-from harness.reporting.figures.labels import Label, label_points
 from harness.reporting.frame import Results
 
 
@@ -31,7 +29,7 @@ def density_files(density_run, write_run):
 
 def test_figures_of_a_density_suite_do_not_depend_on_the_matplotlib_style(density_files):
     files = image_files(drawn([density_files])[0])
-    names = {"ranking", "likelihood", "pareto", "cost", "training", "samples-waveforms"}
+    names = {"ranking", "likelihood", "pareto", "training", "samples-waveforms"}
     expected = {f"{name}.{form}" for name in names for form in ("png", "svg")}
     assert set(files) == expected | {"samples-digits.png", "maps-digits.png", "maps-waveforms.png"}, (
         "images have no SVG"
@@ -200,20 +198,6 @@ def test_no_value_of_the_ranking_crosses_the_line_at_zero(many_seeds):
         boxes = [Text.get_window_extent(text) for text in axes.texts if not text.arrow_patch]
         assert len(boxes) == 3 and all(box.x0 > zero or box.x1 < zero for box in boxes)
         assert all(box.x1 <= axes.get_window_extent().x1 for box in boxes), "the values are inside the panel"
-
-
-def test_names_of_points_cover_neither_each_other_nor_bars():
-    with style():
-        figure, (axes,) = panels(1, 4.0, 3.0)
-        bars = axes.errorbar([1, 1.01, 1.02, 2], [1, 1.01, 1.0, 2], yerr=0.2, fmt="o", ecolor="red")[2][0]
-        near = [Label(1 + i / 100, 1 + i % 2 / 100, f"layer-{i}", "black") for i in range(3)]
-        label_points(figure, {axes: near})
-        FigureCanvasAgg(figure).draw()
-    boxes = [Text.get_window_extent(text) for text in axes.texts]
-    assert not any(Bbox.intersection(a, b) for i, a in enumerate(boxes) for b in boxes[:i])
-    assert all(axes.get_window_extent().x0 <= box.x0 for box in boxes)
-    drawn = [Bbox(axes.transData.transform(bar)) for bar in bars.get_segments()]
-    assert not any(box.x0 < bar.x0 < box.x1 and box.y0 < bar.y1 and bar.y0 < box.y1 for box in boxes for bar in drawn)
 
 
 def test_training_curves_average_the_seeds_that_reached_the_step():

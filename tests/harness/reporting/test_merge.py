@@ -1,8 +1,8 @@
 """Merging records of several machines: no duplicates, every contradiction reported, no times pooled."""
 
-import contextlib
 import copy
 import json
+import re
 from dataclasses import replace
 
 import pandas as pd
@@ -12,6 +12,7 @@ from harness.cli.parser import main
 from harness.core.archive import archive_bytes
 from harness.core.errors import UserError
 from harness.core.records import blank_record, read_record, write_record
+from harness.kinds.density.tables.publication import density_caption
 from harness.kinds.density.trial import DensityTrial
 from harness.planning.plan import Plan
 from harness.reporting.compare.merge import join_plans, merge
@@ -51,7 +52,7 @@ def test_two_halves_of_a_run_merge_into_the_whole(machines, tmp_path, density_ru
     second = machines("two", lambda r: density(r) and r.trial["seed"] > 0, THERE)
     whole = machines("whole")
     [merged] = merge([first, second], tmp_path / "merged")
-    assert merged.taken == len(plan.trials) and not merged.conflicts and not merged.remarks
+    assert len(merged.records) == len(plan.trials) and not merged.conflicts and not merged.remarks
     for origin in (first, second):
         for path in (origin / "records").iterdir():
             assert (merged.folder / "records" / path.name).read_bytes() == path.read_bytes()
@@ -106,7 +107,7 @@ def test_processes_of_one_point_are_kept(runtime_run, tmp_path):
             write_record(folder / "records", of_this)
         folders.append(folder)
     [merged] = merge(folders, tmp_path / "merged")
-    assert merged.taken == len(seconds) and not merged.conflicts
+    assert len(merged.records) == len(seconds) and not merged.conflicts
     assert [trial.process for trial in Plan.load(merged.folder).trials] == [0] * len(records) + [1] * len(records)
 
 
@@ -152,7 +153,7 @@ def test_times_are_those_of_one_machine_and_the_others_are_named(machines, densi
     [merged] = merge([first, second], tmp_path / "merged")
     [remark] = merged.remarks
     assert str(first) in remark and "Processor A" in remark and not merged.conflicts
-    assert merged.taken == len(plan.trials)
+    assert len(merged.records) == len(plan.trials)
     assert set(Results.read(merged.folder).of_kind("runtime")["machine"]) == {"Processor B"}
 
 
@@ -193,32 +194,19 @@ def test_repetitions_of_other_settings_are_refused(machines, density_run, replan
         merge(folders, tmp_path / "merged")
 
 
-@pytest.mark.parametrize(
-    ("command", "refused"),
-    [
-        ("run made_up --set training.steps=7 --only layer=a", True),
-        ("run made_up", False),
-        ("run made_up --set profiles.quick.seeds=[3]", False),
-    ],
-)
-def test_layers_of_other_settings_are_refused_where_the_commands_say_so(
-    machines, density_run, replanned, tmp_path, command, refused
-):
+def test_layers_of_other_settings_are_named_by_the_caption(machines, density_run, replanned, tmp_path):
     folders = []
-    for name, rows, words, settings in (
-        ("one", ROWS[:1], "run made_up", {}),
-        ("two", ROWS[1:], command, {"training.steps": 7}),
-    ):
-        made, _ = replanned(
-            density_run,
-            lambda trial, rows=rows, settings=settings: (
-                settings if trial.kind == "density" and trial.layer.row in rows else None
-            ),
-            command=words,
-        )
-        folders.append(machines(name, density, made=made))
-    with pytest.raises(UserError, match=r"--set training\.steps") if refused else contextlib.nullcontext():
-        merge(folders, tmp_path / "merged")
+    for name, rows, settings in (("one", ROWS[:1], {}), ("two", ROWS[1:2], {"training.steps": 7})):
+
+        def of_rows(trial, rows=rows, settings=settings):
+            return settings if trial.kind == "density" and trial.layer.row in rows else None
+
+        folders.append(machines(name, lambda record: False, made=replanned(density_run, of_rows)[0]))
+    [merged] = merge(folders, tmp_path / "merged")
+    caption = density_caption(Results.read(merged.folder), bold=False)
+    assert re.search(r"40 training steps of batch (\d+) \(my_layer & co: 7 training steps of batch \1\)", caption), (
+        caption
+    )
 
 
 def test_times_of_different_machines_in_one_folder_are_not_pooled(density_run):
@@ -268,7 +256,7 @@ def test_a_damaged_record_is_named_and_left_out(machines, density_run, tmp_path)
     (second / "records" / f"{plan.trials[0].id}.json").write_text("{")
     [merged] = merge([first, second], tmp_path / "merged")
     name = f"{second}: records/{plan.trials[0].id}.json"
-    assert merged.taken == 18 and merged.remarks[0].startswith(f"{name}: not a readable record")
+    assert len(merged.records) == 18 and merged.remarks[0].startswith(f"{name}: not a readable record")
 
 
 def test_a_merge_replaces_its_own_records_alone(machines, tmp_path, density_run, no_figures):
@@ -276,8 +264,10 @@ def test_a_merge_replaces_its_own_records_alone(machines, tmp_path, density_run,
     [merged] = merge([whole], tmp_path / "merged")
     (merged.folder / "records" / "mine.json").write_text("mine")
     [again] = merge([half], tmp_path / "merged")
-    assert again.folder == merged.folder and again.taken == len(list((again.folder / "records").glob("*-s0-*.json")))
-    assert len(list((again.folder / "records").iterdir())) == again.taken + 1
+    assert again.folder == merged.folder and len(again.records) == len(
+        list((again.folder / "records").glob("*-s0-*.json"))
+    )
+    assert len(list((again.folder / "records").iterdir())) == len(again.records) + 1
 
 
 @pytest.mark.parametrize("name", ["", "records"])

@@ -254,7 +254,7 @@ def test_the_answer_stands_between_the_question_and_the_tables(parameters_run, t
         Finding(f"claim {number}", "holds" if number else "<fails>", "good", "as /home/me/x/y says", "It mixes")
         for number in range(5)
     )
-    answer = Answer(findings, (("Tuned", ("nothing",)),), "likelihood")
+    answer = Answer(findings, (("Tuned", ("nothing",)),), ("none", "likelihood"))
     results = ReportedResults.of(*parameters_run, tmp_path)
     sections = [PageSection("It mixes", verdict=findings[0], folded=True)]
     text = page(results, sections, {}, answer, small_figures()).decode()
@@ -298,8 +298,8 @@ def test_requested_tables_and_all_figures_are_on_the_page(density_run, write_run
     words = " ".join(Parts(text).text)
     assert "At equal training steps" in words and "At equal coupling width" in words
     names = [path.rpartition("/")[2].removesuffix(".png") for path in report.files if path.endswith(".png")]
-    assert names[:4] == ["ranking", "likelihood", "pareto", "cost"]
-    assert names[5:7] == ["samples-digits", "samples-waveforms"]
+    assert names[:4] == ["ranking", "likelihood", "pareto", "training"]
+    assert names[4:6] == ["samples-digits", "samples-waveforms"]
     images = {image["alt"]: shown(image) for tag, image in Parts(text).tags if tag == "img"}
     for name in names:
         file = folder / "figures" / f"{name}.svg"

@@ -16,7 +16,7 @@ def texts(folder):
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
-def test_files_that_only_the_last_report_had_are_removed_and_others_stay(tmp_path):
+def test_files_that_only_the_last_report_had_are_removed_by_name_and_others_stay(tmp_path, capsys):
     victim = tmp_path / "victim"
     victim.mkdir()
     (victim / "kept.svg").write_bytes(b"x")
@@ -26,6 +26,8 @@ def test_files_that_only_the_last_report_had_are_removed_and_others_stay(tmp_pat
     (run / "figures" / "folder.svg").mkdir()
     write_files(run, SECOND, OPTIONAL)
     assert texts(run) == SECOND | MINE
+    removed = [line.rpartition(": ")[2] for line in capsys.readouterr().err.splitlines()]
+    assert removed == [str(run / name) for name in ("figures/b.svg", "figures/link.svg", "table-at-steps.md")]
     assert texts(victim) == {"kept.svg": b"x"} and not (run / "figures" / "link.svg").is_symlink()
 
 

@@ -15,8 +15,17 @@ from harness.kinds.density.captions import bars_texts
 from harness.kinds.density.likelihoods import UNITS, fallback_note
 from harness.kinds.density.models import Field, Model, fields
 from harness.kinds.density.tuning.searches import tuning_text
-from harness.reporting.figures.figure_style import INK, Look, arrow, footnotes, inner_range, looks, panels, plain
-from harness.reporting.figures.labels import Label, label_points
+from harness.reporting.figures.figure_style import (
+    Look,
+    arrow,
+    footnotes,
+    inner_range,
+    looks,
+    panels,
+    plain,
+    row_handles,
+    side_legend,
+)
 from harness.reporting.frame import Results
 
 HEADING = "Likelihood against cost"
@@ -27,7 +36,8 @@ COSTS: dict[str, Callable[[Model], float | None]] = {
     "seconds of training": lambda model: model.seconds,
 }
 
-DOMINATED, FAINT = "#b0b0b0", "#6f6f6f"  # the colour of a point that another one dominates, and of its name
+DOMINATED = 0.35  # the opacity of a point that another one dominates
+FAINT = "#6f6f6f"  # of the name of a point beyond the panel
 DECADE = 10
 EDGE = 0.25  # of the width of a panel; names of points so near to its sides are aligned with them
 TITLE_CHARACTERS = 32  # of a line of a panel's title
@@ -40,15 +50,18 @@ def figures(results: Results) -> dict[str, Figure]:
     if not shown:
         return {}
     figure, grid = panels(len(shown), 4.0, 3.4, columns=2)
-    names = {axes: _panel(axes, looks(plan), field, cost) for axes, (field, cost) in zip(grid, shown, strict=True)}
+    for axes, (field, cost) in zip(grid, shown, strict=True):
+        _panel(axes, looks(plan), field, cost)
     models = [model for field, _ in shown for model in field.models]
     notes = bars_texts(model.estimate for model in models)
     if any(model.competes for model in models):
-        notes.append("dashed: Pareto front of the means; grey: not on it")
+        notes.append("dashed: Pareto front of the means; pale: not on it")
     if any(model.hollow for model in models):
         notes.append("hollow: not a likelihood to compare, told the permutation, or not tuned")
     footnotes(figure, [*notes, *fallback_note(results), tuning_text(results)])
-    label_points(figure, names)
+    rows = {model.row for model in models}
+    drawn = {row: look for row, look in looks(plan).items() if row in rows}
+    side_legend(figure, row_handles(drawn, linestyle="", markersize=5))
     return {"pareto": figure}
 
 
@@ -68,19 +81,23 @@ def _drawable(field: Field, cost: str) -> bool:
     return len({model.row for model in models}) > 1 and (one_machine or cost == "parameters")
 
 
-def _panel(axes: Axes, chosen: Mapping[str, Look], field: Field, cost: str) -> list[Label]:
-    """Draw the models of a data set, and return the names of the points inside the panel."""
+def _panel(axes: Axes, chosen: Mapping[str, Look], field: Field, cost: str) -> None:
+    """Draw the models of a data set; of those far beyond the others an arrow with the name."""
     points = [(x, model) for model in field.models if (x := COSTS[cost](model)) is not None]
     best = front([(x, model.mean) for x, model in points if model.competes])
     low, high = inner_range([model.mean for _, model in points])
-    names = []
     for row, look in chosen.items():
         of_row = sorted(((x, model) for x, model in points if model.row == row), key=lambda point: point[0])
         inside = [(x, model) for x, model in of_row if low <= model.mean <= high]
         if len(inside) > 1:
-            axes.plot([x for x, _ in inside], [model.mean for _, model in inside], color=DOMINATED, linewidth=0.8)
+            axes.plot(
+                [x for x, _ in inside],
+                [model.mean for _, model in inside],
+                color=look.colour,
+                alpha=DOMINATED,
+                linewidth=0.8,
+            )
         for x, model in of_row:
-            colour = DOMINATED if best and (x, model.mean) not in best else look.colour
             if not low <= model.mean <= high:
                 text, side = f"{plain(row)} {model.mean:.3g}", _side(x, [place for place, _ in points])
                 arrow(axes, x, text, FAINT, "y", upward=model.mean > high, align=side)
@@ -91,16 +108,13 @@ def _panel(axes: Axes, chosen: Mapping[str, Look], field: Field, cost: str) -> l
                 x,
                 model.mean,
                 yerr=[[below], [above]],
-                color=colour,
+                color=look.colour,
+                alpha=DOMINATED if best and (x, model.mean) not in best else 1,
                 marker=look.marker,
-                markerfacecolor="white" if model.hollow else colour,
+                markerfacecolor="white" if model.hollow else look.colour,
                 markersize=6,
                 capsize=2,
             )
-        if inside:
-            x, model = min(inside, key=lambda point: point[1].mean)
-            on_front = not best or (x, model.mean) in best
-            names.append(Label(x, model.mean, plain(row), INK if on_front else FAINT))
     if best:
         corners = [best[0], *(corner for (_, y), (x, z) in itertools.pairwise(best) for corner in ((x, y), (x, z)))]
         axes.plot(*zip(*corners, strict=True), color="#777777", linewidth=1, linestyle="--")
@@ -117,7 +131,6 @@ def _panel(axes: Axes, chosen: Mapping[str, Look], field: Field, cost: str) -> l
     else:
         axes.xaxis.set_major_locator(MaxNLocator(4))
     axes.xaxis.set_major_formatter(FuncFormatter(_tick))
-    return names
 
 
 def _side(place: float, places: Sequence[float]) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import pandas as pd
-
 from harness.kinds.runtime.trial import RuntimeTrial
 from harness.reporting.frame import Results, Row, rows_of
 from harness.reporting.tables.cells import (
@@ -24,36 +22,20 @@ from harness.reporting.tables.rendering import Table
 PARAMETERS = "Parameters: of the whole flow; in brackets without the entries that a mask hides from the map."
 
 
-def cost_tables(results: Results) -> list[Table]:
-    """Return a table of a row per layer; of a merge, one of parameters and one of the times of each machine."""
-    timings = [trial for trial in results.plan.trials if isinstance(trial, RuntimeTrial)]
-    machines = list(dict.fromkeys(trial.machine for trial in timings))
-    if len(machines) < 2:
-        return _tables(results, results.frame, timings, f"{PARAMETERS}{_timing_text(timings)}", "")
-    tables = _tables(results, results.of_kind("density"), [], PARAMETERS, "")
-    for number, machine in enumerate(machines, 1):
-        same = [trial for trial in timings if trial.machine == machine]
-        frame = results.frame[results.frame["id"].isin({trial.id for trial in same})]
-        caption = f"Times on {machine}:{_timing_text(same).removeprefix(' Times:')}"
-        tables += _tables(results, frame, same, caption, f"-{number}")
-    return tables
-
-
-def _tables(
-    results: Results, frame: pd.DataFrame, timings: Sequence[RuntimeTrial], text: str, suffix: str
-) -> list[Table]:
-    """Return the table of what was counted, if `suffix` is empty, and timed; none where nothing was."""
+def cost_table(results: Results) -> Table | None:
+    """Return a row per layer; None where nothing was counted or timed."""
     plan, notes = results.plan, Notes()
-    columns = [*([] if suffix else _parameter_columns(results)), *_time_columns(results, timings, notes)]
+    timings = [trial for trial in plan.trials if isinstance(trial, RuntimeTrial)]
+    columns = [*_parameter_columns(results), *_time_columns(results, timings, notes)]
     if not columns:
-        return []
-    caption = f"Measured: profile {plan.profile}, {device_text(plan.device, frame)}. {text}"
+        return None
+    device = device_text(plan.device, results.frame)
+    caption = f"Measured: profile {plan.profile}, {device}. {PARAMETERS}{_timing_text(timings)}"
     timed = results.of_kind("runtime")
-    timed = timed[timed["id"].isin({trial.id for trial in timings})]
     remarks = (*notes.numbered(), *(kernel_remarks(results, timed) if len(timed) else ()))
     rows = grid(plan.rows, [cells for _, cells in columns])
     header = ("layer", *(head for head, _ in columns))
-    return [Table(f"{plan.suite}-cost{suffix}", caption, header, rows, remarks, detail=True)]
+    return Table(f"{plan.suite}-cost", caption, header, rows, remarks, detail=True)
 
 
 def _parameter_columns(results: Results) -> list[tuple[str, dict[str, str]]]:

@@ -8,9 +8,11 @@ from functools import lru_cache
 from typing import Any
 
 from harness.core.run_options import shown_seconds
+from harness.kinds.density.likelihoods import per_column
 from harness.kinds.density.trial import OPTION, CandidateTrial, DensityTrial, Tuning
 from harness.kinds.density.tuning.strategy import strategy
 from harness.reporting.frame import Results
+from harness.reporting.page.answer import listed
 
 LEAST_VALUES = 3  # of a numeric setting, for its values to have an inside and edges
 
@@ -74,26 +76,18 @@ def searches(results: Results) -> dict[str, dict[str, Search]]:
 
 def tuning_text(results: Results) -> str:
     """Return sentences for a caption: among how many candidates settings were chosen, and where nothing was tuned."""
-    columns: dict[str, list[str]] = {}
-    untuned = []
-    for column, by_layer in searches(results).items():
-        if by_layer:
-            columns.setdefault(candidates_text(by_layer), []).append(column)
-        else:
-            untuned.append(column)
-    if not columns:
+    every = searches(results)
+    texts = {column: f"among {candidates_text(by_layer)}" for column, by_layer in every.items() if by_layer}
+    untuned = [column for column in every if column not in texts]
+    if not texts:
         return "Nothing was tuned: every layer has the settings of the suite, so no order is given."
-    names = {
-        text: f" on {', '.join(labels)}" if untuned or len(columns) > 1 else "" for text, labels in columns.items()
-    }
-    chosen = ", ".join(f"among {text}{names[text]}" for text in columns)
-    text = f"Validation chose each layer's settings {chosen}."
-    if untuned:
-        text += (
-            f" Nothing was tuned on {', '.join(untuned)}: every layer has the settings of the suite there, so no order "
-            "is given."
-        )
-    return text
+    text = f"Validation chose each layer's settings {per_column(texts, ', ')}"
+    if not untuned:
+        return f"{text}."
+    return (
+        f"{text}{f' on {listed(list(texts))}' * (len(set(texts.values())) == 1)}. Nothing was tuned on "
+        f"{listed(untuned)}: every layer has the settings of the suite there, so no order is given."
+    )
 
 
 def candidates_text(by_layer: Mapping[str, Search]) -> str:

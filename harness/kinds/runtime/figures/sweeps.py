@@ -32,25 +32,12 @@ MIXER = "conv1x1"
 
 
 def figures(results: Results) -> dict[str, Figure]:
-    """Return figures of every sweep, a panel per operation."""
-    return {
-        name: _figure(results.plan, sweep, points, which) for name, (sweep, points, which) in _content(results).items()
-    }
-
-
-def first_name(results: Results) -> str:
-    """Return the name of the first figure; empty if there are no times. Nothing is drawn."""
-    return next(iter(_content(results)), "")
-
-
-def _content(results: Results) -> dict[str, tuple[str, pd.DataFrame, str]]:
-    """Return name -> (sweep, points, words for its layers) of every figure; 1x1 convolutions have a separate one."""
+    """Return figures of every sweep, a panel per operation; 1x1 convolutions have a separate one."""
     plan, frame = results.plan, results.frame
-    curves = results.of_kind("runtime")["sweep"].unique()
-    names = distinct_slugs(list(dict.fromkeys([*plan.columns, *curves])), reserved=f"-{MIXER}")
+    names = distinct_slugs(plan.columns, reserved=f"-{MIXER}")
     made = {}
-    for sweep in curves:
-        trials = [trial for trial in plan.trials if isinstance(trial, RuntimeTrial) and trial.curve == sweep]
+    for sweep in results.of_kind("runtime")["sweep"].unique():
+        trials = [trial for trial in plan.trials if isinstance(trial, RuntimeTrial) and trial.sweep == sweep]
         points = merged(frame[frame["sweep"] == sweep], trials[0].threads).dropna(subset="median_ms")
         mixers = {ref.row for trial in trials for ref in trial.layers if ref.layer == MIXER}
         for suffix, which, rows in (
@@ -59,7 +46,7 @@ def _content(results: Results) -> dict[str, tuple[str, pd.DataFrame, str]]:
         ):
             selected = points[points["layer"].isin(rows)]
             if len(selected):
-                made[f"runtime-{names[sweep]}{suffix}"] = (sweep, selected, which)
+                made[f"runtime-{names[sweep]}{suffix}"] = _figure(plan, sweep, selected, which)
     return made
 
 

@@ -134,9 +134,8 @@ def test_a_layer_is_fastest_where_the_spreads_are_apart(runtime_run):
 def test_a_report_begins_with_the_first_sweep(runtime_run):
     plan, records = runtime_run
     results = ReportedResults.of(plan, records)
-    assert results.report.answer.figure == "runtime-spatial" == next(iter(sweeps.figures(results)))
-    alone = plan.model_copy(update={"rows": ("conv1x1",)})
-    assert ReportedResults.of(alone, records).report.answer.figure == "runtime-spatial-conv1x1"
+    first = next(iter(sweeps.figures(results)))
+    assert first == "runtime-spatial" and first.startswith(results.report.answer.figures)
 
 
 def test_layers_whose_spreads_meet_share_the_lead(runtime_run):

@@ -184,7 +184,7 @@ def test_a_merge_takes_candidates_and_finals_of_different_folders(planned, leave
             contradicts = trial.kind == "density" and trial.layer.row == "butterfly"
             leave(trial, 2.0 + trial.repeat_index, out=folder, row={"candidate": 1} if contradicts else {})
     [merged] = merge(folders, tmp_path / "merged")
-    assert merged.taken == 10 and len(merged.conflicts) == 2
+    assert len(merged.records) == 10 and len(merged.conflicts) == 2
     assert "digits-butterfly-s0" in merged.conflicts[0] and "chose candidate 1 and now chooses 0" in merged.conflicts[0]
     results = Results.read(merged.folder)
     assert len(results.conflicts) == 2 and set(results.statuses.values()) == {"ok"}
