@@ -18,6 +18,7 @@ from harness.core.archive import FILE as ARCHIVE
 from harness.core.files import slug
 from harness.core.texts import one_line
 from harness.reporting.figures.figures import ReportFigure
+from harness.reporting.figures.parts import CSS_PIXELS, FigureParts
 from harness.reporting.frame import TABLE, Results, csv_bytes
 from harness.reporting.page.answer import Answer, Finding
 from harness.reporting.page.page_facts import (
@@ -31,7 +32,6 @@ from harness.reporting.page.page_facts import (
 from harness.reporting.tables.cells import device_text
 from harness.reporting.tables.rendering import Table
 
-CSS_PIXELS = 96  # per inch
 CSV_SAFE = ",:;=()/!*+@$"  # escapes are shorter than base64, as it is almost all numbers
 SUMMARY = "records.json.gz"
 DOWNLOADS = {
@@ -62,6 +62,7 @@ class PageFigure:
     width: int  # in CSS pixels
     height: int
     leading: bool = False  # above the tables
+    parts: FigureParts | None = None  # for a page that is narrower than the figure
 
     @property
     def alt(self) -> str:
@@ -88,8 +89,8 @@ def page_figures(figures: Sequence[ReportFigure]) -> list[PageFigure]:
         png, svg = figure.images[".png"], figure.images.get(".svg")
         width, height, _ = css_size(png)
         content = _base64(png if svg is None else gzip.compress(svg, mtime=0))
-        drawn = svg is not None
-        made.append(PageFigure(figure.name, figure.heading, content, drawn, width, height, figure.leading))
+        look = (svg is not None, width, height, figure.leading, figure.parts)
+        made.append(PageFigure(figure.name, figure.heading, content, *look))
     return made
 
 
