@@ -3,9 +3,9 @@
     python -m harness.execution.dask.job FOLDER
 
 runs the trial in the folder of `harness.execution.dask.worker.run_trial`, checks version, source and data before, and
-writes what comes back to standard output: one line of JSON (`Returned`), then the files of the trial in its order. It
-ends with its standard input. A worker may be anybody's: the command takes a record of the trial that it has sent, the
-files beside it, and no more.
+writes what comes back to the file `outcome`: one line of JSON (`Returned`), then the files of the trial in its order.
+It ends with its standard input. A worker may be anybody's: the command takes a record of the trial that it has sent,
+the files beside it, and no more.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from harness.core.third_party import followed, is_third_party
 from harness.core.trial import AnyTrial, Trial
 from harness.datasets import find_dataset
 from harness.execution.agenda import first_changes
-from harness.execution.dask.worker import failed
+from harness.execution.dask.worker import OUTCOME, failed
 from harness.execution.data import check_prepared
 from harness.execution.folder import writing
 from harness.execution.local.process import start_server
@@ -228,8 +228,6 @@ def _of(trial: Trial, name: str) -> bool:
 
 def main(folder: Path) -> None:
     """Run the trial of a folder, and write the outcome."""
-    stream = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # others may print
     signal.signal(signal.SIGTERM, _end)
     threading.Thread(target=_end_with_worker, daemon=True).start()
     try:
@@ -237,8 +235,7 @@ def main(folder: Path) -> None:
     except (UserError, OSError) as error:  # an OSError of this process, such as of a full disk
         text = message_of(error, LONGEST).partition("; make room there")[0]  # a worker keeps no folder
         content = failed(text, code=3 if isinstance(error, (DataMissing, DataError)) else 2)
-    stream.write(content)
-    stream.flush()
+    (folder / OUTCOME).write_bytes(content)
 
 
 def _run(folder: Path) -> bytes:

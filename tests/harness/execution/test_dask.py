@@ -198,14 +198,6 @@ def test_results_are_those_of_a_local_run_to_the_last_bit(dask, folder, harness)
     assert code == 0 and "nothing to run" in output
 
 
-def test_workers_of_the_command_itself(folder, harness):
-    pytest.importorskip("distributed")
-    code, output = harness("counted.yaml", "--out", "out", "--executor", "dask")
-    assert code == 0 and "Traceback" not in output and "distributed" not in output, output
-    assert harness("counted.yaml", "--out", "here")[0] == 0
-    assert values(folder / "out" / "counted") == values(folder / "here" / "counted")
-
-
 def test_a_trial_of_a_dead_worker_runs_on_another_and_ends_with_the_second(dask, folder, start, harness):
     (folder / "hold").touch()
     for _ in range(2):

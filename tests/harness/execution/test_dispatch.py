@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -87,6 +86,7 @@ def test_an_address_without_a_scheduler_is_one_message(monkeypatch, address):
 
 
 def test_a_missing_library_is_one_message(monkeypatch):
+    monkeypatch.delitem(sys.modules, "harness.execution.dask.connection", raising=False)
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(UserError, match=r"^--executor dask needs distributed: pip install 'invertbench\[dask\]'$"):
         Dask(None, {}, ["address=tcp://127.0.0.1:9"]).at_once([trial("a")])
@@ -248,10 +248,8 @@ def test_what_is_no_record_of_the_trial_is_refused_and_not_stored(tmp_path):
 def test_a_process_has_no_variables_of_the_nanny(monkeypatch):
     pytest.importorskip("distributed")
     monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "65536")
-    monkeypatch.setenv("PYTHONPATH", "/a")
-    without, below = (environment(SimpleNamespace(nanny=nanny), "/b") for nanny in (None, "tcp://127.0.0.1:1"))
+    without, below = (environment(SimpleNamespace(nanny=nanny)) for nanny in (None, "tcp://127.0.0.1:1"))
     assert without["MALLOC_TRIM_THRESHOLD_"] == "65536" and "MALLOC_TRIM_THRESHOLD_" not in below
-    assert below["PYTHONPATH"] == f"/a{os.pathsep}/b"
 
 
 class Stand:
@@ -268,7 +266,7 @@ class Stand:
     def scheduler_info(self, n_workers):
         return {"workers": dict(self.workers)}
 
-    def submit(self, function, files, path, *, key, workers, **options):
+    def submit(self, function, files, *, key, workers, **options):
         one, [address] = Job.model_validate_json(files["job.json"]).trial, workers
         self.submitted.append((one.id, address))
         self.running.append(one)
@@ -317,7 +315,7 @@ def run(tmp_path, capfd):
         following = Following(make_reporter, stop_at, lambda one: {"sources": {}})
         options = RunOptions(out=tmp_path / "out", timeout=timeout)
         with make_reporter(len(trials)) as reporter:
-            Dispatch(cluster, options, following, reporter, jobs, None, None).run(trials)
+            Dispatch(cluster, options, following, reporter, jobs, None).run(trials)
         left = {path.stem: read_record(path) for path in (tmp_path / "out" / "records").glob("*.json")}
         return [left.get(one.id) for one in trials], "".join(capfd.readouterr())
 

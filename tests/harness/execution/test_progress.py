@@ -1,6 +1,4 @@
-"""The progress of a report, on a terminal and elsewhere."""
-
-import sys
+"""The progress of a report."""
 
 import pytest
 
@@ -16,7 +14,7 @@ def clock(monkeypatch):
     return times
 
 
-def test_without_a_terminal_there_is_a_line_after_every_period(clock, capsys):
+def test_there_is_a_line_after_every_period(clock, capsys):
     with ReportProgress("mine") as shown:
         shown(0.0, "plan")
         clock.append(clock[-1] + progress.LINE_SECONDS)
@@ -29,15 +27,3 @@ def test_a_short_report_prints_no_progress(clock, capsys):
     with ReportProgress("mine") as shown:
         shown(0.9, "page")
     assert capsys.readouterr() == ("", "")
-
-
-def test_a_terminal_shows_a_bar_without_a_thread(monkeypatch, capsys):
-    import threading
-
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    threads = threading.active_count()
-    with ReportProgress("[odd]") as shown:
-        shown(0.4, "figures, 1 of 13 files")
-        assert threading.active_count() == threads, "figures would be drawn in one process"
-    out, error = capsys.readouterr()
-    assert out == "" and "[odd]" in error and "40%" in error and "figures, 1 of 13 files" in error

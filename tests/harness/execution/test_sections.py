@@ -8,9 +8,7 @@ from harness.core.run_options import RunOptions
 from harness.core.settings import FlowSettings, LayerRef
 from harness.execution.executor import check_section
 from harness.execution.executors.dask import Dask
-from harness.execution.executors.slurm import Slurm
-from harness.execution.slurm.section import SlurmSection
-from harness.execution.slurm.submit import resources, submit
+from harness.execution.executors.slurm import Slurm, SlurmSection, resources, submit
 from harness.kinds.parameters.trial import ParametersTrial
 from harness.planning.suite import read_suite
 
@@ -60,7 +58,10 @@ def test_the_command_line_takes_precedence_over_the_suite_and_each_executor_take
     }
     dask = Dask(None, suite.cluster, ["data=/d"])
     assert (dask.section.address, str(dask.section.data), dask.here) == ("tcp://127.0.0.1:8786", "/d", False)
-    assert Dask(2, {"partition": "long"}).here
+    with pytest.raises(
+        UserError, match=r"^--executor dask needs the address of a scheduler .*address=tcp://HOST:PORT$"
+    ):
+        Dask(2, {"partition": "long"})
 
 
 def test_a_time_is_rounded_up_and_a_trial_on_cuda_asks_for_a_gpu():

@@ -61,7 +61,7 @@ class Listener(Reporter):
         super().__init__(0, sys.stderr)
         self.heard = []
 
-    def started(self, trial):
+    def started(self, trial, place=""):
         self.heard.append(("started", trial.id))
 
     def update(self, trial, fraction, text):
@@ -469,7 +469,7 @@ def test_each_gpu_is_leased_to_one_trial(work, tmp_path):
 
 def test_plain_lines_report_the_outcome_of_each_trial(faulty, capsys):
     _, trials, records, _ = faulty
-    with make_reporter(2, sys.stderr) as reporter:
+    with make_reporter(2, stream=sys.stderr) as reporter:
         reporter.started(trials["fine"])
         reporter.finished(trials["fine"], records["fine"])
         reporter.finished(trials["kill"], records["kill"])
@@ -488,7 +488,7 @@ def test_the_live_display_shows_progress_and_leaves_a_line_per_trial(faulty):
     _, trials, records, _ = faulty
     screen = Terminal()
     odd = trials["fine"].model_copy(update={"label": "[bold]odd[/x]"})
-    with make_reporter(2, screen) as reporter:
+    with make_reporter(2, stream=screen) as reporter:
         reporter.started(odd)
         reporter.update(odd, 0.5, "step 1/2 [red]")
         reporter._progress.refresh()
