@@ -200,10 +200,10 @@ class _Pool:
             return record
         if code == NO_SPACE_LEFT:
             raise _unwritable(out, f"the result of trial {task.trial.id} {task.last_words}")
-        kills = kernel_kills()
-        end = task.forced or end_of(code, fault, None not in (kills, task.kills) and kills != task.kills)
-        if task.forced is None and code == UNWRITTEN:
+        end, kills = task.forced, kernel_kills()
+        if end is None and code == UNWRITTEN:
             end = End("error", f"its result {task.last_words or 'cannot be written'}")
+        end = end or end_of(code, fault, kills is not None and task.kills is not None and kills > task.kills)
         seconds = time.perf_counter() - task.begin
         record = missing_record(task.trial, out, end, seconds, task.last_words, task.provenance)
         try:

@@ -5,18 +5,7 @@ import re
 import pytest
 
 from harness.core.records import blank_record, write_record
-from harness.core.settings import FlowSettings, LayerRef
 from harness.execution.outcome import NO_RECORD, digest, end_of, interrupted, left_record, log_path, missing_record
-from harness.kinds.parameters.trial import ParametersTrial
-
-TRIAL = ParametersTrial(
-    suite="s",
-    profile="smoke",
-    label="l",
-    shape=(2, 4),
-    layer=LayerRef(row="one", layer="conv1x1"),
-    flow=FlowSettings(),
-)
 
 
 @pytest.mark.parametrize(
@@ -32,28 +21,30 @@ TRIAL = ParametersTrial(
         (0, False, "error", "^the process ended with exit code 0 before it left a result$", False),
     ],
 )
-def test_status_and_reason_follow_from_how_the_process_ended(tmp_path, code, out_of_memory, status, words, again):
-    record = missing_record(TRIAL, tmp_path, end_of(code, NO_RECORD, out_of_memory), 1.0, "", {"git": None})
+def test_status_and_reason_follow_from_how_the_process_ended(
+    tmp_path, code, out_of_memory, status, words, again, trial
+):
+    record = missing_record(trial(), tmp_path, end_of(code, NO_RECORD, out_of_memory), 1.0, "", {"git": None})
     assert record.status == status and record.environment == {"git": None}
     assert re.search(words, record.reason), record.reason
     assert interrupted(record) == again, "whether a run without options repeats the trial"
 
 
-def test_a_record_has_the_last_lines_of_a_long_log(tmp_path):
-    path = log_path(tmp_path, TRIAL)
+def test_a_record_has_the_last_lines_of_a_long_log(tmp_path, trial):
+    path = log_path(tmp_path, trial())
     path.parent.mkdir()
     path.write_bytes(b"x" * (1 << 20) + b"\n\xff\xfe\n" + b"".join(b"line %d\n" % n for n in range(100)))
-    record = missing_record(TRIAL, tmp_path, end_of(1, NO_RECORD, False), 1.0, "step 3/9", {})
+    record = missing_record(trial(), tmp_path, end_of(1, NO_RECORD, False), 1.0, "step 3/9", {})
     lines = record.notes["log"].splitlines()
     assert lines[0] == "line 40" and lines[-1] == "line 99"
     assert record.notes["progress"] == "last progress: step 3/9"
 
 
-def test_a_record_from_before_the_process_does_not_count(tmp_path):
-    path = write_record(tmp_path / "records", blank_record(TRIAL, "ok", None))
+def test_a_record_from_before_the_process_does_not_count(tmp_path, trial):
+    path = write_record(tmp_path / "records", blank_record(trial(), "ok", None))
     before = digest(path)
-    assert left_record(TRIAL, tmp_path, before) == (None, "left no record")
-    write_record(tmp_path / "records", blank_record(TRIAL, "oom", "new"))
-    assert left_record(TRIAL, tmp_path, before)[0].status == "oom"
+    assert left_record(trial(), tmp_path, before) == (None, "left no record")
+    write_record(tmp_path / "records", blank_record(trial(), "oom", "new"))
+    assert left_record(trial(), tmp_path, before)[0].status == "oom"
     path.write_text("{")
-    assert "not a readable record" in left_record(TRIAL, tmp_path, before)[1]
+    assert "not a readable record" in left_record(trial(), tmp_path, before)[1]

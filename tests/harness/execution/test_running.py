@@ -16,21 +16,14 @@ import pytest
 from harness.cli.parser import main
 from harness.core.records import blank_record
 from harness.core.run_options import RunOptions
-from harness.core.settings import FlowSettings, LayerRef
 from harness.execution.folder import RUNNING, claimed, make_folder, working
 from harness.execution.local.running import RunningTrial, running_lines
 from harness.execution.local.slots import Slots
 from harness.execution.local.supervisor import run_trials
 from harness.execution.progress import Reporter
-from harness.kinds.parameters.trial import ParametersTrial
 
 HERE = Path(__file__).parents[1]
 PROJECT = HERE.parents[1]
-
-
-def trial(label):
-    row = LayerRef(row="one", layer="conv1x1")
-    return ParametersTrial(suite="s", profile="smoke", label=label, shape=(2, 4), layer=row, flow=FlowSettings())
 
 
 def running(name="digits-s0", **changes):
@@ -105,7 +98,7 @@ def test_a_look_at_the_folder_refuses_no_run(folder):
     assert working(folder) is None
 
 
-def test_a_reporter_lists_the_trials_that_run(folder, capsys):
+def test_a_reporter_lists_the_trials_that_run(folder, capsys, trial):
     first, second = trial("a"), trial("b")
     with claimed(folder), Reporter(3, sys.stderr, folder) as reporter:
         reporter.started(trial("elsewhere"))
@@ -118,7 +111,7 @@ def test_a_reporter_lists_the_trials_that_run(folder, capsys):
     assert not (folder / RUNNING).exists() and capsys.readouterr().err == f"[1/3] {second.slug}: ok\n"
 
 
-def test_the_supervisor_names_the_process_of_each_trial(folder, monkeypatch):
+def test_the_supervisor_names_the_process_of_each_trial(folder, monkeypatch, trial):
     monkeypatch.syspath_prepend(HERE)
     import faulty_trials
 
