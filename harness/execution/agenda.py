@@ -223,13 +223,10 @@ def outlook(entries: Sequence[AgendaEntry], at_once: int, stale_option: Stale = 
         lines.append(f"{trials_text(len(failed))} failed before and {stay} so; --retry-failed runs {them} again")
     stale = [entry for entry in entries if entry.stale]
     if stale:
-        changed = list(dict.fromkeys(change for entry in stale for change in entry.stale))
-        verb, named = "is" if len(stale) == 1 else "are", first_changes(changed)
-        treatment = {
-            "keep": "existing results are kept; --stale rerun runs them again",
-            "rerun": "they run again; --stale keep keeps existing results",
-        }[stale_option]
-        lines.append(f"{trials_text(len(stale))} {verb} stale ({named}): {treatment}")
+        named = first_changes(list(dict.fromkeys(change for entry in stale for change in entry.stale)))
+        kept = "existing results are kept; --stale rerun runs them again"
+        treatment = kept if stale_option == "keep" else "they run again; --stale keep keeps existing results"
+        lines.append(f"{trials_text(len(stale))} {'is' if len(stale) == 1 else 'are'} stale ({named}): {treatment}")
     return lines
 
 

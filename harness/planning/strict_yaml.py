@@ -162,6 +162,7 @@ class _Walk:
         if self.nodes > MAX_NODES:
             what = f"more than {MAX_NODES:,} values, those of aliases included, the limit of a suite; split it"
             raise _Refused(node, what)
+        self.document._values[place] = _start(node)  # before a fault inside is located
         value: Any
         if isinstance(node, yaml.ScalarNode):
             value = _scalar(node)

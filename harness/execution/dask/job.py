@@ -18,7 +18,6 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -81,11 +80,6 @@ class Job(Settings):
             names = [version or "not installed (a checkout)" for version in (here, there)]
             raise UserError(f"invertbench is {names[0]} there, and {names[1]} for the command; {INSTALL}")
         return cls.model_validate_json(content)
-
-    def check_sources(self, here: Mapping[str, str]) -> None:
-        """Raise UserError if the source on this machine is not the command's."""
-        if differences := changes(self.sources, here):
-            raise UserError(f"the source there is not that of the command: {first_changes(differences)}; {INSTALL}")
 
 
 def files_of(job: Job, out: Path) -> dict[str, bytes]:
@@ -252,7 +246,8 @@ def _run(folder: Path) -> bytes:
     run_options = replace(job.run_options, out=folder / "run", root=root)
     provenance = RunProvenance(run_options.host)  # collected here: the trial runs the source on this machine
     provenance.save(run_options.out)
-    job.check_sources(provenance.digests(trial))
+    if differences := changes(job.sources, provenance.digests(trial)):
+        raise UserError(f"the source there is not that of the command: {first_changes(differences)}; {INSTALL}")
     resolve_device(trial.device)
     check_prepared(trial, root, HINT)
     run_trials([trial], run_options, make_slots([trial], 1), Reporter(1, sys.stderr), provenance=provenance.of)
