@@ -9,7 +9,7 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +18,6 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from harness.core.errors import UserError
-from harness.core.records import Record
 from harness.core.run_options import PROJECT, RunOptions
 from harness.core.settings import Count, Settings
 from harness.core.trial import Trial
@@ -27,7 +26,7 @@ from harness.execution.executor import Executor, Following
 from harness.execution.folder import writing
 from harness.execution.outcome import digest, record_path
 from harness.execution.progress import Reporter
-from harness.execution.slurm.submissions import FOLDER, Submission, lines, run_program, submitted_trials
+from harness.execution.slurm.submissions import FOLDER, Submission, run_program, submitted_trials
 from harness.planning.plan import GivenDevice
 from harness.planning.suite_model import Duration, Memory
 
@@ -119,7 +118,7 @@ class Slurm(Executor):
             following.tell(line)
         try:
             with following.reporter(len(trials) + len(attached)) as reporter:
-                follow(folder, [*trials, *attached], reporter, following.stop_at)
+                self._follow(folder, {trial.id for trial in (*trials, *attached)}, reporter, following)
         except KeyboardInterrupt:
             print(
                 f"the jobs continue: the same command waits for them again, `python -m harness status {folder}` shows "
@@ -127,6 +126,31 @@ class Slurm(Executor):
                 file=sys.stderr,
             )
             raise
+
+    def _follow(self, folder: Path, left: set[str], reporter: Reporter, following: Following) -> None:
+        """Wait until the cluster has nothing more to do for these trials, and report their ends."""
+        ended: dict[str, float] = {}  # when the end of a job without a record was seen
+        period = 1.0
+        while left:
+            stopped = False
+            for key, job in submitted_trials(folder, left).items():
+                if job.record is not None:
+                    reporter.finished(job.trial, job.record)
+                    left.remove(key)
+                    stopped = stopped or (following.stop_at is not None and following.stop_at(job.record))
+                elif job.active:
+                    ended.pop(key, None)
+                    if job.state == "running":
+                        reporter.started(job.trial)
+                elif time.monotonic() - ended.setdefault(key, time.monotonic()) > LATE_RECORD:
+                    reporter.line(f"{job.trial.slug}: {job.text}; the same command submits it again")
+                    left.remove(key)
+            if stopped:
+                reporter.line("--fail-fast: the remaining trials are cancelled")
+                self.cancel(folder)
+                return
+            time.sleep(period)
+            period = min(LONGEST_WAIT, 1.2 * period)
 
     @classmethod
     def active(cls, folder: Path) -> set[str]:
@@ -136,12 +160,25 @@ class Slurm(Executor):
     @classmethod
     def status(cls, folder: Path) -> list[str]:
         """Return the counts, and a line for each trial that runs, or has ended without a record."""
-        return lines(submitted_trials(folder))
+        trials = submitted_trials(folder)
+        counts = Counter(trial.state for trial in trials.values() if trial.state != "done")
+        if not counts:
+            return []
+        total = ", ".join(f"{counts[state]} {state}" for state in ("running", "waiting", "ended") if counts[state])
+        shown = {key: trial for key, trial in trials.items() if trial.state in ("running", "ended")}
+        return [f"on the cluster: {total}", *(f"  {key}  {trial.state}: {trial.text}" for key, trial in shown.items())]
 
     @classmethod
     def cancel(cls, folder: Path) -> list[str]:
-        """Cancel all jobs of the folder, and wait for their end."""
-        return cancel_all(folder)
+        """Cancel all jobs of the folder that the cluster may still run, and wait for their end."""
+        counts = Counter(job.submission for job in submitted_trials(folder).values() if job.active)
+        for name in counts:
+            run_program("scancel", f"--name={name}")
+        end = time.monotonic() + LONGEST_END
+        while counts and cls.active(folder) and time.monotonic() < end:
+            time.sleep(1.0)
+        text = "without a record, which a run submits again"
+        return [f"{folder}: cancelled {name}; {trials_text(count)} {text}" for name, count in counts.items()]
 
 
 def submit(
@@ -222,49 +259,3 @@ def _script(place: Path, run_options: RunOptions) -> str:
         lines.append(f'export PYTHONPATH="${{PYTHONPATH:+$PYTHONPATH:}}"{shlex.quote(str(PROJECT))}')
     python, folder = shlex.quote(sys.executable), shlex.quote(str(place))
     return "\n".join([*lines, f"exec {python} -P -m harness.execution.slurm.job {folder}", ""])
-
-
-def follow(
-    folder: Path, trials: Sequence[Trial], reporter: Reporter, stop_at: Callable[[Record], bool] | None = None
-) -> None:
-    """Wait until the cluster has nothing more to do for these submitted trials, and report their ends.
-
-    A record for which `stop_at` is true cancels the remaining trials.
-    """
-    left = {trial.id for trial in trials}
-    started: set[str] = set()
-    ended: dict[str, float] = {}  # when the end of a job without a record was seen
-    period = 1.0
-    while left:
-        stopped = False
-        for key, job in submitted_trials(folder, left).items():
-            if job.state in ("running", "done") and key not in started:
-                started.add(key)
-                reporter.started(job.trial)
-            if job.record is not None:
-                reporter.finished(job.trial, job.record)
-                left.remove(key)
-                stopped = stopped or (stop_at is not None and stop_at(job.record))
-            elif job.active:
-                ended.pop(key, None)
-            elif time.monotonic() - ended.setdefault(key, time.monotonic()) > LATE_RECORD:
-                reporter.line(f"{job.trial.slug}: {job.text}; the same command submits it again")
-                left.remove(key)
-        if stopped:
-            reporter.line("--fail-fast: the remaining trials are cancelled")
-            cancel_all(folder)
-            return
-        time.sleep(period)
-        period = min(LONGEST_WAIT, 1.2 * period)
-
-
-def cancel_all(folder: Path) -> list[str]:
-    """Cancel all jobs of a folder that the cluster may still run, and wait for their end; return a line for each."""
-    counts = Counter(job.submission for job in submitted_trials(folder).values() if job.active)
-    for name in counts:
-        run_program("scancel", f"--name={name}")
-    end = time.monotonic() + LONGEST_END
-    while counts and any(job.active for job in submitted_trials(folder).values()) and time.monotonic() < end:
-        time.sleep(1.0)
-    text = "without a record, which a run submits again"
-    return [f"{folder}: cancelled {name}; {trials_text(count)} {text}" for name, count in counts.items()]

@@ -9,8 +9,9 @@ from harness.core.records import blank_record, write_record
 from harness.core.run_options import RunOptions
 from harness.execution.data import check_prepared
 from harness.execution.executor import attached_trials, executor_class
+from harness.execution.executors.slurm import Slurm
 from harness.execution.outcome import SIGNAL, digest
-from harness.execution.slurm.submissions import Submission, lines, submitted_trials
+from harness.execution.slurm.submissions import Submission, submitted_trials
 
 NAME = "invertbench-s-1"
 
@@ -63,7 +64,7 @@ def test_the_state_of_a_trial_without_a_record_is_that_of_its_job(
     log.write_text("digits: not prepared\n[1/1] other: ok\n\n")
     looked = submitted_trials(tmp_path)[submitted.id]
     assert (looked.state, looked.active) == (state, active) and words in looked.text
-    assert lines({submitted.id: looked})[0] == f"on the cluster: 1 {state}"
+    assert Slurm.status(tmp_path)[0] == f"on the cluster: 1 {state}"
 
 
 def test_a_trial_is_done_when_its_record_has_changed(tmp_path, squeue, trial):
@@ -81,7 +82,7 @@ def test_a_trial_is_done_when_its_record_has_changed(tmp_path, squeue, trial):
     squeue(f"{NAME}|0|RUNNING\\n")
     looked = submitted_trials(tmp_path)[submitted.id]
     assert looked.state == "done" and looked.record.reason == "of this run" and not looked.active
-    assert lines({submitted.id: looked}) == []
+    assert Slurm.status(tmp_path) == []
 
 
 def test_only_the_last_submission_counts(tmp_path, squeue, trial):
