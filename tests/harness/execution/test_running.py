@@ -50,16 +50,12 @@ def test_a_line_says_how_long_a_trial_runs_its_step_its_process_and_its_silence(
         )
         write(folder, running(), running("new\x1b", place="worker tcp://a:1", heard=None))
         heading, first, second = running_lines(folder)
+        (folder / RUNNING).write_bytes(b"[{}]")
+        assert running_lines(folder) == [line], "a damaged list ends no status"
     assert heading.endswith(": 2 trials running now")
     assert first == "  digits-s0  running for 10 min: step 340/1000, 34% done (process 4713, heard 3 min ago)"
     assert second == r"  new\x1b  running for 10 min (worker tcp://a:1)", "no escape sequence reaches a terminal"
     assert running_lines(folder) == [], "the run has ended"
-
-
-def test_a_damaged_list_ends_no_status(folder):
-    with claimed(folder):
-        (folder / RUNNING).write_bytes(b"[{}]")
-        assert len(running_lines(folder)) == 1
 
 
 def test_the_list_of_a_killed_run_is_not_that_of_the_next(folder):
