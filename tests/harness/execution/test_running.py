@@ -167,4 +167,4 @@ def test_a_watch_repaints_a_terminal(run):
                 break
     os.close(master)
     assert process.returncode == 0, "all trials are ok"
-    assert b"\x1b[1A" in text and b"\\x1b" not in text, "the cursor moves up, and no command of the terminal is escaped"
+    assert b"\x1b[2J\x1b[H" in text and b"\\x1b" not in text, "the screen is cleared, by no escaped command"
