@@ -127,16 +127,15 @@ def agenda(
     """
     if stored is None:
         stored = read_records(folder, plan.trials, others=True)
-    results: dict[str, Record | str] = {**stored.records, **stored.damaged}
     experience = Experience(stored.records.values())
     settled = {name: record for name, record in stored.records.items() if not interrupted(record)}
-    entries = [_entry(trial, folder, results.get(trial.id), digests, settled) for trial in plan.due(settled)]
-    planned = []
-    for entry in entries:
+    entries = []
+    for trial in plan.due(settled):
+        entry = _entry(trial, folder, stored, digests, settled)
         runs = entry.open or (entry.failed and retry_failed) or (bool(entry.stale) and stale == "rerun")
-        whole = experience.seconds(entry.trial) if runs else None
-        planned.append(replace(entry, runs=runs, seconds=None if whole is None else whole * entry.share_left))
-    return planned
+        whole = experience.seconds(trial) if runs else None
+        entries.append(replace(entry, runs=runs, seconds=None if whole is None else whole * entry.share_left))
+    return entries
 
 
 def ready(entries: Sequence[AgendaEntry], attempted: Container[str]) -> list[Trial]:
@@ -163,9 +162,9 @@ def forget_settled(entries: Sequence[AgendaEntry], folder: Path) -> None:
 
 
 def _entry(
-    trial: Trial, folder: Path, result: Record | str | None, digests: Digests | None, settled: Mapping[str, Record]
+    trial: Trial, folder: Path, stored: StoredRecords, digests: Digests | None, settled: Mapping[str, Record]
 ) -> AgendaEntry:
-    record = result if isinstance(result, Record) else None
+    record, damage = stored.records.get(trial.id), stored.damaged.get(trial.id)
     cut = record is not None and interrupted(record)
     header = newest_header(folder, trial.id)
     before = None if header is None else header.sources
@@ -176,7 +175,7 @@ def _entry(
         stale = tuple(changes(before, digests(trial)))
     if trial.id in settled and (why := trial.outdated(settled[trial.id], settled)) is not None:
         stale = (why, *stale)
-    state, reason = (DAMAGED, result) if isinstance(result, str) else (MISSING, None)
+    state, reason = MISSING if damage is None else DAMAGED, damage
     if record is not None:
         reasons = [record.reason, *(row.get("audit_reason") for row in record.rows)]
         state, reason = verdict(record), " ".join((next(filter(None, reasons), None) or "no reason given").split())
@@ -204,21 +203,10 @@ def counted(entries: Sequence[AgendaEntry]) -> str:
     return f"{text}; {stale} of them stale" if stale else text
 
 
-def counted_by_stage(entries: Sequence[AgendaEntry]) -> list[str]:
-    """Return a line per stage with its counts and the time that is left; of a single stage, the time alone."""
-    stages = _stages(entries)
-    opened = [[entry for entry in stage if entry.open] for stage in stages]
-    left = [_about(stage, 1, f", one at a time{_unknown(stage)}") for stage in opened]
-    if not all(stages):
-        return [f"left{about}" for about in left if about]
-    return [
-        f"{word} {'/'.join(dict.fromkeys(entry.trial.kind for entry in stage))}: {counted(stage)}{about}"
-        for word, stage, about in zip(("first", "then"), stages, left, strict=True)
-    ]
-
-
-def _stages(entries: Sequence[AgendaEntry]) -> list[list[AgendaEntry]]:
-    return [[entry for entry in entries if entry.trial.stage == stage] for stage in (0, 1)]
+def time_left(entries: Sequence[AgendaEntry]) -> str:
+    """Return the time that the trials without an outcome take, as text; empty if no similar trial has ended."""
+    waiting = [entry for entry in entries if entry.open]
+    return _about(waiting, 1, f", one at a time{_unknown(waiting)}")
 
 
 def outlook(entries: Sequence[AgendaEntry], at_once: int, stale_option: Stale = "keep") -> list[str]:
@@ -229,29 +217,17 @@ def outlook(entries: Sequence[AgendaEntry], at_once: int, stale_option: Stale = 
         more = " or more" if any(entry.missing and entry.trial.open_ended for entry in doing) else ""
         rest = f" (from earlier trials, {at_once} at once{_unknown(doing)})"
         lines.append(f"a run does {trials_text(len(doing))}{more}{_about(doing, at_once, rest)}")
-    stages = _stages(doing)
-    if all(stages):
-        first, then = (_kinds(stage) + _about(stage, at_once) for stage in stages)
-        lines.append(f"first {first}; then {then}")
     failed = [entry for entry in entries if entry.failed and not entry.runs]
     if failed:
         stay, them = ("stays", "it") if len(failed) == 1 else ("stay", "them")
         lines.append(f"{trials_text(len(failed))} failed before and {stay} so; --retry-failed runs {them} again")
     stale = [entry for entry in entries if entry.stale]
     if stale:
-        changed = list(dict.fromkeys(change for entry in stale for change in entry.stale))
-        verb, named = "is" if len(stale) == 1 else "are", first_changes(changed)
-        treatment = {
-            "keep": "existing results are kept; --stale rerun runs them again",
-            "rerun": "they run again; --stale keep keeps existing results",
-        }[stale_option]
-        lines.append(f"{trials_text(len(stale))} {verb} stale ({named}): {treatment}")
+        named = first_changes(list(dict.fromkeys(change for entry in stale for change in entry.stale)))
+        kept = "existing results are kept; --stale rerun runs them again"
+        treatment = kept if stale_option == "keep" else "they run again; --stale keep keeps existing results"
+        lines.append(f"{trials_text(len(stale))} {'is' if len(stale) == 1 else 'are'} stale ({named}): {treatment}")
     return lines
-
-
-def _kinds(entries: Sequence[AgendaEntry]) -> str:
-    counts = Counter(entry.trial.kind for entry in entries)
-    return " and ".join(f"{count} of kind {kind}" for kind, count in counts.items())
 
 
 def total_seconds(entries: Iterable[AgendaEntry], at_once: int) -> float | None:

@@ -61,9 +61,11 @@ class Executor(ABC):
     Attributes:
         Section: the model of its keys in `cluster:` and of `--cluster`.
         section: the values of its keys, a `Section`.
+        here: whether trials run on this machine, and not on others, whose devices are unknown here.
     """
 
     name: ClassVar[str]
+    here: ClassVar[bool] = True
     Section: ClassVar[type[Settings]] = Settings
     section: Any
 
@@ -88,11 +90,6 @@ class Executor(ABC):
             faults += blamed(changes, explain(error, self.Section), "--cluster")
         if faults:
             raise SuiteError("\n".join(faults))
-
-    @property
-    def here(self) -> bool:
-        """Return whether trials run on this machine, and not on others, whose devices are unknown here."""
-        return True
 
     @property
     def cores(self) -> int:

@@ -21,12 +21,11 @@ PATIENCE = 0.3  # seconds: `working` holds the lock for a moment
 
 def make_folder(folder: Path) -> Path:
     """Create the folder and its subfolders; raise a UserError if that fails."""
-    try:
-        for inner in (folder, folder / "records", folder / "logs"):
-            inner.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{folder}: cannot be written to ({error.strerror}); choose another --out") from error
     for place in (folder, folder / "records", folder / "logs"):
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"{folder}: cannot be written to ({error.strerror}); choose another --out") from error
         if not os.access(place, os.R_OK | os.W_OK | os.X_OK):
             raise UserError(
                 f"{place}: cannot be read and written by this user; change its mode, or choose another --out"
@@ -103,6 +102,6 @@ def writing(folder: Path) -> Iterator[None]:
 
 def remove_leftovers(folder: Path) -> None:
     """Remove incomplete files of a killed process; call it only while no other process writes to the folder."""
-    for place in (".", "records", "weights", "figures", "checkpoints/*"):
-        for inner in folder.glob(place) if place != "." else [folder]:
-            remove_unfinished(inner)
+    places = ("records", "weights", "figures", "checkpoints/*")
+    for inner in [folder, *(inner for place in places for inner in folder.glob(place))]:
+        remove_unfinished(inner)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.core.errors import UserError
 from harness.core.files import RECORD, checked_name, read_file
 from harness.core.isolation.process import SERVER_GONE, ending_text, log_tail, signal_name
 from harness.core.records import Record, Status, blank_record, read_record
-from harness.core.run_options import RunOptions, shown_bytes, shown_seconds
 from harness.core.trial import Trial
 
 # Signals that a machine or a person sends; faults of a program end it by other signals.
@@ -21,23 +19,12 @@ NO_RECORD = "left no record"
 SIGNAL = "signal"  # the note with the signal that ended a process
 
 
-@dataclass
-class Ending:
-    """The end of a trial's process, as the supervisor observes it."""
+class End(NamedTuple):
+    """The end of a trial's process that left no record."""
 
-    exit_code: int | None = None  # negative: the number of the signal that ended it
-    seconds: float = 0.0  # since its start
-    limit: Status | None = None  # for which the supervisor ended it: "timeout" or "oom"
-    held: int = 0  # bytes that it held at that time
-    out_of_memory: bool = False  # the kernel killed processes for lack of memory while it ran
-    last_words: str = ""  # its last progress message
-    unwritten: bool = False  # it could not write its record, although there is room on the disk
-    bad_message: str = ""  # why its messages could not be read, for which the supervisor ended it
-
-    @property
-    def forced(self) -> bool:
-        """True if the supervisor has ended the process."""
-        return self.limit is not None or self.bad_message != ""
+    status: Status
+    reason: str
+    signal: str | None = None  # that is the reason
 
 
 def record_path(out: Path, trial: Trial) -> Path:
@@ -75,45 +62,39 @@ def left_record(trial: Trial, out: Path, before: str | None) -> tuple[Record | N
 
 
 def missing_record(
-    trial: Trial, run_options: RunOptions, ending: Ending, fault: str, provenance: Mapping[str, Any]
+    trial: Trial, out: Path, end: End, seconds: float, last_words: str, provenance: Mapping[str, Any]
 ) -> Record:
-    """Return a record for a trial that left none; it is not yet on disk."""
-    status, reason, signal_name = _status(run_options, ending, fault)
-    record = blank_record(trial, status, reason)
-    record.seconds = ending.seconds
+    """Return a record for a trial that left none after `seconds`; it is not yet on disk."""
+    record = blank_record(trial, end.status, end.reason)
+    record.seconds = seconds
     record.environment = dict(provenance)
-    if signal_name is not None:
-        record.notes[SIGNAL] = signal_name
-    if ending.last_words:
-        record.notes["progress"] = f"last progress: {ending.last_words}"
-    tail = log_tail(log_path(run_options.out, trial))
-    if tail is not None:
-        record.notes["log"] = tail
+    notes = {
+        SIGNAL: end.signal,
+        "progress": last_words and f"last progress: {last_words}",
+        "log": log_tail(log_path(out, trial)),
+    }
+    record.notes.update({name: text for name, text in notes.items() if text})
     return record
 
 
-def _status(run_options: RunOptions, ending: Ending, fault: str) -> tuple[Status, str, str | None]:
-    """Return status, reason, and the signal that is the reason."""
-    code = ending.exit_code
-    if ending.bad_message:
-        return "error", f"it was ended because it wrote {ending.bad_message}, to the pipe of its messages", None
-    if ending.limit == "timeout" and run_options.timeout is not None:
-        return "timeout", f"it ran for longer than {shown_seconds(run_options.timeout)}, its timeout", None
-    if ending.limit == "oom" and run_options.memory is not None:
-        allowed = shown_bytes(run_options.memory)
-        return "oom", f"its processes held {shown_bytes(ending.held)} of memory, and may hold {allowed} (memory)", None
-    if ending.unwritten:
-        return "error", f"its result {ending.last_words or 'cannot be written'}", None
+def end_of(code: int | None, fault: str, out_of_memory: bool) -> End:
+    """Return the end of a process that nobody ended.
+
+    Args:
+        code: its exit code; negative: the number of the signal that ended it.
+        fault: why there is no record.
+        out_of_memory: whether the kernel has killed processes for lack of memory meanwhile.
+    """
+    text = ending_text(code)
     if code == SERVER_GONE:
-        return "killed", ending_text(code), None
-    if code == 0 and fault == NO_RECORD:
-        return "error", f"{ending_text(code)} before it left a result", None
+        return End("killed", text)
     if code is None or code >= 0:
-        return "error", f"{ending_text(code)} and {fault}", None
+        return End(
+            "error", f"{text} before it left a result" if (code, fault) == (0, NO_RECORD) else f"{text} and {fault}"
+        )
     name = signal_name(-code)
-    if name == "SIGKILL" and ending.out_of_memory:
-        return "oom", "the system was out of memory and ended the process; run fewer --jobs or give a --memory", None
-    reason = ending_text(code)
+    if name == "SIGKILL" and out_of_memory:
+        return End("oom", "the system was out of memory and ended the process; run fewer --jobs or give a --memory")
     if name == "SIGKILL":
-        reason += "; if no user sent it, the system was out of memory: run with fewer --jobs or a smaller batch"
-    return "killed", reason, name
+        text += "; if no user sent it, the system was out of memory: run with fewer --jobs or a smaller batch"
+    return End("killed", text, name)

@@ -14,11 +14,9 @@ from rich.console import Console
 from rich.progress import (
     BarColumn,
     Progress,
-    ProgressColumn,
     TaskID,
     TaskProgressColumn,
     TextColumn,
-    TimeElapsedColumn,
     TimeRemainingColumn,
 )
 from rich.text import Text
@@ -27,34 +25,43 @@ from harness.core.files import RECORD, read_text
 from harness.core.records import Record, verdict
 from harness.core.texts import bounded
 from harness.core.trial import Trial, trial_class
+from harness.execution.local.running import RunningTrials
 from harness.execution.outcome import log_path
 
 REASON_WIDTH = 160
-LINE_SECONDS = 5.0  # between two lines on the progress of a report, where no bar can be shown
+LINE_SECONDS = 5.0  # between two lines on the progress of a report
 
 
 class Reporter(contextlib.AbstractContextManager["Reporter"]):
-    """Write a line for every finished trial. Use as a context manager around the run."""
+    """Write a line for every finished trial, and list those that run. Use as a context manager around the run.
 
-    def __init__(self, total: int, stream: TextIO) -> None:
+    Args:
+        total: number of trials.
+        stream: of the lines.
+        folder: of the run, which keeps the list for `status`; None: there is no list.
+    """
+
+    def __init__(self, total: int, stream: TextIO, folder: Path | None = None) -> None:
         self.total = total
         self.done = 0
         self.stream = stream
+        self._running = RunningTrials(folder)
 
     def __exit__(self, *_: object) -> None:
-        return None
+        self._running.close()
 
-    def started(self, trial: Trial) -> None:
-        """Note that a trial has started."""
-
-    def place(self, trial: Trial, name: str) -> None:
-        """Note the process or the worker in which a trial has started."""
+    def started(self, trial: Trial, place: str = "") -> None:
+        """Note that a trial has started, in a process or a worker of this name; without one it is not listed."""
+        if place:
+            self._running.add(trial.id, place)
 
     def update(self, trial: Trial, fraction: float, text: str) -> None:
         """Note the progress of a running trial."""
+        self._running.update(trial.id, fraction, text)
 
     def finished(self, trial: Trial, record: Record) -> None:
         """Report that a trial has left its record."""
+        self._running.remove(trial.id)
         self.done += 1
         self.line(f"[{self.done}/{self.total}] {trial.slug}: {outcome(record)}")
 
@@ -69,9 +76,19 @@ class LiveReporter(Reporter):
     In a notebook the bars are a widget.
     """
 
-    def __init__(self, total: int, stream: TextIO) -> None:
-        super().__init__(total, stream)
-        self._progress = _bars(stream, TimeRemainingColumn())
+    def __init__(self, total: int, stream: TextIO, folder: Path | None = None) -> None:
+        super().__init__(total, stream, folder)
+        self._progress = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TaskProgressColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[text]}", markup=False, style="dim"),
+            console=Console(file=stream, highlight=False),
+            transient=True,
+            # The overall bar advances by fractions of trials, so the window must span several of them.
+            speed_estimate_period=120.0,
+        )
         self._whole = self._progress.add_task("all trials", total=total, text="starting")
         self._tasks: dict[str, TaskID] = {}
 
@@ -80,16 +97,19 @@ class LiveReporter(Reporter):
         return self
 
     def __exit__(self, *_: object) -> None:
+        super().__exit__()
         self._progress.stop()
 
-    def started(self, trial: Trial) -> None:
+    def started(self, trial: Trial, place: str = "") -> None:
         """Add a bar for the trial."""
+        super().started(trial, place)
         if trial.id not in self._tasks:  # else it starts again
             self._tasks[trial.id] = self._progress.add_task(trial.slug, total=1.0, text="")
         self._advance()
 
     def update(self, trial: Trial, fraction: float, text: str) -> None:
         """Move the bar of the trial and, by its share, that of the whole run."""
+        super().update(trial, fraction, text)
         self._progress.update(self._tasks[trial.id], completed=fraction, text=text)
         self._advance()
 
@@ -109,49 +129,20 @@ class LiveReporter(Reporter):
         self._progress.update(self._whole, completed=self.done + running, text=f"{self.done} of {self.total} done")
 
 
-def _bars(stream: TextIO, time_column: ProgressColumn, auto_refresh: bool = True) -> Progress:
-    return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TaskProgressColumn(),
-        time_column,
-        TextColumn("{task.fields[text]}", markup=False, style="dim"),
-        console=Console(file=stream, highlight=False),
-        transient=True,
-        auto_refresh=auto_refresh,
-        # The overall bar advances by fractions of trials, so the window must span several of them.
-        speed_estimate_period=120.0,
-    )
-
-
 class ReportProgress(contextlib.AbstractContextManager["ReportProgress"]):
-    """Show how much of a report is made: a bar on a terminal, elsewhere a line every `LINE_SECONDS`.
-
-    It is a `harness.core.settings.Progress`. The bar changes only when it is called.
-    """
+    """Write a line every `LINE_SECONDS` on how much of a report is made; a `harness.core.settings.Progress`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._stream, live = _place()
-        self._bar = _bars(self._stream, TimeElapsedColumn(), auto_refresh=False) if live else None
-        if self._bar is not None:
-            self._task = self._bar.add_task(name, total=1.0, text="records")
+        self._stream, _ = _place()
         self._told = time.monotonic()
 
-    def __enter__(self) -> ReportProgress:
-        if self._bar is not None:
-            self._bar.start()
-        return self
-
     def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        return None
 
     def __call__(self, fraction: float, text: str) -> None:
-        """Show that this share is done, and what is made now."""
-        if self._bar is not None:
-            self._bar.update(self._task, completed=fraction, text=text, refresh=True)
-        elif time.monotonic() - self._told >= LINE_SECONDS:
+        """Take the share that is done, and what is made now."""
+        if time.monotonic() - self._told >= LINE_SECONDS:
             self._told = time.monotonic()
             print(f"report of {self.name}, {fraction:.0%}: {text}", file=self._stream, flush=True)
 
@@ -159,13 +150,14 @@ class ReportProgress(contextlib.AbstractContextManager["ReportProgress"]):
 class QuietReporter(Reporter):
     """Write a line only for a trial that does not count as ok."""
 
-    def __init__(self, total: int, stream: TextIO, good: Callable[[Record], bool]) -> None:
-        super().__init__(total, stream)
+    def __init__(self, total: int, stream: TextIO, folder: Path | None, good: Callable[[Record], bool]) -> None:
+        super().__init__(total, stream, folder)
         self.good = good
 
     def finished(self, trial: Trial, record: Record) -> None:
         """Report that a trial has failed."""
         if self.good(record):
+            self._running.remove(trial.id)
             self.done += 1
         else:
             super().finished(trial, record)
@@ -175,12 +167,13 @@ class VerboseReporter(Reporter):
     """Write every progress message of a trial, and its log below the line of its end."""
 
     def __init__(self, total: int, stream: TextIO, folder: Path) -> None:
-        super().__init__(total, stream)
+        super().__init__(total, stream, folder)
         self.folder = folder
         self._last: dict[str, str] = {}
 
     def update(self, trial: Trial, fraction: float, text: str) -> None:
         """Write a message that differs from the trial's last one."""
+        super().update(trial, fraction, text)
         if self._last.get(trial.id) != text:
             self._last[trial.id] = text
             self.line(f"{trial.slug}: {text}")
@@ -193,13 +186,13 @@ class VerboseReporter(Reporter):
                 self.line(f"    {bounded(text)}")  # third-party code may print escape sequences
 
 
-def make_reporter(total: int, stream: TextIO | None = None) -> Reporter:
+def make_reporter(total: int, folder: Path | None = None, stream: TextIO | None = None) -> Reporter:
     """Return a reporter for the stream: live on a terminal, and in a notebook that can show widgets; plain elsewhere.
 
     By default the stream is standard error, in a notebook standard output: notebooks show errors as alarms.
     """
     stream, live = _place(stream)
-    return LiveReporter(total, stream) if live else Reporter(total, stream)
+    return (LiveReporter if live else Reporter)(total, stream, folder)
 
 
 def _place(stream: TextIO | None = None) -> tuple[TextIO, bool]:

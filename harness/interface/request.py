@@ -95,15 +95,17 @@ def make_request(
     if options.only or left_out:
         plan = plan.limited(selected)
     if not isinstance(source, Mapping):  # no command makes the plan of a mapping
-        command = run_command(
-            str(source),
-            options.profile,
-            plan.device,
-            **changes,
-            data=options.data,
-            unchecked=getattr(options, "unchecked", False),
-        )
-        plan = plan.model_copy(update={"command": command})
+        given = {
+            "--profile": options.profile,
+            "--device": plan.device,
+            "--only": options.only,
+            "--seeds": None if options.seeds is None else str(options.seeds),
+            "--data": None if options.data is None else "ROOT",
+            "--set": options.settings,
+            "--layer": options.layers,
+            "--unchecked": "" if getattr(options, "unchecked", False) else None,
+        }
+        plan = plan.model_copy(update={"command": run_command(str(source), given)})
     return Request(plan, folder, executor, options)
 
 

@@ -97,8 +97,8 @@ def _run_remaining(request: Request, root: Path | None, options: RunArguments) -
 
     def reporter_for(total: int) -> Reporter:
         if options.quiet:
-            return QuietReporter(total, sys.stderr, good)
-        return VerboseReporter(total, sys.stderr, folder) if options.verbose else make_reporter(total)
+            return QuietReporter(total, sys.stderr, folder, good)
+        return VerboseReporter(total, sys.stderr, folder) if options.verbose else make_reporter(total, folder)
 
     stop_at = (lambda record: not good(record)) if options.fail_fast else None
     following = Following(reporter_for, stop_at, provenance.of, options.tell)

@@ -186,28 +186,19 @@ def parse_only(
     return picked
 
 
-def run_command(
-    suite: str,
-    profile: str,
-    device: str,
-    *,
-    only: Sequence[str],
-    settings: Sequence[str],
-    layers: Sequence[str],
-    seeds: int | None,
-    data: Path | None,
-    unchecked: bool = False,
-) -> str:
-    """Return the command that makes the same plan again, for a report: without folders of this machine."""
+def run_command(suite: str, options: Mapping[str, Sequence[str] | str | None]) -> str:
+    """Return the command that makes the same plan again, for a report: without folders of this machine.
+
+    Args:
+        suite: its name or path.
+        options: option -> its value, or the values of one that is given several times; None: it is not given.
+    """
 
     def shown(place: str) -> str:
         return Path(place).name if Path(place).is_absolute() else place
 
-    words = ["python", "-m", "harness", "run", shown(suite), "--profile", profile, "--device", device]
-    words += [word for text in only for word in ("--only", text)]
-    words += ["--seeds", str(seeds)] if seeds is not None else []
-    words += ["--data", "ROOT"] if data is not None else []
-    words += [word for setting in settings for word in ("--set", setting)]
-    words += [word for layer in layers for word in ("--layer", shown(layer))]
-    words += ["--unchecked"] if unchecked else []
+    words = ["python", "-m", "harness", "run", shown(suite)]
+    for option, given in options.items():
+        for value in [given] if isinstance(given, str) else given or ():
+            words += [option, shown(value) if option == "--layer" else value] if value else [option]
     return shlex.join(words)

@@ -144,25 +144,24 @@ class Plan(Settings):
         archive = archive_of(folder)
         path = archive or folder / FILE
         try:
-            content = read_file(path, RECORD) if archive is None else Archive.read(archive).plan
-            plan, fault = _checked_plan(content)
-            if fault is not None:
-                raise UserError(f"{path}: not a readable plan ({fault}); run the suite again")
-            return plan
+            plan, fault = _checked_plan(read_file(path, RECORD) if archive is None else Archive.read(archive).plan)
         except FileNotFoundError as error:
             raise UserError(
                 f"{folder}: no {FILE}, so no suite was run here; give the folder of a run, OUT/<suite>"
             ) from error
-        except ValidationError as error:
-            fault = bounded(explain(error)[0].message, LONGEST_REASON)
-            raise UserError(f"{path}: not a readable plan ({fault}); run the suite again") from error
         except OSError as error:
-            raise UserError(f"{path}: not a readable plan ({error.strerror}); run the suite again") from error
+            plan, fault = None, error.strerror
+        if plan is None or fault is not None:
+            raise UserError(f"{path}: not a readable plan ({fault}); run the suite again")
+        return plan
 
 
 @lru_cache(maxsize=1)  # a merge reads one plan several times; to check that of 12,000 trials takes seconds
-def _checked_plan(content: bytes) -> tuple[Plan, str | None]:
-    plan = Plan.model_validate_json(content)
+def _checked_plan(content: bytes) -> tuple[Plan | None, str | None]:
+    try:
+        plan = Plan.model_validate_json(content)
+    except ValidationError as error:
+        return None, bounded(explain(error)[0].message, LONGEST_REASON)
     return plan, plan_fault(plan) or _text_fault(content)
 
 

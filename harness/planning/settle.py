@@ -55,6 +55,7 @@ class _Part:
     repeats: Mapping[str, Sequence[int]]  # the selected seeds and repetitions
     common: Mapping[str, Any]  # settings of all trials
     named: bool  # whether `--only` names the data sets
+    selected: bool  # whether its trials run
 
     @cached_property
     def references(self) -> dict[str, tuple[DataRef, ...]]:
@@ -99,22 +100,18 @@ class Settled:
     profile: str
     device: Device
     parts: Mapping[str, _Part]
-    selected: frozenset[str]  # of the parts
 
     @property
     def data(self) -> list[DataRef]:
         """The data sets that the selected trials read, each once."""
-        return list(dict.fromkeys(data for part in self._selected for data in part.data))
+        return list(dict.fromkeys(data for part in self.parts.values() if part.selected for data in part.data))
 
     @property
     def optional(self) -> frozenset[DataRef]:
         """The data sets that a run leaves out where their files are missing."""
-        parts = (part for part in self._selected if getattr(part.scope.profile, "leave_out_missing", False))
-        return frozenset(data for part in parts if not part.named for data in part.data)
-
-    @property
-    def _selected(self) -> list[_Part]:
-        return [part for label, part in self.parts.items() if label in self.selected]
+        parts = (part for part in self.parts.values() if part.selected and not part.named)
+        leaving = (part for part in parts if getattr(part.scope.profile, "leave_out_missing", False))
+        return frozenset(data for part in leaving for data in part.data)
 
     def plan(self, checksums: Checksums = MappingProxyType({})) -> Planned:
         """Return the plan and the selected trials, on data of these checksums, by `DataRef.arrays`."""
@@ -130,8 +127,8 @@ class Settled:
             trials=_in_order(trial for plan, _ in plans.values() for trial in plan.trials),
             sections=tuple(Section(name=label, head=head, **self.suite.about(label)) for label, head in heads.items()),
         )
-        chosen = (trial for label, planned in plans.items() if label in self.selected for trial in planned.selected)
-        return Planned(whole, _in_order(chosen))
+        chosen = (planned.selected for label, planned in plans.items() if self.parts[label].selected)
+        return Planned(whole, _in_order(trial for trials in chosen for trial in trials))
 
 
 def load_suite(source: Source, *, shapes: bool = False) -> SuiteFile:
@@ -187,31 +184,33 @@ def settle(
     """
     used = resolve_device(device) if here or device == "auto" else device
     common = {"device": used, "cores": cores}
-    if suite.part_key is None:
-        (whole,) = suite.parts.values()
-        return Settled(suite, profile, used, {"": _part(whole, profile, only, common, changes)}, frozenset({""}))
-    if profile not in suite.profile_names:
-        raise UserError(
-            f"suite {suite.suite} has no profile {profile!r} in all of its {suite.part_key}s"
-            f"{suggestion(profile, suite.profile_names)}; it has {', '.join(suite.profile_names)} (--profile NAME)"
-        )
-    labels = dict.fromkeys(suite.parts, "")
-    selected = frozenset(pick(parse_only(only, (suite.part_key,)), suite.part_key, labels))
-    options = [option for name, option in CHANGES.items() if changes.get(name)]
-    if len(selected) != 1 and options:
-        key = suite.part_key
-        raise UserError(f"{options[0]}: changes the suite of one {key}; say which: --only {key}=NAME")
+    selected = list(suite.parts)
+    if (key := suite.part_key) is not None:
+        if profile not in suite.profile_names:
+            raise UserError(
+                f"suite {suite.suite} has no profile {profile!r} in all of its {key}s"
+                f"{suggestion(profile, suite.profile_names)}; it has {', '.join(suite.profile_names)} (--profile NAME)"
+            )
+        selected, only = pick(parse_only(only, (key,)), key, dict.fromkeys(suite.parts, "")), ()
+        options = [option for name, option in CHANGES.items() if changes.get(name)]
+        if len(selected) != 1 and options:
+            raise UserError(f"{options[0]}: changes the suite of one {key}; say which: --only {key}=NAME")
     parts = {
-        label: _part(part, profile, (), common, changes if selected == {label} else {})
+        label: _part(part, profile, only, common, changes if selected == [label] else {}, label in selected)
         for label, part in suite.parts.items()
     }
-    return Settled(suite, profile, used, parts, selected)
+    return Settled(suite, profile, used, parts)
 
 
 def _part(
-    suite: Suite, profile: str, only: Sequence[str], common: Mapping[str, Any], changes: Mapping[str, Any]
+    suite: Suite,
+    profile: str,
+    only: Sequence[str],
+    common: Mapping[str, Any],
+    changes: Mapping[str, Any],
+    selected: bool,
 ) -> _Part:
-    from harness.planning.suite_checks import scope_problems  # imports torch
+    from harness.planning.suite_checks import suite_problems  # imports torch
 
     scope = scope_of(suite, profile, **changes)
     selection = parse_only(only)
@@ -221,12 +220,13 @@ def _part(
         key: list(map(int, pick(selection, key, {str(value): "" for value in values})))
         for key, values in ({"seed": (), "repetition": ()} | suite.repeats(scope)).items()
     }
-    raise_faults(suite.origin.document, scope_problems(scope, {(column, row) for column in columns for row in rows}))
+    cells = {(column, row) for column in columns for row in rows}
+    raise_faults(suite.origin.document, suite_problems([scope], True, cells))
     threads = scope.profile.threads
     if threads == "auto":
         threads = common["cores"] or usable_cores()
     settings = {"suite": suite.suite, "profile": profile, "device": common["device"], "threads": threads}
-    return _Part(scope, rows, columns, repeats, settings, bool(selection["dataset"]))
+    return _Part(scope, rows, columns, repeats, settings, bool(selection["dataset"]), selected)
 
 
 def _heading(suite: SuiteFile, profile: str, device: Device) -> dict[str, Any]:

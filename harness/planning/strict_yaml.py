@@ -65,9 +65,9 @@ class Document:
 
     name: str  # for messages
     value: Any = None  # plain Python: dict, list, str, int, float, bool, None
+    of_file: bool = True  # else there are no lines to point at, and messages name the keys
     _values: dict[Place, tuple[int, int]] = field(default_factory=dict)
     _keys: dict[Place, tuple[int, int]] = field(default_factory=dict)
-    of_file: bool = True  # else there are no lines to point at, and messages name the keys
 
     def position(self, place: Place) -> tuple[int, int]:
         """Return line and column, from 1, of a value, or of the nearest part around it if there is no such value."""
@@ -92,12 +92,11 @@ def read(path: Path, name: str | None = None) -> Document:
     name = name or str(path)
     try:
         with open_file(path, DATA) as file:
-            content = file.read(MAX_BYTES + 1)
+            return load(file.read(MAX_BYTES + 1), name)
     except IsADirectoryError as error:
         raise SuiteError(f"{name}: a directory; name a YAML file in it") from error
     except OSError as error:
         raise SuiteError(f"{name}: cannot be read ({error.strerror}); name a YAML file that can") from error
-    return load(content, name)
 
 
 def document_of(value: Mapping[str, Any], name: str) -> Document:
@@ -145,8 +144,9 @@ def load(content: bytes | str, name: str, *, of_file: bool = True) -> Document:
         what = ", ".join(part for part in (error.context, error.problem) if part)
         message = what if isinstance(error, _Refused) else f"not valid YAML: {_short(what, 300)}"
         raise SuiteError(document.located(position, message)) from error
-    except RecursionError as error:
-        raise SuiteError(document.located((1, 1), "nested too deeply; a suite has a handful of levels")) from error
+    except RecursionError as error:  # also of an alias inside its own anchor
+        message = "nested too deeply, or a value that contains itself; a suite has a handful of levels"
+        raise SuiteError(document.located((1, 1), message)) from error
     return document
 
 
@@ -156,17 +156,13 @@ class _Walk:
     def __init__(self, document: Document) -> None:
         self.document = document
         self.nodes = 0
-        self.open: list[yaml.Node] = []
 
     def value(self, node: yaml.Node, place: Place) -> Any:
         self.nodes += 1
         if self.nodes > MAX_NODES:
             what = f"more than {MAX_NODES:,} values, those of aliases included, the limit of a suite; split it"
             raise _Refused(node, what)
-        if any(node is parent for parent in self.open):
-            raise _Refused(node, "an alias inside its own anchor: the value would contain itself")
-        self.document._values[place] = _start(node)
-        self.open.append(node)
+        self.document._values[place] = _start(node)  # before a fault inside is located
         value: Any
         if isinstance(node, yaml.ScalarNode):
             value = _scalar(node)
@@ -176,16 +172,14 @@ class _Walk:
             value = [self.value(item, (*place, index)) for index, item in enumerate(node.value)]
         else:
             raise _unknown_tag(node)
-        self.open.pop()
         self.document._values[place] = _start(node)  # over that of a mapping merged into this one
         return value
 
     def mapping(self, node: yaml.MappingNode, place: Place) -> dict[str, Any]:
         """Return own keys over those merged by `<<`; of several mappings behind `<<`, an earlier one has precedence."""
         merges = [item for key, item in node.value if key.tag == _TAG + "merge"]
-        sources = [part for item in merges for part in (item.value if item.id == "sequence" else [item])]
         result: dict[str, Any] = {}
-        for source in reversed(sources):
+        for source in reversed([part for item in merges for part in (item.value if item.id == "sequence" else [item])]):
             if not isinstance(source, yaml.MappingNode):
                 raise _Refused(source, "the merge key << takes a mapping or a list of mappings")
             result |= self.value(source, place)
@@ -193,10 +187,10 @@ class _Walk:
         for key_node, item in node.value:
             if key_node.tag == _TAG + "merge":
                 continue
-            if not (isinstance(key_node, yaml.ScalarNode) and key_node.tag == _TAG + "str"):
+            key = _scalar(key_node) if isinstance(key_node, yaml.ScalarNode) else None
+            if not isinstance(key, str):
                 what = f"the key {_shown(key_node)} is not a string; put it in quotes if it is a name"
                 raise _Refused(key_node, what)
-            key = _text(key_node)
             if key in lines:
                 raise _Refused(key_node, f"the key {key!r} stands twice, first in line {lines[key]}; keep one")
             lines[key] = _start(key_node)[0]
@@ -206,34 +200,26 @@ class _Walk:
 
 
 def _scalar(node: yaml.ScalarNode) -> str | int | float | bool | None:
-    kind, text = node.tag.removeprefix(_TAG), node.value
+    kind, text = node.tag.removeprefix(_TAG), str(node.value)
     if kind in ("str", "merge"):
-        return _text(node)
+        if len(text) > MAX_TEXT:
+            raise _Refused(node, f"{_shown(node)} has {len(text):,} characters; shorten it to {MAX_TEXT:,}")
+        if fault := control_fault(text):
+            raise _Refused(node, fault)
+        return text
     if kind not in _SCALARS:
         raise _unknown_tag(node)
     if not _SCALARS[kind].match(text):
         raise _Refused(node, f"{_shown(node)!r} cannot be read as {kind}")
-    if kind == "null":
-        return None
-    return text.lower() == "true" if kind == "bool" else _number(node, kind, text)
-
-
-def _text(node: yaml.ScalarNode) -> str:
-    text = str(node.value)
-    if len(text) > MAX_TEXT:
-        raise _Refused(node, f"{_shown(node)} has {len(text):,} characters; shorten it to {MAX_TEXT:,}")
-    if fault := control_fault(text):
-        raise _Refused(node, fault)
-    return text
-
-
-def _number(node: yaml.ScalarNode, kind: str, text: str) -> int | float:
+    if kind in ("null", "bool"):
+        return None if kind == "null" else text.lower() == "true"
     number: int | float
-    try:
-        if kind == "int":
-            number = int(text, 0) if text.startswith(("0o", "0x")) else int(text)
-        else:  # 1.2 writes .inf where Python writes inf
-            number = float(re.sub(r"\.(?=inf|nan)", "", text.lower()))
+    try:  # 1.2 writes .inf where Python writes inf
+        number = (
+            int(text, 0 if text[1:2] in ("o", "x") else 10)
+            if kind == "int"
+            else float(re.sub(r"\.(?=[in])", "", text.lower()))
+        )
     except ValueError:  # Python reads no integer of more than 4,300 digits
         number = math.nan
     if abs(number) <= MAX_INTEGER if isinstance(number, int) else math.isfinite(number):

@@ -21,19 +21,20 @@ from harness.planning.suite_model import MOST_CELLS, MOST_TRIALS
 from layers import UnsupportedShape
 
 
-def suite_problems(scopes: Sequence[Scope], shapes: bool) -> list[Problem]:
-    """Return the problems of a suite in some profiles; build layers on shapes if asked to, or at other problems."""
+def suite_problems(
+    scopes: Sequence[Scope], shapes: bool, only: Container[tuple[str, str]] | None = None
+) -> list[Problem]:
+    """Return the problems of a suite in some profiles.
+
+    Args:
+        scopes: the profiles.
+        shapes: build layers on shapes, and not just where there are other problems.
+        only: (column, row) pairs in which shapes are checked; None: all.
+    """
     if large := [problem for scope in scopes for problem in _size_problems(scope)]:
         return large
     problems = [problem for scope in scopes for problem in _settings_problems(scope)]
-    return problems + _shape_problems(scopes) if shapes or problems else problems
-
-
-def scope_problems(scope: Scope, only: Container[tuple[str, str]]) -> list[Problem]:
-    """Return the problems of a profile under the overrides; shapes are checked in the (column, row) pairs of `only`."""
-    if large := list(_size_problems(scope)):
-        return large
-    return [*_settings_problems(scope), *_shape_problems([scope], only)]
+    return problems + _shape_problems(scopes, only) if shapes or problems else problems
 
 
 def _size_problems(scope: Scope) -> Iterator[Problem]:
@@ -128,10 +129,10 @@ def _option_faults(cell: Cell) -> dict[str, str]:
     return faults
 
 
-def _shape_problems(scopes: Sequence[Scope], only: Container[tuple[str, str]] | None = None) -> list[Problem]:
+def _shape_problems(scopes: Sequence[Scope], only: Container[tuple[str, str]] | None) -> list[Problem]:
     """Build every layer on every shape that it meets, each once; skip cells with faults that others report.
 
-    Return one problem per cause, with all the cells that it concerns, among the (column, row) pairs of `only`.
+    Return one problem per cause, with all the cells that it concerns.
     """
     concerned: dict[tuple[Where, bool, str, str], list[str]] = {}
     threads = torch.get_num_threads()
@@ -139,11 +140,10 @@ def _shape_problems(scopes: Sequence[Scope], only: Container[tuple[str, str]] | 
     try:
         for scope in scopes:
             for cell in scope.every_cell:
-                if only is None or (cell.column, cell.row) in only:
-                    cause = _cause(scope, cell)
-                    if cause is not None:
-                        place = scope.name if cause[1] else f"{scope.name} {cell.column}"
-                        concerned.setdefault(cause, []).append(place)
+                concerns = only is None or (cell.column, cell.row) in only
+                if concerns and (cause := _cause(scope, cell)) is not None:
+                    place = scope.name if cause[1] else f"{scope.name} {cell.column}"
+                    concerned.setdefault(cause, []).append(place)
     finally:
         torch.set_num_threads(threads)
     return [

@@ -10,6 +10,7 @@ import asyncio
 import builtins
 import contextlib
 import io
+import logging
 import pickle
 import threading
 from collections.abc import Iterable, Iterator
@@ -82,6 +83,8 @@ class Client(distributed.Client):
 @contextlib.contextmanager
 def connected(address: str) -> Iterator[Client]:
     """Connect to a scheduler; raise a UserError if none answers."""
+    for name in [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "distributed"]:
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)  # this program has messages of its own
     with nothing_unpickled(), contextlib.ExitStack() as stack:
         try:
             _ask(address)

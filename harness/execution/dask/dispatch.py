@@ -81,7 +81,6 @@ class Dispatch:
     reporter: Reporter
     jobs: int | None  # trials at once; None: as many as have room
     data: Path | None  # folder of the data on workers, over their $INVERTBENCH_DATA
-    path: str | None  # folder to add to the PYTHONPATH of workers
     _workers: dict[str, int] = field(default_factory=dict)  # address -> threads
     _left_out: dict[str, tuple[str, int]] = field(default_factory=dict)  # address -> fault and exit code
     _waiting: deque[Trial] = field(default_factory=deque)
@@ -166,7 +165,6 @@ class Dispatch:
         future = self.client.submit(
             lambda *arguments: run_trial(*arguments),  # not importable by name, so it is sent as code
             files_of(job, self.run_options.out),
-            self.path,
             key=f"{trial.id}-{secrets.token_hex(8)}",
             workers=[address],
             allow_other_workers=False,
@@ -174,8 +172,7 @@ class Dispatch:
             pure=False,
         )
         self._running.append(_SentTrial(trial, address, future, time.monotonic()))
-        self.reporter.started(trial)
-        self.reporter.place(trial, f"worker {address}")
+        self.reporter.started(trial, f"worker {address}")
 
     def _finish(self, task: _SentTrial) -> None:
         """Store the result of a task, or let its trial run elsewhere."""

@@ -3,9 +3,9 @@
     python -m harness.execution.dask.job FOLDER
 
 runs the trial in the folder of `harness.execution.dask.worker.run_trial`, checks version, source and data before, and
-writes what comes back to standard output: one line of JSON (`Returned`), then the files of the trial in its order. It
-ends with its standard input. A worker may be anybody's: the command takes a record of the trial that it has sent, the
-files beside it, and no more.
+writes what comes back to the file `outcome`: one line of JSON (`Returned`), then the files of the trial in its order.
+It ends with its standard input. A worker may be anybody's: the command takes a record of the trial that it has sent,
+the files beside it, and no more.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -39,7 +38,7 @@ from harness.core.third_party import followed, is_third_party
 from harness.core.trial import AnyTrial, Trial
 from harness.datasets import find_dataset
 from harness.execution.agenda import first_changes
-from harness.execution.dask.worker import failed
+from harness.execution.dask.worker import OUTCOME, failed
 from harness.execution.data import check_prepared
 from harness.execution.folder import writing
 from harness.execution.local.process import start_server
@@ -81,11 +80,6 @@ class Job(Settings):
             names = [version or "not installed (a checkout)" for version in (here, there)]
             raise UserError(f"invertbench is {names[0]} there, and {names[1]} for the command; {INSTALL}")
         return cls.model_validate_json(content)
-
-    def check_sources(self, here: Mapping[str, str]) -> None:
-        """Raise UserError if the source on this machine is not the command's."""
-        if differences := changes(self.sources, here):
-            raise UserError(f"the source there is not that of the command: {first_changes(differences)}; {INSTALL}")
 
 
 def files_of(job: Job, out: Path) -> dict[str, bytes]:
@@ -228,8 +222,6 @@ def _of(trial: Trial, name: str) -> bool:
 
 def main(folder: Path) -> None:
     """Run the trial of a folder, and write the outcome."""
-    stream = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # others may print
     signal.signal(signal.SIGTERM, _end)
     threading.Thread(target=_end_with_worker, daemon=True).start()
     try:
@@ -237,8 +229,7 @@ def main(folder: Path) -> None:
     except (UserError, OSError) as error:  # an OSError of this process, such as of a full disk
         text = message_of(error, LONGEST).partition("; make room there")[0]  # a worker keeps no folder
         content = failed(text, code=3 if isinstance(error, (DataMissing, DataError)) else 2)
-    stream.write(content)
-    stream.flush()
+    (folder / OUTCOME).write_bytes(content)
 
 
 def _run(folder: Path) -> bytes:
@@ -255,7 +246,8 @@ def _run(folder: Path) -> bytes:
     run_options = replace(job.run_options, out=folder / "run", root=root)
     provenance = RunProvenance(run_options.host)  # collected here: the trial runs the source on this machine
     provenance.save(run_options.out)
-    job.check_sources(provenance.digests(trial))
+    if differences := changes(job.sources, provenance.digests(trial)):
+        raise UserError(f"the source there is not that of the command: {first_changes(differences)}; {INSTALL}")
     resolve_device(trial.device)
     check_prepared(trial, root, HINT)
     run_trials([trial], run_options, make_slots([trial], 1), Reporter(1, sys.stderr), provenance=provenance.of)

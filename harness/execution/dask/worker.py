@@ -13,24 +13,23 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+OUTCOME = "outcome"  # the file that the process writes
 PERIOD = 0.3  # seconds between two looks at the process
 LONGEST_END = 20.0  # seconds in which a process ends its trial before it is killed
 TAIL = 2000  # characters of the messages of a process that has failed
 
 
-def run_trial(files: Mapping[str, bytes], path: str | None) -> bytes:
+def run_trial(files: Mapping[str, bytes]) -> bytes:
     """Run the trial of `files["job.json"]` in a new folder, which is removed afterwards.
 
     If the command gives up the task, or ends, so does the trial.
 
     Args:
         files: name below the folder -> content; `here/` is the working directory and `run/` the folder of the run.
-        path: folder to add to PYTHONPATH, None: none.
 
     Returns:
         bytes as `harness.execution.dask.job.unpacked` reads them.
@@ -54,7 +53,7 @@ def run_trial(files: Mapping[str, bytes], path: str | None) -> bytes:
             for file, content in files.items():
                 (folder / file).parent.mkdir(parents=True, exist_ok=True)
                 (folder / file).write_bytes(content)
-            return run_process(folder, environment(worker, path), wanted)
+            return run_process(folder, environment(worker), wanted)
     except Exception as error:  # such as of a full disk
         return failed(f"{type(error).__name__}: {error}")
 
@@ -64,18 +63,15 @@ def failed(fault: str, lost: bool = False, code: int = 2) -> bytes:
     return json.dumps({"fault": fault, "lost": lost, "code": code}).encode() + b"\n"
 
 
-def environment(worker: Any, path: str | None) -> dict[str, str]:
-    """Return the environment of the process, with a folder more in PYTHONPATH, and without what Dask's nanny has set.
+def environment(worker: Any) -> dict[str, str]:
+    """Return the environment of the process, without what Dask's nanny has set.
 
     That is for computations inside of workers: OMP_NUM_THREADS, and a threshold of malloc that makes it slower.
     """
     import dask
 
     nanny = {} if worker.nanny is None else dask.config.get("distributed.nanny.pre-spawn-environ")
-    variables = {name: value for name, value in os.environ.items() if str(nanny.get(name)) != value}
-    if path is not None:
-        variables["PYTHONPATH"] = os.pathsep.join(filter(None, [variables.get("PYTHONPATH"), path]))
-    return variables
+    return {name: value for name, value in os.environ.items() if str(nanny.get(name)) != value}
 
 
 def run_process(folder: Path, variables: Mapping[str, str], wanted: Callable[[], bool]) -> bytes:
@@ -89,14 +85,11 @@ def run_process(folder: Path, variables: Mapping[str, str], wanted: Callable[[],
             cwd=folder / "here",
             env=variables,
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            stdout=messages,
             stderr=messages,
             start_new_session=True,
         )
-    assert process.stdin is not None and process.stdout is not None
-    written: list[bytes] = []
-    reader = threading.Thread(target=lambda: written.append(process.stdout.read()), daemon=True)  # type: ignore[union-attr]
-    reader.start()
+    assert process.stdin is not None
     try:
         while wanted() and process.poll() is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -108,9 +101,8 @@ def run_process(folder: Path, variables: Mapping[str, str], wanted: Callable[[],
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-        reader.join(LONGEST_END)
-    if process.returncode == 0 and written:
-        return written[0]
+    if process.returncode == 0:
+        return (folder / OUTCOME).read_bytes()
     if process.returncode < 0:
         return failed("the process that supervises the trial was killed", lost=True)
     said = " ".join((folder / "messages").read_text(encoding="utf-8", errors="replace")[-TAIL:].split())

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator
 
 from harness.core.errors import UserError
-from harness.core.provenance.machine import usable_cores
-from harness.core.run_options import PROJECT, RunOptions
+from harness.core.run_options import RunOptions
 from harness.core.settings import Settings
 from harness.core.trial import Trial
 from harness.execution.executor import Executor, Following
-from harness.execution.local.running import RunningReporter
-from harness.execution.local.slots import Slots, at_once, make_slots
+from harness.execution.local.slots import Slots, at_once
 from harness.planning.plan import GivenDevice
 
 if TYPE_CHECKING:
     from distributed import Client
-
-INSTALL = "pip install 'invertbench[dask]'"
 
 
 def _address(value: object) -> str:
@@ -40,7 +35,7 @@ class DaskSection(Settings):
     """The scheduler.
 
     Attributes:
-        address: of a scheduler of Dask that runs; without one, workers in this process.
+        address: of a scheduler of Dask that runs.
         data: folder of the data sets on workers; null: their $INVERTBENCH_DATA, or else that of the command.
     """
 
@@ -53,25 +48,24 @@ class Dask(Executor):
 
     Section = DaskSection
     section: DaskSection
+    here = False
+    cores = 1
 
-    @property
-    def here(self) -> bool:
-        """Return whether the workers are in this process."""
-        return self.section.address is None
-
-    @property
-    def cores(self) -> int:
-        """One core, on workers elsewhere."""
-        return super().cores if self.here else 1
+    def __init__(self, jobs: int | None = None, section: Mapping[str, Any] | None = None, texts: Sequence[str] = ()):
+        super().__init__(jobs, section, texts)
+        if self.section.address is None:
+            raise UserError(
+                "--executor dask needs the address of a scheduler that runs: --cluster address=tcp://HOST:PORT"
+            )
 
     def device(self, option: GivenDevice) -> GivenDevice:
-        """Return the CPU for "auto" on workers elsewhere."""
-        return "cpu" if option == "auto" and not self.here else option
+        """Return the CPU for "auto"."""
+        return "cpu" if option == "auto" else option
 
     def at_once(self, trials: Sequence[Trial]) -> int:
         """Return how many have room on the workers that there are now."""
-        if self.here or not trials:
-            return at_once(trials, make_slots(trials, self.jobs))
+        if not trials:
+            return 1
         with self._client() as client:
             from harness.execution.dask.dispatch import workers
 
@@ -84,40 +78,15 @@ class Dask(Executor):
         """Run the trials on the workers."""
         if not trials:
             return
-        with (
-            self._client() as client,
-            following.reporter(len(trials)) as shown,
-            RunningReporter(shown, run_options.out) as reporter,
-        ):
+        with self._client() as client, following.reporter(len(trials)) as reporter:
             from harness.execution.dask.dispatch import Dispatch
 
-            data = run_options.root if self.here else self.section.data
-            path = str(PROJECT) if self.here else None
-            Dispatch(client, run_options, following, reporter, self.jobs, data, path).run(trials)
+            Dispatch(client, run_options, following, reporter, self.jobs, self.section.data).run(trials)
 
-    @contextlib.contextmanager
-    def _client(self) -> Iterator[Client]:
-        """Connect to the scheduler, or to one of this process; raise a UserError if that fails."""
+    def _client(self) -> AbstractContextManager[Client]:
+        """Connect to the scheduler; raise a UserError if that fails."""
         try:
-            from distributed import Client, LocalCluster
-
             from harness.execution.dask.connection import connected
         except ImportError as error:
-            raise UserError(f"--executor dask needs distributed: {INSTALL}") from error
-        for name in [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "distributed"]:
-            logging.getLogger(name).setLevel(logging.CRITICAL + 1)  # this program has messages of its own
-        if self.section.address is not None:
-            with connected(self.section.address) as client:
-                yield client
-            return
-        with (
-            LocalCluster(
-                n_workers=1,
-                threads_per_worker=usable_cores(),
-                processes=False,
-                dashboard_address="127.0.0.1:0",  # any free port
-                memory_limit=None,
-            ) as cluster,
-            Client(cluster, set_as_default=False) as client,
-        ):
-            yield client
+            raise UserError("--executor dask needs distributed: pip install 'invertbench[dask]'") from error
+        return connected(str(self.section.address))

@@ -28,13 +28,12 @@ class Local(Executor):
         self, trials: Sequence[Trial], attached: Sequence[Trial], run_options: RunOptions, following: Following
     ) -> None:
         """Run the trials side by side; those that run alone come last."""
-        from harness.execution.local.running import RunningReporter
         from harness.execution.local.supervisor import run_trials
 
         if not trials:
             return
         slots = make_slots(trials, self.jobs)
-        with following.reporter(len(trials)) as shown, RunningReporter(shown, run_options.out) as reporter:
+        with following.reporter(len(trials)) as reporter:
             run_trials(trials, run_options, slots, reporter, provenance=following.provenance, stop_at=following.stop_at)
 
     @classmethod

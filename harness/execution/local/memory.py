@@ -71,26 +71,16 @@ def limit_this_process(limit: int) -> None:
 
 
 def kernel_kills(root: Path = Path("/")) -> int | None:
-    """Return how many processes the kernel killed for lack of memory, in the nearest group that reports it, or None.
+    """Return how many processes the kernel killed for lack of memory, in this control group or else in all, or None.
 
     A process that ends by SIGKILL while this number increases was one of them.
     """
-    with contextlib.suppress(OSError, ValueError):
-        for line in (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines():
-            _, controllers, path = line.split(":", 2)
-            if controllers == "":
-                file = root / "sys/fs/cgroup" / path.lstrip("/") / "memory.events"
-            elif controllers == "memory":
-                file = root / "sys/fs/cgroup/memory" / path.lstrip("/") / "memory.oom_control"
-            else:
-                continue
-            if file.is_file() and (count := _oom_kill(file)) is not None:
-                return count
+    files = [root / "proc/vmstat"]
     with contextlib.suppress(OSError):
-        return _oom_kill(root / "proc/vmstat")
+        groups = re.findall(r"^0::/(.*)$", (root / "proc/self/cgroup").read_text(encoding="utf-8"), re.MULTILINE)
+        files[:0] = [root / "sys/fs/cgroup" / group / "memory.events" for group in groups]
+    for file in files:
+        with contextlib.suppress(OSError):
+            if match := re.search(r"^oom_kill (\d+)$", file.read_text(encoding="utf-8"), re.MULTILINE):
+                return int(match[1])
     return None
-
-
-def _oom_kill(file: Path) -> int | None:
-    match = re.search(r"^oom_kill (\d+)$", file.read_text(encoding="utf-8"), re.MULTILINE)
-    return int(match[1]) if match else None

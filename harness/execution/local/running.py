@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
 from harness.core.files import RECORD, TEMPORARY, read_file
-from harness.core.records import Record
 from harness.core.run_options import shown_seconds
 from harness.core.settings import Settings
 from harness.core.texts import visible
-from harness.core.trial import Trial
 from harness.execution.folder import RUNNING, working
-from harness.execution.progress import Reporter
 
 PERIOD = 1.0  # seconds between two writes for messages: a trial sends up to ten a second
 
@@ -47,15 +43,6 @@ class RunningTrial(Settings):
 _TRIALS = TypeAdapter(tuple[RunningTrial, ...])
 
 
-def write_running(folder: Path, trials: Iterable[RunningTrial]) -> None:
-    """Replace the list of a folder; an error of the disk ends no trial, and leaves an older list."""
-    # Not forced onto the disk: a list that is lost with the machine was of trials that have ended with it.
-    with contextlib.suppress(OSError):
-        new = folder / f"{RUNNING}{TEMPORARY}"
-        new.write_bytes(_TRIALS.dump_json(tuple(trials)))
-        new.replace(folder / RUNNING)
-
-
 def running_lines(folder: Path) -> list[str]:
     """Return the lines of `status` on a run that uses the folder now, and on each of its trials; none without one."""
     owner = working(folder)
@@ -68,51 +55,45 @@ def running_lines(folder: Path) -> list[str]:
     return [visible(f"a run uses this folder{owner}: {count}"), *(trial.line(now) for trial in trials)]
 
 
-class RunningReporter(Reporter):
-    """Keep the list in the folder of a run up to date while in the context, and pass all reports on.
+class RunningTrials:
+    """The list in the folder of a run, kept up to date; without a folder, nothing."""
 
-    Attributes:
-        reporter: receives every report as well; it is in its own context already.
-    """
-
-    def __init__(self, reporter: Reporter, folder: Path) -> None:
-        super().__init__(reporter.total, reporter.stream)
-        self.reporter, self.folder = reporter, folder
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
         self._running: dict[str, RunningTrial] = {}
         self._written = 0.0
 
-    def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(OSError):
-            (self.folder / RUNNING).unlink(missing_ok=True)
-
-    def started(self, trial: Trial) -> None:
-        """Pass it on; `place` adds the trial."""
-        self.reporter.started(trial)
-
-    def place(self, trial: Trial, name: str) -> None:
-        """Add a trial to the list."""
-        self._running[trial.id] = RunningTrial(id=trial.id, place=name, since=time.time())
+    def add(self, trial: str, place: str) -> None:
+        """Add a trial that has started in a process or a worker."""
+        self._running[trial] = RunningTrial(id=trial, place=place, since=time.time())
         self._write()
-        self.reporter.place(trial, name)
 
-    def update(self, trial: Trial, fraction: float, text: str) -> None:
+    def update(self, trial: str, fraction: float, text: str) -> None:
         """Change the progress of a trial."""
+        if trial not in self._running:
+            return
         changed = {"fraction": fraction, "text": text, "heard": time.time()}
-        self._running[trial.id] = self._running[trial.id].model_copy(update=changed)
+        self._running[trial] = self._running[trial].model_copy(update=changed)
         if time.monotonic() - self._written >= PERIOD:
             self._write()
-        self.reporter.update(trial, fraction, text)
 
-    def finished(self, trial: Trial, record: Record) -> None:
-        """Remove a trial from the list."""
-        self._running.pop(trial.id, None)
+    def remove(self, trial: str) -> None:
+        """Remove a trial that has ended."""
+        self._running.pop(trial, None)
         self._write()
-        self.reporter.finished(trial, record)
 
-    def line(self, text: str) -> None:
-        """Pass it on."""
-        self.reporter.line(text)
+    def close(self) -> None:
+        """Remove the list."""
+        if self._folder is not None:
+            with contextlib.suppress(OSError):
+                (self._folder / RUNNING).unlink(missing_ok=True)
 
     def _write(self) -> None:
+        """Replace the list; an error of the disk ends no trial, and leaves an older list."""
+        # Not forced onto the disk: a list that is lost with the machine was of trials that have ended with it.
         self._written = time.monotonic()
-        write_running(self.folder, self._running.values())
+        if self._folder is not None:
+            with contextlib.suppress(OSError):
+                new = self._folder / f"{RUNNING}{TEMPORARY}"
+                new.write_bytes(_TRIALS.dump_json(tuple(self._running.values())))
+                new.replace(self._folder / RUNNING)

@@ -19,7 +19,7 @@ from harness.core.isolation.messages import BadMessage
 from harness.core.isolation.process import Child, Context, start
 from harness.core.provenance.machine import memory_watched
 from harness.core.records import Record, write_record
-from harness.core.run_options import RunOptions
+from harness.core.run_options import RunOptions, shown_bytes, shown_seconds
 from harness.core.trial import Trial
 from harness.execution.local.memory import LOOK_SECONDS, MemoryWatch, kernel_kills
 from harness.execution.local.process import (
@@ -31,7 +31,7 @@ from harness.execution.local.process import (
     start_server,
 )
 from harness.execution.local.slots import Lease, Slots
-from harness.execution.outcome import Ending, digest, left_record, log_path, missing_record, record_path
+from harness.execution.outcome import End, digest, end_of, left_record, log_path, missing_record, record_path
 from harness.execution.progress import Reporter
 from harness.execution.provenance import Provenance
 
@@ -92,7 +92,8 @@ class _Task:
     begin: float
     before: str | None  # digest of the record from before the start
     kills: int | None  # processes killed by the kernel for lack of memory, at the start
-    ending: Ending = field(default_factory=Ending)
+    forced: End | None = None  # why the supervisor has ended it
+    last_words: str = ""  # its last progress message
 
 
 @dataclass
@@ -136,8 +137,7 @@ class _Pool:
         before, kills = digest(record_path(out, trial)), kernel_kills()
         child = start(self.context, run_in_process, args, log=log, name=trial.id)
         self.running.append(_Task(trial, child, lease, provenance, time.perf_counter(), before, kills))
-        self.reporter.started(trial)
-        self.reporter.place(trial, f"process {child.pid}")
+        self.reporter.started(trial, f"process {child.pid}")
 
     def _wait(self) -> list[tuple[Record, Lease]]:
         """Sleep until a trial sends a message, ends, or is due for a check; return the records of those that ended."""
@@ -159,31 +159,33 @@ class _Pool:
         """End processes beyond their limits of time or memory; their end is then noticed like any other."""
         continue_server()
         now = time.perf_counter()
-        running = [task for task in self.running if not task.ending.forced]
+        running = [task for task in self.running if task.forced is None]
         over = {} if self.memory is None else self.memory.over([task.child.pid for task in running])
         for task in running:
-            if task.child.pid in over:
-                task.ending.limit, task.ending.held = "oom", over[task.child.pid]
+            if self.memory is not None and task.child.pid in over:
+                held, allowed = shown_bytes(over[task.child.pid]), shown_bytes(self.memory.limit)
+                task.forced = End("oom", f"its processes held {held} of memory, and may hold {allowed} (memory)")
             elif self.run_options.timeout is not None and now - task.begin >= self.run_options.timeout:
-                task.ending.limit = "timeout"
-            if task.ending.forced:
+                limit = shown_seconds(self.run_options.timeout)
+                task.forced = End("timeout", f"it ran for longer than {limit}, its timeout")
+            if task.forced is not None:
                 task.child.end()
 
     def _receive(self, task: _Task) -> None:
         try:
             for message in task.child.messages.receive():
-                fraction, task.ending.last_words = read_progress(message)
-                self.reporter.update(task.trial, fraction, task.ending.last_words)
+                fraction, task.last_words = read_progress(message)
+                self.reporter.update(task.trial, fraction, task.last_words)
         except BadMessage as error:
-            task.ending.bad_message = str(error)
+            task.forced = _garbled(str(error))
             task.child.messages.close()
             task.child.end()
 
     def _finish(self, task: _Task) -> Record:
         task.child.clear()
         self._receive(task)  # its last messages
-        if task.child.messages.partial and task.child.exit_code == 0:  # else the end of the process has truncated it
-            task.ending.bad_message = task.ending.bad_message or "the beginning of a message and no end"
+        if task.forced is None and task.child.messages.partial and task.child.exit_code == 0:
+            task.forced = _garbled("the beginning of a message and no end")  # else its end has truncated the message
         self.running.remove(task)
         task.child.messages.close()
         record = self._outcome(task)
@@ -192,17 +194,18 @@ class _Pool:
 
     def _outcome(self, task: _Task) -> Record:
         """Return the record that the process left, or write one with the reason why it left none."""
-        out, ending = self.run_options.out, task.ending
+        out, code = self.run_options.out, task.child.exit_code
         record, fault = left_record(task.trial, out, task.before)
-        if record is not None and not ending.bad_message:
+        if record is not None and (task.forced is None or task.forced.status != "error"):
             return record
-        if task.child.exit_code == NO_SPACE_LEFT:
-            raise _unwritable(out, f"the result of trial {task.trial.id} {ending.last_words}")
-        kills = kernel_kills()
-        ending.unwritten = task.child.exit_code == UNWRITTEN
-        ending.exit_code, ending.seconds = task.child.exit_code, time.perf_counter() - task.begin
-        ending.out_of_memory = kills is not None and task.kills is not None and kills > task.kills
-        record = missing_record(task.trial, self.run_options, ending, fault, task.provenance)
+        if code == NO_SPACE_LEFT:
+            raise _unwritable(out, f"the result of trial {task.trial.id} {task.last_words}")
+        end, kills = task.forced, kernel_kills()
+        if end is None and code == UNWRITTEN:
+            end = End("error", f"its result {task.last_words or 'cannot be written'}")
+        end = end or end_of(code, fault, kills is not None and task.kills is not None and kills > task.kills)
+        seconds = time.perf_counter() - task.begin
+        record = missing_record(task.trial, out, end, seconds, task.last_words, task.provenance)
         try:
             write_record(out / "records", record)
         except OSError as error:
@@ -217,6 +220,10 @@ class _Pool:
             task.child.clear()
             task.child.messages.close()
         self.running.clear()
+
+
+def _garbled(fault: str) -> End:
+    return End("error", f"it was ended because it wrote {fault}, to the pipe of its messages")
 
 
 def _unwritable(out: Path, fault: str) -> UserError:

@@ -12,8 +12,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import subprocess
-from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -163,13 +162,3 @@ def run_program(program: str, *arguments: str, text: str = "") -> str:
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         message = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[-1:]
         raise UserError(f"{program} failed: {visible(''.join(message))}") from error
-
-
-def lines(trials: Mapping[str, SubmittedTrial]) -> list[str]:
-    """Return the lines of `status`: the counts, and one for each trial that runs, or has ended without a record."""
-    counts = Counter(trial.state for trial in trials.values() if trial.state != "done")
-    if not counts:
-        return []
-    total = ", ".join(f"{counts[state]} {state}" for state in ("running", "waiting", "ended") if counts[state])
-    shown = {key: trial for key, trial in trials.items() if trial.state in ("running", "ended")}
-    return [f"on the cluster: {total}", *(f"  {key}  {trial.state}: {trial.text}" for key, trial in shown.items())]

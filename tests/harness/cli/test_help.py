@@ -44,7 +44,7 @@ def trial():
 
 
 def test_a_quiet_run_names_failures_alone(trial, capsys):
-    reporter = QuietReporter(2, sys.stderr, lambda record: record.status == "ok")
+    reporter = QuietReporter(2, sys.stderr, None, lambda record: record.status == "ok")
     reporter.update(trial, 0.5, "half")
     reporter.finished(trial, blank_record(trial, "ok", None))
     assert capsys.readouterr() == ("", "")

@@ -6,7 +6,7 @@ import pytest
 
 from harness.core.checkpoint_files import CheckpointHeader, checkpoint_folder
 from harness.core.records import blank_record, write_record
-from harness.execution.agenda import AgendaEntry, Experience, agenda, counted, counted_by_stage, forget_settled, outlook
+from harness.execution.agenda import AgendaEntry, Experience, agenda, counted, forget_settled, outlook, time_left
 from harness.kinds.density.trial import DensityTrial
 
 SOURCES = {"flows/glow.py": "aaa"}
@@ -132,5 +132,5 @@ def test_durations_of_runtime_trials_add_up_and_others_run_in_parallel(run):
     assert line == "a run does 20 trials, in about 8 min (from earlier trials, 3 at once)"
     entries[0] = replace(entries[0], seconds=None)
     assert outlook(entries, 3)[0].endswith("3 at once, and 1 of unknown duration)")
-    assert counted_by_stage(entries) == ["left, in about 19 min, one at a time, and 1 of unknown duration"]
-    assert counted_by_stage([replace(entry, seconds=None) for entry in entries]) == []
+    assert time_left(entries) == ", in about 19 min, one at a time, and 1 of unknown duration"
+    assert time_left([replace(entry, seconds=None) for entry in entries]) == ""

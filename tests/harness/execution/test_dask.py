@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -102,28 +101,9 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def start(folder):
-    """Start a command in the folder; its output goes to a file."""
-    started = []
-
-    def start(*arguments):
-        log = folder / f"output{len(started)}.txt"
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "harness", "run", *arguments],
-                cwd=folder,
-                env=os.environ | {"PYTHONPATH": str(PROJECT)},
-                stdout=output,
-                stderr=output,
-            )
-        process.output = lambda: log.read_text(errors="replace")
-        started.append(process)
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.wait()
+def start(started, folder):
+    """Return a function that starts `run` in the folder."""
+    return lambda *arguments: started(folder, os.environ, "run", *arguments)
 
 
 @pytest.fixture
@@ -141,23 +121,12 @@ def on(cluster, *more):
     return ("--executor", "dask", "--cluster", f"address={cluster.address}", *more)
 
 
-def wait_for(condition, run=None, seconds=90.0):
-    end = time.monotonic() + seconds
-    while not (result := condition()):
-        output = run.output() if run is not None else ""
-        assert time.monotonic() < end, f"timed out: {output}"
-        assert run is None or run.poll() is None, f"ended early: {output}"
-        time.sleep(0.05)
-    return result
-
-
 def code_of(run):
     """Wait for the end of a command; return its exit code."""
-    end = time.monotonic() + 240
-    while run.poll() is None:
-        assert time.monotonic() < end, f"timed out: {run.output()}"
-        time.sleep(0.05)
-    return run.returncode
+    try:
+        return run.wait(240)
+    except subprocess.TimeoutExpired:
+        pytest.fail(f"timed out: {run.output()}")
 
 
 def training(folder):
@@ -169,18 +138,7 @@ def records(out):
     return {path.stem: read_record(path) for path in sorted((out / "records").glob("*.json"))}
 
 
-def values(out):
-    """Return the results of a folder without times: statuses, rows, curves, and the files of arrays and weights."""
-    results = {}
-    for name, record in records(out).items():
-        rows = [{key: row[key] for key in row if not key.endswith("_seconds")} for row in record.rows]
-        curves = {key: curve for key, curve in record.curves.items() if key != "seconds"}
-        results[name] = record.status, rows, curves, record.arrays, record.environment["sources"]
-    weights = {path.name: path.read_bytes() for path in sorted(out.glob("weights/*.pt"))}
-    return results, weights
-
-
-def test_results_are_those_of_a_local_run_to_the_last_bit(dask, folder, harness):
+def test_results_are_those_of_a_local_run_to_the_last_bit(dask, folder, harness, values):
     dask.start_worker(threads=2)
     code, output = harness("tuned.yaml", "--out", "out", "--only", "layer=conv1x1", *on(dask))
     assert code == 0 and len(records(folder / "out" / "tuned")) == 3, output
@@ -198,15 +156,7 @@ def test_results_are_those_of_a_local_run_to_the_last_bit(dask, folder, harness)
     assert code == 0 and "nothing to run" in output
 
 
-def test_workers_of_the_command_itself(folder, harness):
-    pytest.importorskip("distributed")
-    code, output = harness("counted.yaml", "--out", "out", "--executor", "dask")
-    assert code == 0 and "Traceback" not in output and "distributed" not in output, output
-    assert harness("counted.yaml", "--out", "here")[0] == 0
-    assert values(folder / "out" / "counted") == values(folder / "here" / "counted")
-
-
-def test_a_trial_of_a_dead_worker_runs_on_another_and_ends_with_the_second(dask, folder, start, harness):
+def test_a_trial_of_a_dead_worker_runs_on_a_second_and_no_third(dask, folder, start, harness, wait_for, values):
     (folder / "hold").touch()
     for _ in range(2):
         dask.start_worker(ON_WORKER="1")
@@ -240,7 +190,7 @@ def test_a_trial_of_a_dead_worker_runs_on_another_and_ends_with_the_second(dask,
 ANSWERS = ("object", "exception", "OSError", "dict", "pickle", "no record", "other trial", "killed")
 
 
-def test_workers_that_answer_with_nonsense_are_left_out_and_run_no_code_here(dask, folder, harness):
+def test_workers_that_answer_with_nonsense_are_left_out_and_run_no_code_here(dask, folder, harness, wait_for):
     for answer in ANSWERS:
         dask.start_worker(answer=answer)
     dask.start_worker()
@@ -254,7 +204,7 @@ def test_workers_that_answer_with_nonsense_are_left_out_and_run_no_code_here(das
     assert not list((folder / "out" / "counted").rglob("a.log"))
 
 
-def test_the_end_of_the_scheduler_interrupts_the_run(dask, folder, start):
+def test_the_end_of_the_scheduler_interrupts_the_run(dask, folder, start, wait_for):
     (folder / "hold").touch()
     dask.start_worker(ON_WORKER="1")
     run = start("held.yaml", "--unchecked", "--out", "out", "--seeds", "2", *on(dask))
@@ -273,7 +223,7 @@ def test_the_end_of_the_scheduler_interrupts_the_run(dask, folder, start):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_trials_end_with_their_command(dask, folder, start, number):
+def test_trials_end_with_their_command(dask, folder, start, number, wait_for):
     (folder / "hold").touch()
     worker = dask.start_worker(ON_WORKER="1")
     run = start("held.yaml", "--unchecked", "--out", "out", *on(dask))

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -16,29 +15,13 @@ import pytest
 from harness.core.errors import UserError
 from harness.core.records import blank_record, read_record, write_record
 from harness.core.run_options import RunOptions
-from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
+from harness.core.settings import LayerRef
 from harness.execution.dask.job import Job, files_of, packed, store, unpacked
 from harness.execution.dask.worker import environment, failed
 from harness.execution.executor import Following
 from harness.execution.executors.dask import Dask
 from harness.execution.progress import make_reporter
-from harness.kinds.density.trial import DensityTrial
-from harness.kinds.parameters.trial import ParametersTrial
-from harness.kinds.runtime.trial import RuntimeTrial
 from harness.planning.suite import read_suite
-
-LAYER = LayerRef(row="one", layer="conv1x1")
-
-
-def trial(label, **changes):
-    fields = {"shape": (2, 4), "layer": LAYER, "flow": FlowSettings(), **changes}
-    return ParametersTrial(suite="s", profile="smoke", label=label, **fields)
-
-
-def timed(sweep):
-    return RuntimeTrial(
-        suite="s", profile="smoke", sweep=sweep, shape=(2, 4), batch=1, layers=(LAYER,), operations=("forward",)
-    )
 
 
 def job_of(one, out=Path("out")):
@@ -76,7 +59,7 @@ def address(request):
         listener.close()
 
 
-def test_an_address_without_a_scheduler_is_one_message(monkeypatch, address):
+def test_an_address_without_a_scheduler_is_one_message(monkeypatch, address, trial):
     pytest.importorskip("distributed")
     from harness.execution.dask import connection
 
@@ -86,7 +69,8 @@ def test_an_address_without_a_scheduler_is_one_message(monkeypatch, address):
         elsewhere.at_once([trial("a")])
 
 
-def test_a_missing_library_is_one_message(monkeypatch):
+def test_a_missing_library_is_one_message(monkeypatch, trial):
+    monkeypatch.delitem(sys.modules, "harness.execution.dask.connection", raising=False)
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(UserError, match=r"^--executor dask needs distributed: pip install 'invertbench\[dask\]'$"):
         Dask(None, {}, ["address=tcp://127.0.0.1:9"]).at_once([trial("a")])
@@ -130,7 +114,7 @@ def test_no_other_executor_imports_distributed():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_third_party_files_below_the_working_directory_are_sent(tmp_path, monkeypatch):
+def test_third_party_files_below_the_working_directory_are_sent(tmp_path, monkeypatch, trial):
     inside, outside = tmp_path / "inside", tmp_path / "outside"
     for place in (inside / "mine", outside):
         place.mkdir(parents=True)
@@ -143,21 +127,13 @@ def test_third_party_files_below_the_working_directory_are_sent(tmp_path, monkey
         files_of(job_of(trial("a", layer=LayerRef(row="one", layer=f"{outside}/held.py:Held"))), Path("out"))
 
 
-def test_data_beside_the_suite_are_sent_if_they_are_a_small_file(tmp_path, monkeypatch):
+def test_data_beside_the_suite_are_sent_if_they_are_a_small_file(tmp_path, monkeypatch, trained):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "walk.csv").write_text("a\n1\n")
 
     def on(file):
-        return DensityTrial(
-            suite="s",
-            profile="smoke",
-            data=DataRef(label="walk", name="csv", options={"file": file, "columns": ["a"]}),
-            layer=LAYER,
-            flow=FlowSettings(),
-            training=TrainingSettings(),
-            seed=0,
-        )
+        return trained(label="walk", name="csv", options={"file": file, "columns": ["a"]})
 
     assert files_of(job_of(on("./in/walk.csv")), Path("out"))["here/in/walk.csv"] == b"a\n1\n"
     assert set(files_of(job_of(on("in/walk.csv")), Path("out"))) == {"job.json"}, "below the data root"
@@ -184,7 +160,7 @@ def test_records_of_candidates_are_sent_with_the_trial_that_chooses(tmp_path):
     assert set(files_of(job_of(candidates[0]), tmp_path)) == {"job.json"}
 
 
-def test_a_job_of_another_version_or_source_is_refused(tmp_path):
+def test_a_job_of_another_version_is_refused(tmp_path, trial):
     files = files_of(job_of(trial("a")), tmp_path)
     (tmp_path / "job.json").write_bytes(files["job.json"])
     with pytest.raises(UserError, match="and 1 for the command; install the same version"):
@@ -193,10 +169,6 @@ def test_a_job_of_another_version_or_source_is_refused(tmp_path):
     (tmp_path / "job.json").write_text(json.dumps({"version": "2", "unknown": content}))
     with pytest.raises(UserError, match="and 2 for the command"):
         Job.load(tmp_path)
-    job = job_of(trial("a")).model_copy(update={"sources": {"a.py": "1", "b.py": "2"}})
-    job.check_sources({"b.py": "2", "a.py": "1"})
-    with pytest.raises(UserError, match=r"the source there is not that of the command: a.py changed, c.py is new"):
-        job.check_sources({"a.py": "0", "b.py": "2", "c.py": "1"})
 
 
 def left_by(one, place):
@@ -205,7 +177,7 @@ def left_by(one, place):
     return packed(one, place)
 
 
-def test_files_of_a_trial_come_back_and_no_others(tmp_path):
+def test_files_of_a_trial_come_back_and_no_others(tmp_path, trial):
     one, there, out = trial("a"), tmp_path / "there", tmp_path / "out"
     names = [f"weights/{one.id}.pt", f"logs/{one.id}.log", "source/0123456789abcdef.diff"]
     for name in (*names, "records/other.json", f"records/{one.id}.json.tmp", "checkpoints/1.ckpt", "logs/other.log"):
@@ -217,7 +189,7 @@ def test_files_of_a_trial_come_back_and_no_others(tmp_path):
     assert stored.keys() == {*names, f"records/{one.id}.json"} and stored[names[0]] == names[0].encode()
 
 
-def test_what_is_no_record_of_the_trial_is_refused_and_not_stored(tmp_path):
+def test_what_is_no_record_of_the_trial_is_refused_and_not_stored(tmp_path, trial):
     one, other, out = trial("a"), trial("b"), tmp_path / "out"
     _, files = unpacked(left_by(one, tmp_path / "there"))
     (name, record), *_ = files.items()
@@ -248,10 +220,8 @@ def test_what_is_no_record_of_the_trial_is_refused_and_not_stored(tmp_path):
 def test_a_process_has_no_variables_of_the_nanny(monkeypatch):
     pytest.importorskip("distributed")
     monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "65536")
-    monkeypatch.setenv("PYTHONPATH", "/a")
-    without, below = (environment(SimpleNamespace(nanny=nanny), "/b") for nanny in (None, "tcp://127.0.0.1:1"))
+    without, below = (environment(SimpleNamespace(nanny=nanny)) for nanny in (None, "tcp://127.0.0.1:1"))
     assert without["MALLOC_TRIM_THRESHOLD_"] == "65536" and "MALLOC_TRIM_THRESHOLD_" not in below
-    assert below["PYTHONPATH"] == f"/a{os.pathsep}/b"
 
 
 class Stand:
@@ -268,7 +238,7 @@ class Stand:
     def scheduler_info(self, n_workers):
         return {"workers": dict(self.workers)}
 
-    def submit(self, function, files, path, *, key, workers, **options):
+    def submit(self, function, files, *, key, workers, **options):
         one, [address] = Job.model_validate_json(files["job.json"]).trial, workers
         self.submitted.append((one.id, address))
         self.running.append(one)
@@ -317,14 +287,14 @@ def run(tmp_path, capfd):
         following = Following(make_reporter, stop_at, lambda one: {"sources": {}})
         options = RunOptions(out=tmp_path / "out", timeout=timeout)
         with make_reporter(len(trials)) as reporter:
-            Dispatch(cluster, options, following, reporter, jobs, None, None).run(trials)
+            Dispatch(cluster, options, following, reporter, jobs, None).run(trials)
         left = {path.stem: read_record(path) for path in (tmp_path / "out" / "records").glob("*.json")}
         return [left.get(one.id) for one in trials], "".join(capfd.readouterr())
 
     return run
 
 
-def test_trials_share_workers_by_their_threads(run, tmp_path):
+def test_trials_share_workers_by_their_threads(run, tmp_path, trial):
     cluster = Stand(tmp_path, a=2, b=4)
     trials = [trial(str(number), threads=2) for number in range(7)]
     assert all(run(cluster, trials)[0])
@@ -335,7 +305,7 @@ def test_trials_share_workers_by_their_threads(run, tmp_path):
     assert cluster.most == 2
 
 
-def test_trials_that_measure_times_run_one_at_a_time(run, tmp_path):
+def test_trials_that_measure_times_run_one_at_a_time(run, tmp_path, trial, timed):
     cluster = Stand(tmp_path, a=2, b=2, c=1)
     trials = [timed("x"), trial("a"), timed("y"), trial("b"), timed("z")]
     assert all(run(cluster, trials)[0])
@@ -344,7 +314,7 @@ def test_trials_that_measure_times_run_one_at_a_time(run, tmp_path):
     assert cluster.most == 2
 
 
-def test_a_trial_has_a_second_try_elsewhere_and_no_third(run, tmp_path):
+def test_a_trial_has_a_second_try_elsewhere_and_no_third(run, tmp_path, trial):
     trials = [trial("a"), trial("b")]
     cluster = Stand(tmp_path, a=1, b=1, c=1)
     cluster.deadly[trials[0].id] = 1
@@ -359,7 +329,7 @@ def test_a_trial_has_a_second_try_elsewhere_and_no_third(run, tmp_path):
 
 
 @pytest.mark.parametrize("answer", [OSError(28, "No space left"), b"nonsense", failed("\x1b[31mno data", code=3)])
-def test_a_worker_that_cannot_run_trials_is_named_and_left_out(run, tmp_path, answer):
+def test_a_worker_that_cannot_run_trials_is_named_and_left_out(run, tmp_path, answer, trial):
     trials = [trial(str(number)) for number in range(6)]
     cluster = Stand(tmp_path, a=2, b=2)
     cluster.answers["a"] = answer
@@ -368,7 +338,7 @@ def test_a_worker_that_cannot_run_trials_is_named_and_left_out(run, tmp_path, an
     assert [address for _, address in cluster.submitted].count("a") <= 2, "no more than it had before its first answer"
 
 
-def test_a_worker_that_never_answers_is_left_out_after_the_timeout_of_a_trial(run, tmp_path, monkeypatch):
+def test_a_worker_that_never_answers_is_left_out_after_the_timeout_of_a_trial(run, tmp_path, monkeypatch, trial):
     monkeypatch.setattr("harness.execution.dask.dispatch.MARGIN", 0.5)
     monkeypatch.setattr("harness.execution.dask.dispatch.WORKERS_PERIOD", 0.1)
     cluster = Stand(tmp_path, a=1, b=1)
@@ -377,7 +347,7 @@ def test_a_worker_that_never_answers_is_left_out_after_the_timeout_of_a_trial(ru
     assert all(left) and printed.count("worker a gets no more trials: it has not answered within 1 s") == 1
 
 
-def test_without_a_good_worker_the_run_ends_with_all_reasons(run, tmp_path):
+def test_without_a_good_worker_the_run_ends_with_all_reasons(run, tmp_path, trial):
     for answer, code in ((failed("no data", code=3), 3), (failed("another version"), 2)):
         cluster = Stand(tmp_path, a=1, b=1)
         cluster.answers = {"a": failed("no data", code=3), "b": answer}
@@ -386,14 +356,14 @@ def test_without_a_good_worker_the_run_ends_with_all_reasons(run, tmp_path):
         assert caught.value.exit_code == code
 
 
-def test_a_killed_supervisor_counts_as_the_end_of_a_worker(run, tmp_path):
+def test_a_killed_supervisor_counts_as_the_end_of_a_worker(run, tmp_path, trial):
     cluster = Stand(tmp_path, a=1)
     cluster.answers["a"] = failed("killed", lost=True)
     [record], printed = run(cluster, [trial("a")])
     assert record.status == "killed" and "killed, in each of 2 tries" in record.reason and "it runs again" in printed
 
 
-def test_tasks_that_the_scheduler_drops_interrupt_the_run(run, tmp_path):
+def test_tasks_that_the_scheduler_drops_interrupt_the_run(run, tmp_path, trial):
     cluster = Stand(tmp_path, a=1)
     cluster.answers["a"] = cluster.cancelled("")
     with pytest.raises(UserError, match="has dropped this run") as caught:
@@ -401,7 +371,7 @@ def test_tasks_that_the_scheduler_drops_interrupt_the_run(run, tmp_path):
     assert caught.value.exit_code == 130
 
 
-def test_a_record_can_end_the_run(run, tmp_path):
+def test_a_record_can_end_the_run(run, tmp_path, trial):
     trials = [trial("a"), trial("b"), trial("c")]
     left, _ = run(Stand(tmp_path, a=1), trials, stop_at=lambda record: True)
     assert [record is not None for record in left] == [True, False, False]

@@ -63,13 +63,6 @@ def test_the_memory_of_all_descendants_is_added():
     ("files", "count"),
     [
         ({"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/memory.events": "low 0\noom 3\noom_kill 2\n"}, 2),
-        (
-            {
-                "proc/self/cgroup": "9:cpu:/\n4:memory:/x\n0::/\n",
-                "sys/fs/cgroup/memory/x/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 5\n",
-            },
-            5,
-        ),
         ({"proc/self/cgroup": "0::/gone\n", "proc/vmstat": "nr_free_pages 1\noom_kill 7\n"}, 7),
         ({"proc/vmstat": "nr_free_pages 1\n"}, None),
         ({}, None),

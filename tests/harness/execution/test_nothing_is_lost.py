@@ -9,9 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
 
 from harness.core.records import read_record
 
@@ -99,40 +97,18 @@ def kill_at_random(run, generator):
     return target if kill(target) else None
 
 
-def content(out):
-    """Return all results, with weights and samples, but without times, provenance and notes."""
-    results = {}
-    for path in sorted((out / "records").glob("*.json")):
-        record = read_record(path)
-        [row] = record.rows
-        row.pop("train_seconds")
-        row.pop("audit_seconds")
-        record.curves.pop("seconds")
-        assert record.id not in results
-        if record.trial["kind"] == "tuning":
-            results[record.id] = (record.status, row, record.curves, record.audit)
-            continue
-        assert row["candidates"] == 2 and row["chosen"]
-        with np.load(path.with_name(record.arrays)) as arrays:
-            samples = {name: arrays[name].tobytes() for name in arrays}
-        state = torch.load(out / "weights" / f"{path.stem}.pt", weights_only=True)["state"]
-        weights = {name: value.numpy().tobytes() for name, value in state.items()}
-        results[record.id] = (record.status, row, record.curves, record.audit, samples, weights)
-    return results
-
-
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
+def undisturbed(tmp_path_factory, values):
     folder = tmp_path_factory.mktemp("undisturbed")
     (folder / "shot.yaml").write_text(SUITE)
     assert start(folder, "out").wait() == 0, (folder / "output.txt").read_text()
-    results = content(folder / "out" / "shot")
-    assert len(results) == TRIALS
+    results = values(folder / "out" / "shot")
+    assert len(results[0]) == TRIALS
     return results
 
 
 @pytest.mark.parametrize("kills", [10, pytest.param(100, marks=pytest.mark.slow)])
-def test_kills_at_random_lose_nothing(undisturbed, tmp_path, kills):
+def test_kills_at_random_lose_nothing(undisturbed, tmp_path, kills, values):
     (tmp_path / "shot.yaml").write_text(SUITE)
     generator = random.Random(kills)
     hits = rounds = resumed = 0
@@ -150,7 +126,7 @@ def test_kills_at_random_lose_nothing(undisturbed, tmp_path, kills):
         records = [read_record(path) for path in (out / "records").glob("*.json")]  # every record is readable
         assert run.returncode in (0, 1, -signal.SIGKILL), (tmp_path / "output.txt").read_text()
         if run.returncode == 0:  # all trials finished before the last kill: another round
-            assert content(out) == undisturbed
+            assert values(out) == undisturbed
             resumed += sum("resumed" in record.notes for record in records)
             rounds += 1
         run = start(tmp_path, f"round{rounds}")
@@ -158,7 +134,7 @@ def test_kills_at_random_lose_nothing(undisturbed, tmp_path, kills):
     last = start(tmp_path, f"round{rounds}")
     assert last.wait() == 0, (tmp_path / "output.txt").read_text()
     out = tmp_path / f"round{rounds}" / "shot"
-    assert content(out) == undisturbed
+    assert values(out) == undisturbed
     resumed += sum("resumed" in read_record(path).notes for path in (out / "records").glob("*.json"))
     assert resumed > 0, "no training was interrupted, so the test shows nothing"
     assert not list(out.rglob("*.tmp")) and not list((out / "checkpoints").glob("*/*"))

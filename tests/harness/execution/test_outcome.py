@@ -5,58 +5,46 @@ import re
 import pytest
 
 from harness.core.records import blank_record, write_record
-from harness.core.run_options import RunOptions
-from harness.core.settings import FlowSettings, LayerRef
-from harness.execution.outcome import Ending, digest, interrupted, left_record, log_path, missing_record
-from harness.kinds.parameters.trial import ParametersTrial
-
-TRIAL = ParametersTrial(
-    suite="s",
-    profile="smoke",
-    label="l",
-    shape=(2, 4),
-    layer=LayerRef(row="one", layer="conv1x1"),
-    flow=FlowSettings(),
-)
+from harness.execution.outcome import NO_RECORD, digest, end_of, interrupted, left_record, log_path, missing_record
 
 
 @pytest.mark.parametrize(
-    ("ending", "status", "words", "again"),
+    ("code", "out_of_memory", "status", "words", "again"),
     [
-        (Ending(-9, 1.0), "killed", "SIGKILL .*out of memory: run with fewer --jobs", True),
-        (Ending(-9, 1.0, out_of_memory=True), "oom", "the system was out of memory", False),
-        (Ending(-11, 1.0, out_of_memory=True), "killed", "SIGSEGV", False),
-        (Ending(-15, 1.0), "killed", "SIGTERM", True),
-        (Ending(-50, 1.0), "killed", "signal 50", False),
-        (Ending(255, 1.0), "killed", "together with the server", True),
-        (Ending(3, 1.0), "error", "exit code 3 and left no record", False),
-        (Ending(-9, 1.0, limit="timeout"), "timeout", "longer than 30 min", False),
-        (Ending(-9, 1.0, limit="oom", held=5 << 30), "oom", "held 5.0 GiB of memory, and may hold 4.0 GiB", False),
+        (-9, False, "killed", "SIGKILL .*out of memory: run with fewer --jobs", True),
+        (-9, True, "oom", "the system was out of memory", False),
+        (-11, True, "killed", "SIGSEGV", False),
+        (-15, False, "killed", "SIGTERM", True),
+        (-50, False, "killed", "signal 50", False),
+        (255, False, "killed", "together with the server", True),
+        (3, False, "error", "exit code 3 and left no record", False),
+        (0, False, "error", "^the process ended with exit code 0 before it left a result$", False),
     ],
 )
-def test_status_and_reason_follow_from_how_the_process_ended(tmp_path, ending, status, words, again):
-    run_options = RunOptions(tmp_path, timeout=1800, memory=4 << 30)
-    record = missing_record(TRIAL, run_options, ending, "left no record", {"git": None})
+def test_status_and_reason_follow_from_how_the_process_ended(
+    tmp_path, code, out_of_memory, status, words, again, trial
+):
+    record = missing_record(trial(), tmp_path, end_of(code, NO_RECORD, out_of_memory), 1.0, "", {"git": None})
     assert record.status == status and record.environment == {"git": None}
     assert re.search(words, record.reason), record.reason
     assert interrupted(record) == again, "whether a run without options repeats the trial"
 
 
-def test_a_record_has_the_last_lines_of_a_long_log(tmp_path):
-    path = log_path(tmp_path, TRIAL)
+def test_a_record_has_the_last_lines_of_a_long_log(tmp_path, trial):
+    path = log_path(tmp_path, trial())
     path.parent.mkdir()
     path.write_bytes(b"x" * (1 << 20) + b"\n\xff\xfe\n" + b"".join(b"line %d\n" % n for n in range(100)))
-    record = missing_record(TRIAL, RunOptions(tmp_path), Ending(1, 1.0, last_words="step 3/9"), "left no record", {})
+    record = missing_record(trial(), tmp_path, end_of(1, NO_RECORD, False), 1.0, "step 3/9", {})
     lines = record.notes["log"].splitlines()
     assert lines[0] == "line 40" and lines[-1] == "line 99"
     assert record.notes["progress"] == "last progress: step 3/9"
 
 
-def test_a_record_from_before_the_process_does_not_count(tmp_path):
-    path = write_record(tmp_path / "records", blank_record(TRIAL, "ok", None))
+def test_a_record_from_before_the_process_does_not_count(tmp_path, trial):
+    path = write_record(tmp_path / "records", blank_record(trial(), "ok", None))
     before = digest(path)
-    assert left_record(TRIAL, tmp_path, before) == (None, "left no record")
-    write_record(tmp_path / "records", blank_record(TRIAL, "oom", "new"))
-    assert left_record(TRIAL, tmp_path, before)[0].status == "oom"
+    assert left_record(trial(), tmp_path, before) == (None, "left no record")
+    write_record(tmp_path / "records", blank_record(trial(), "oom", "new"))
+    assert left_record(trial(), tmp_path, before)[0].status == "oom"
     path.write_text("{")
-    assert "not a readable record" in left_record(TRIAL, tmp_path, before)[1]
+    assert "not a readable record" in left_record(trial(), tmp_path, before)[1]

@@ -1,39 +1,15 @@
-"""The progress of a report, on a terminal and elsewhere."""
-
-import sys
-
-import pytest
+"""The progress of a report."""
 
 from harness.execution import progress
 from harness.execution.progress import ReportProgress
 
 
-@pytest.fixture
-def clock(monkeypatch):
-    """Return a list whose last number is the time."""
+def test_there_is_a_line_after_every_period(monkeypatch, capsys):
     times = [100.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: times[-1])
-    return times
-
-
-def test_without_a_terminal_there_is_a_line_after_every_period(clock, capsys):
     with ReportProgress("mine") as shown:
-        shown(0.0, "plan")
-        clock.append(clock[-1] + progress.LINE_SECONDS)
+        shown(0.1, "plan")
+        times.append(times[-1] + progress.LINE_SECONDS)
         shown(0.15, "tables")
         shown(0.4, "figures, 1 of 13 files")
     assert capsys.readouterr() == ("", "report of mine, 15%: tables\n")
-
-
-def test_a_short_report_prints_no_progress(clock, capsys):
-    with ReportProgress("mine") as shown:
-        shown(0.9, "page")
-    assert capsys.readouterr() == ("", "")
-
-
-def test_a_terminal_shows_a_bar(monkeypatch, capsys):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with ReportProgress("[odd]") as shown:
-        shown(0.4, "figures, 1 of 13 files")
-    out, error = capsys.readouterr()
-    assert out == "" and "[odd]" in error and "40%" in error and "figures, 1 of 13 files" in error

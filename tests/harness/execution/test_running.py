@@ -1,6 +1,7 @@
 """`status` shows the trials of a run that uses the folder now, and none of a run that was killed."""
 
 import fcntl
+import json
 import os
 import re
 import signal
@@ -15,28 +16,24 @@ import pytest
 from harness.cli.parser import main
 from harness.core.records import blank_record
 from harness.core.run_options import RunOptions
-from harness.core.settings import FlowSettings, LayerRef
-from harness.execution.executors.local import Local
 from harness.execution.folder import RUNNING, claimed, make_folder, working
-from harness.execution.local.running import RunningReporter, RunningTrial, running_lines, write_running
+from harness.execution.local.running import RunningTrial, running_lines
 from harness.execution.local.slots import Slots
 from harness.execution.local.supervisor import run_trials
 from harness.execution.progress import Reporter
-from harness.kinds.parameters.trial import ParametersTrial
 
 HERE = Path(__file__).parents[1]
 PROJECT = HERE.parents[1]
-
-
-def trial(label):
-    row = LayerRef(row="one", layer="conv1x1")
-    return ParametersTrial(suite="s", profile="smoke", label=label, shape=(2, 4), layer=row, flow=FlowSettings())
 
 
 def running(name="digits-s0", **changes):
     now = time.time()
     about = {"id": name, "place": "process 4713", "since": now - 600, "heard": now - 200, "fraction": 0.34}
     return RunningTrial(**about | {"text": "step 340/1000"} | changes)
+
+
+def write(folder, *trials):
+    (folder / RUNNING).write_text(json.dumps([one.model_dump() for one in trials]))
 
 
 @pytest.fixture
@@ -51,18 +48,14 @@ def test_a_line_says_how_long_a_trial_runs_its_step_its_process_and_its_silence(
         assert re.fullmatch(
             rf"a run uses this folder \(process {os.getpid()}, since 20\S+\): no trials running now", line
         )
-        write_running(folder, [running(), running("new\x1b", place="worker tcp://a:1", heard=None)])
+        write(folder, running(), running("new\x1b", place="worker tcp://a:1", heard=None))
         heading, first, second = running_lines(folder)
+        (folder / RUNNING).write_bytes(b"[{}]")
+        assert running_lines(folder) == [line], "a damaged list ends no status"
     assert heading.endswith(": 2 trials running now")
     assert first == "  digits-s0  running for 10 min: step 340/1000, 34% done (process 4713, heard 3 min ago)"
     assert second == r"  new\x1b  running for 10 min (worker tcp://a:1)", "no escape sequence reaches a terminal"
     assert running_lines(folder) == [], "the run has ended"
-
-
-def test_a_damaged_list_ends_no_status(folder):
-    with claimed(folder):
-        (folder / RUNNING).write_bytes(b"[{}]")
-        assert len(running_lines(folder)) == 1
 
 
 def test_the_list_of_a_killed_run_is_not_that_of_the_next(folder):
@@ -70,11 +63,10 @@ def test_the_list_of_a_killed_run_is_not_that_of_the_next(folder):
 import sys
 from pathlib import Path
 sys.path[:0] = [{str(PROJECT)!r}, {str(Path(__file__).parent)!r}]
-from test_running import running
+from test_running import running, write
 from harness.execution.folder import claimed
-from harness.execution.local.running import write_running
 with claimed(Path(sys.argv[1])):
-    write_running(Path(sys.argv[1]), [running()])
+    write(Path(sys.argv[1]), running())
     print("written", flush=True)
     sys.stdin.read()
 """
@@ -102,72 +94,30 @@ def test_a_look_at_the_folder_refuses_no_run(folder):
     assert working(folder) is None
 
 
-class Listener(Reporter):
-    def __init__(self):
-        super().__init__(3, sys.stderr)
-        self.heard = []
-
-    def started(self, trial):
-        self.heard.append("started")
-
-    def place(self, trial, name):
-        self.heard.append(name)
-
-    def update(self, trial, fraction, text):
-        self.heard.append(text)
-
-    def finished(self, trial, record):
-        self.heard.append("finished")
-
-    def line(self, text):
-        self.heard.append(text)
-
-
-def test_the_reporter_lists_running_trials_and_passes_reports_on(folder):
-    first, second, listener = trial("a"), trial("b"), Listener()
-    with claimed(folder), RunningReporter(listener, folder) as reporter:
-        assert reporter.total == 3
+def test_a_reporter_lists_the_trials_that_run(folder, capsys, trial):
+    first, second = trial("a"), trial("b")
+    with claimed(folder), Reporter(3, sys.stderr, folder) as reporter:
+        reporter.started(trial("elsewhere"))
         for number, one in enumerate((first, second)):
-            reporter.started(one)
-            reporter.place(one, f"process {10 + number}")
+            reporter.started(one, f"process {10 + number}")
         reporter.update(first, 0.5, "step 5/10")  # written with the next event
         reporter.finished(second, blank_record(second, "ok", None))
-        reporter.line("a line")
         [line] = running_lines(folder)[1:]
         assert line.startswith(f"  {first.id}  running for") and "step 5/10, 50% done (process 10, heard" in line
-    assert not (folder / RUNNING).exists()
-    assert listener.heard == ["started", "process 10", "started", "process 11", "step 5/10", "finished", "a line"]
+    assert not (folder / RUNNING).exists() and capsys.readouterr().err == f"[1/3] {second.slug}: ok\n"
 
 
-def test_the_supervisor_names_the_process_of_each_trial(folder, monkeypatch):
+def test_the_supervisor_names_the_process_of_each_trial(folder, monkeypatch, trial):
     monkeypatch.syspath_prepend(HERE)
     import faulty_trials
 
-    listener = Listener()
-    run_trials([trial("fine")], RunOptions(folder), Slots(1), listener, work=faulty_trials.work)
-    assert (
-        listener.heard[0] == "started" and listener.heard[1].startswith("process ") and listener.heard[-1] == "finished"
-    )
+    class Listener(Reporter):
+        def started(self, trial, place=""):
+            places.append(place)
 
-
-def test_the_local_executor_keeps_the_list(folder, monkeypatch):
-    def run_trials(trials, run_options, slots, reporter, **_):
-        reporter.place(trials[0], "process 4713")
-        with claimed(folder):
-            pass  # removes a list: the next is written over it
-        reporter.place(trials[0], "process 4714")
-        assert (folder / RUNNING).exists()
-
-    monkeypatch.setattr("harness.execution.local.supervisor.run_trials", run_trials)
-
-    class Following:
-        provenance, stop_at = None, None
-
-        def reporter(self, total):
-            return Listener()
-
-    Local().run([trial("a")], [], RunOptions(folder), Following())
-    assert not (folder / RUNNING).exists()
+    places = []
+    run_trials([trial("fine")], RunOptions(folder), Slots(1), Listener(1, sys.stderr), work=faulty_trials.work)
+    assert len(places) == 1 and re.fullmatch(r"process \d+", places[0])
 
 
 @pytest.fixture
@@ -177,7 +127,7 @@ def run(density_run, write_run):
 
 def test_status_shows_a_run(run, capsys):
     with claimed(run):
-        write_running(run, [running()])
+        write(run, running())
         assert main(["status", str(run)]) == 0
     assert "  digits-s0  running for 10 min: step 340/1000, 34% done" in capsys.readouterr().out
 
@@ -217,4 +167,4 @@ def test_a_watch_repaints_a_terminal(run):
                 break
     os.close(master)
     assert process.returncode == 0, "all trials are ok"
-    assert b"\x1b[1A" in text and b"\\x1b" not in text, "the cursor moves up, and no command of the terminal is escaped"
+    assert b"\x1b[2J\x1b[H" in text and b"\\x1b" not in text, "the screen is cleared, by no escaped command"

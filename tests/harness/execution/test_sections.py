@@ -5,13 +5,9 @@ import pytest
 from harness import validate
 from harness.core.errors import SuiteError, UserError
 from harness.core.run_options import RunOptions
-from harness.core.settings import FlowSettings, LayerRef
 from harness.execution.executor import check_section
 from harness.execution.executors.dask import Dask
-from harness.execution.executors.slurm import Slurm
-from harness.execution.slurm.section import SlurmSection
-from harness.execution.slurm.submit import resources, submit
-from harness.kinds.parameters.trial import ParametersTrial
+from harness.execution.executors.slurm import Slurm, SlurmSection, resources, submit
 from harness.planning.suite import read_suite
 
 SUITE = """\
@@ -29,14 +25,7 @@ profiles:
 """
 
 
-def trial(**changes):
-    layer = LayerRef(row="one", layer="conv1x1")
-    return ParametersTrial(
-        suite="s", profile="smoke", label="any", shape=(2, 4), layer=layer, flow=FlowSettings(), **changes
-    )
-
-
-def test_the_command_line_takes_precedence_over_the_suite_and_each_executor_takes_its_keys(tmp_path):
+def test_the_command_line_takes_precedence_over_the_suite_and_each_executor_takes_its_keys(tmp_path, trial):
     (tmp_path / "tiny.yaml").write_text(SUITE)
     suite = read_suite(tmp_path / "tiny.yaml")
     check_section(suite)
@@ -60,10 +49,13 @@ def test_the_command_line_takes_precedence_over_the_suite_and_each_executor_take
     }
     dask = Dask(None, suite.cluster, ["data=/d"])
     assert (dask.section.address, str(dask.section.data), dask.here) == ("tcp://127.0.0.1:8786", "/d", False)
-    assert Dask(2, {"partition": "long"}).here
+    with pytest.raises(
+        UserError, match=r"^--executor dask needs the address of a scheduler .*address=tcp://HOST:PORT$"
+    ):
+        Dask(2, {"partition": "long"})
 
 
-def test_a_time_is_rounded_up_and_a_trial_on_cuda_asks_for_a_gpu():
+def test_a_time_is_rounded_up_and_a_trial_on_cuda_asks_for_a_gpu(trial):
     asked = resources([trial(device="cuda")], SlurmSection(time="61 s"))
     assert (asked["time"], asked["gres"], asked["exclusive"]) == (2, "gpu:1", False)
     gpus = Slurm(None, {"gres": "gpu:a100:1"})
@@ -105,7 +97,7 @@ def test_faults_of_the_section_have_a_place_in_the_suite(tmp_path):
         validate(tmp_path / "tiny.yaml")
 
 
-def test_without_slurm_submitting_is_a_user_error(tmp_path, monkeypatch):
+def test_without_slurm_submitting_is_a_user_error(tmp_path, monkeypatch, trial):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError, match=r"sbatch is missing here.*--executor local"):
         submit([trial()], RunOptions(tmp_path), SlurmSection())

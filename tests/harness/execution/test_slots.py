@@ -3,25 +3,10 @@
 import pytest
 
 from harness.core.provenance.machine import usable_gpus
-from harness.core.settings import FlowSettings, LayerRef
 from harness.execution.local.slots import Slots, at_once
-from harness.kinds.parameters.trial import ParametersTrial
 
 
-def trial(threads=1, device="cpu"):
-    return ParametersTrial(
-        suite="s",
-        profile="smoke",
-        label="l",
-        shape=(2, 4),
-        layer=LayerRef(row="one", layer="conv1x1"),
-        flow=FlowSettings(),
-        threads=threads,
-        device=device,
-    )
-
-
-def test_concurrent_trials_have_at_most_one_thread_per_core():
+def test_concurrent_trials_have_at_most_one_thread_per_core(trial):
     slots = Slots(cores=4)
     first = slots.lease(trial(threads=3))
     assert slots.lease(trial(threads=2)) is None
@@ -31,7 +16,7 @@ def test_concurrent_trials_have_at_most_one_thread_per_core():
     assert slots.lease(trial(threads=3)) is not None
 
 
-def test_a_trial_with_more_threads_than_cores_runs_alone():
+def test_a_trial_with_more_threads_than_cores_runs_alone(trial):
     slots = Slots(cores=2)
     large = slots.lease(trial(threads=8))
     assert large and slots.lease(trial()) is None
@@ -40,15 +25,15 @@ def test_a_trial_with_more_threads_than_cores_runs_alone():
     assert small and slots.lease(trial(threads=8)) is None
 
 
-def test_jobs_are_an_upper_bound():
+def test_jobs_are_an_upper_bound(trial):
     slots = Slots(jobs=2, cores=8)
     assert slots.lease(trial()) and slots.lease(trial()) and slots.lease(trial()) is None
     cases = ((1, None), (3, None), (1, 3))
-    assert [at_once([trial(threads)] * 9, Slots(jobs, cores=8)) for threads, jobs in cases] == [8, 2, 3]
-    assert at_once([], slots) == 1 and at_once([trial(99)], slots) == 1
+    assert [at_once([trial(threads=threads)] * 9, Slots(jobs, cores=8)) for threads, jobs in cases] == [8, 2, 3]
+    assert at_once([], slots) == 1 and at_once([trial(threads=99)], slots) == 1
 
 
-def test_a_gpu_runs_one_trial_at_a_time():
+def test_a_gpu_runs_one_trial_at_a_time(trial):
     slots = Slots(cores=8, gpus=("0", "1"))
     leases = [slots.lease(trial(device="cuda")) for _ in range(3)]
     assert [lease and lease.gpu for lease in leases] == ["0", "1", None]

@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -87,29 +85,16 @@ def slurm(tmp_path_factory):
 
 
 @pytest.fixture
-def start(slurm, tmp_path):
-    """Start a command in the test's folder; its output goes to a file."""
-    started = []
+def cleared(slurm):
+    """Return the cluster; a failed test may leave jobs, for which the next test would wait."""
+    yield slurm
+    slurm.clear()
 
-    def start(*arguments):
-        log = tmp_path / f"output{len(started)}.txt"
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "harness", *arguments],
-                cwd=tmp_path,
-                env=slurm.environment | {"PYTHONPATH": str(PROJECT)},
-                stdout=output,
-                stderr=output,
-            )
-        process.output = lambda: log.read_text(errors="replace")
-        started.append(process)
-        return process
 
-    yield start
-    for process in started:
-        process.kill()
-        process.wait()
-    slurm.clear()  # a failed test may leave jobs, for which the next test would wait
+@pytest.fixture
+def start(cleared, started, tmp_path):
+    """Return a function that starts a command in the test's folder."""
+    return lambda *arguments: started(tmp_path, cleared.environment, *arguments)
 
 
 @pytest.fixture
@@ -126,16 +111,6 @@ def harness(slurm, tmp_path, monkeypatch, capfd):
         return code, "".join(capfd.readouterr())
 
     return harness
-
-
-def wait_for(condition, run=None, seconds=90.0):
-    end = time.monotonic() + seconds
-    while not (result := condition()):
-        output = run.output() if run is not None else ""
-        assert time.monotonic() < end, f"timed out: {output}"
-        assert run is None or run.poll() is None, f"ended early: {output}"
-        time.sleep(0.1)
-    return result
 
 
 def states(slurm):
@@ -162,22 +137,11 @@ def waiting(out, count):
     return sum(step == 9 for step in steps) == count
 
 
-def values(out):
-    """Return the results in records and report, without times and provenance."""
-    results = {}
-    for path in sorted((out / "records").glob("*.json")):
-        record = read_record(path)
-        rows = [
-            {name: value for name, value in row.items() if name not in ("train_seconds", "audit_seconds")}
-            for row in record.rows
-        ]
-        curves = {name: values for name, values in record.curves.items() if name != "seconds"}
-        results[record.id] = record.status, rows, curves
-    table = [line for line in (out / "table.md").read_text().splitlines() if " s |" not in line]
-    return results, table
+def table(out):
+    return [line for line in (out / "table.md").read_text().splitlines() if " s |" not in line]
 
 
-def test_an_array_obeys_its_throttle_and_gives_the_results_of_a_local_run(slurm, tmp_path, start, harness):
+def test_an_array_obeys_its_throttle_and_gives_the_results_of_a_local_run(slurm, tmp_path, start, harness, values):
     (tmp_path / "counted.yaml").write_text(COUNTED)
     before = set(states(slurm))
     before_umask = os.umask(0o002)
@@ -194,7 +158,8 @@ def test_an_array_obeys_its_throttle_and_gives_the_results_of_a_local_run(slurm,
     [submission] = submissions(out)
     assert submission.parent.stat().st_mode & 0o777 == 0o700, "jobs run what is in it"
     assert harness("run", "counted.yaml", "--out", "here")[0] == 0
-    assert values(out) == values(tmp_path / "here" / "counted")
+    here = tmp_path / "here" / "counted"
+    assert values(out) == values(here) and table(out) == table(here)
     code, output = harness("run", "counted.yaml", "--executor", "slurm", "--out", "out")
     assert code == 0 and "nothing to run" in output and len(submissions(out)) == 1
 
@@ -209,7 +174,7 @@ def test_runtime_trials_are_one_job_alone_on_its_node(slurm, tmp_path, harness):
     assert len(list((tmp_path / "out" / "timed" / "records").glob("*.json"))) == 2
 
 
-def test_interrupted_jobs_resume(slurm, tmp_path, start, harness):
+def test_interrupted_jobs_resume(slurm, tmp_path, start, harness, wait_for, values):
     out = held_folder(tmp_path)
     command = ["run", "held.yaml", "--out", "out", "--unchecked", "--checkpoint", "0", *CLUSTER]
     run = start(*command)
@@ -254,7 +219,7 @@ def test_interrupted_jobs_resume(slurm, tmp_path, start, harness):
     assert values(out) == values(tmp_path / "here" / "held")
 
 
-def test_finals_are_submitted_when_their_candidates_have_ended(slurm, tmp_path, start, harness):
+def test_finals_are_submitted_when_their_candidates_have_ended(slurm, tmp_path, start, harness, wait_for, values):
     out = held_folder(tmp_path)
     (tmp_path / "held.yaml").write_text(HELD.replace("training: {learning_rate: 1e-2, ", TUNING))
     command = ["run", "held.yaml", "--out", "out", "--seeds", "1", "--unchecked", "--checkpoint", "0", *CLUSTER]
@@ -276,7 +241,7 @@ def test_finals_are_submitted_when_their_candidates_have_ended(slurm, tmp_path, 
     assert values(out) == values(tmp_path / "here" / "held")
 
 
-def test_cancel_ends_running_and_waiting_jobs(slurm, tmp_path, start, harness):
+def test_cancel_ends_running_and_waiting_jobs(slurm, tmp_path, start, harness, wait_for):
     out = held_folder(tmp_path)
     options = ["--unchecked", "--checkpoint", "0", "--seeds", "2", "--jobs", "1"]
     run = start("run", "held.yaml", "--out", "out", *options, *CLUSTER)

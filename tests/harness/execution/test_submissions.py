@@ -7,20 +7,13 @@ import pytest
 from harness.core.errors import DataError, UserError
 from harness.core.records import blank_record, write_record
 from harness.core.run_options import RunOptions
-from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
 from harness.execution.data import check_prepared
 from harness.execution.executor import attached_trials, executor_class
+from harness.execution.executors.slurm import Slurm
 from harness.execution.outcome import SIGNAL, digest
-from harness.execution.slurm.submissions import Submission, lines, submitted_trials
-from harness.kinds.density.trial import DensityTrial
-from harness.kinds.parameters.trial import ParametersTrial
+from harness.execution.slurm.submissions import Submission, submitted_trials
 
-LAYER = LayerRef(row="one", layer="conv1x1")
 NAME = "invertbench-s-1"
-
-
-def trial(label):
-    return ParametersTrial(suite="s", profile="smoke", label=label, shape=(2, 4), layer=LAYER, flow=FlowSettings())
 
 
 def submission(out, *jobs, name=NAME):
@@ -62,17 +55,19 @@ def squeue(tmp_path, monkeypatch):
         ("", "ended", "its job has ended", False),
     ],
 )
-def test_the_state_of_a_trial_without_a_record_is_that_of_its_job(tmp_path, squeue, answer, state, words, active):
+def test_the_state_of_a_trial_without_a_record_is_that_of_its_job(
+    tmp_path, squeue, answer, state, words, active, trial
+):
     squeue(answer)
     submitted = trial("one")
     log = submission(tmp_path, (submitted,)) / "0.log"
     log.write_text("digits: not prepared\n[1/1] other: ok\n\n")
     looked = submitted_trials(tmp_path)[submitted.id]
     assert (looked.state, looked.active) == (state, active) and words in looked.text
-    assert lines({submitted.id: looked})[0] == f"on the cluster: 1 {state}"
+    assert Slurm.status(tmp_path)[0] == f"on the cluster: 1 {state}"
 
 
-def test_a_trial_is_done_when_its_record_has_changed(tmp_path, squeue):
+def test_a_trial_is_done_when_its_record_has_changed(tmp_path, squeue, trial):
     submitted = trial("one")
     write_record(tmp_path / "records", blank_record(submitted, "error", "of an earlier run"))
     submission(tmp_path, (submitted,))
@@ -87,10 +82,10 @@ def test_a_trial_is_done_when_its_record_has_changed(tmp_path, squeue):
     squeue(f"{NAME}|0|RUNNING\\n")
     looked = submitted_trials(tmp_path)[submitted.id]
     assert looked.state == "done" and looked.record.reason == "of this run" and not looked.active
-    assert lines({submitted.id: looked}) == []
+    assert Slurm.status(tmp_path) == []
 
 
-def test_only_the_last_submission_counts(tmp_path, squeue):
+def test_only_the_last_submission_counts(tmp_path, squeue, trial):
     first, second = trial("one"), trial("two")
     submission(tmp_path, (first,), (second,))
     submission(tmp_path, (first,), name=f"{NAME}1")
@@ -100,7 +95,7 @@ def test_only_the_last_submission_counts(tmp_path, squeue):
     assert submitted_trials(tmp_path, {second.id}).keys() == {second.id}
 
 
-def test_a_local_run_refuses_a_folder_that_cluster_jobs_use(tmp_path, squeue):
+def test_a_local_run_refuses_a_folder_that_cluster_jobs_use(tmp_path, squeue, trial):
     local, slurm = (executor_class(name)() for name in ("local", "slurm"))
     assert attached_trials(tmp_path, local) == set()
     first, second = trial("one"), trial("two")
@@ -115,25 +110,14 @@ def test_a_local_run_refuses_a_folder_that_cluster_jobs_use(tmp_path, squeue):
 
 
 @pytest.mark.parametrize("content", ["", "{}", '{"name": "invertbench-a b"}'])
-def test_a_damaged_submission_is_an_error_that_names_its_file(tmp_path, content):
+def test_a_damaged_submission_is_an_error_that_names_its_file(tmp_path, content, trial):
     place = submission(tmp_path, (trial("one"),))
     (place / "submission.json").write_text(content)
     with pytest.raises(UserError, match=r"submission.json: not a readable submission"):
         submitted_trials(tmp_path)
 
 
-def test_a_job_refuses_data_other_than_those_prepared_by_the_run(tmp_path):
-    def on(checksum):
-        return DensityTrial(
-            suite="s",
-            profile="smoke",
-            data=DataRef(label="digits", name="digits", checksum=checksum),
-            layer=LAYER,
-            flow=FlowSettings(),
-            training=TrainingSettings(),
-            seed=0,
-        )
-
-    check_prepared(on(None), None, "on a shared disk")
+def test_a_job_refuses_data_other_than_those_prepared_by_the_run(trained):
+    check_prepared(trained(label="digits", name="digits"), None, "on a shared disk")
     with pytest.raises(DataError, match=r"digits: the data have checksum None, .* prepared abc .* shared disk"):
-        check_prepared(on("abc"), None, "on a shared disk")
+        check_prepared(trained(label="digits", name="digits", checksum="abc"), None, "on a shared disk")

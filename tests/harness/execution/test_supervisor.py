@@ -16,17 +16,14 @@ from harness.core.isolation.descendants import children_now, descendants
 from harness.core.isolation.messages import Receiver, Sender
 from harness.core.records import blank_record, read_record, write_record
 from harness.core.run_options import RunOptions
-from harness.core.settings import FlowSettings, LayerRef
 from harness.execution.local.process import progress_sender, read_progress
 from harness.execution.local.slots import Slots
 from harness.execution.local.supervisor import run_trials
 from harness.execution.outcome import interrupted
 from harness.execution.progress import Reporter, make_reporter
-from harness.kinds.parameters.trial import ParametersTrial
 from harness.kinds.runtime.trial import RuntimeTrial
 
 HERE = Path(__file__).parents[1]
-LAYER = LayerRef(row="one", layer="conv1x1")
 
 
 @pytest.fixture
@@ -36,18 +33,6 @@ def work(monkeypatch):
     import faulty_trials
 
     return faulty_trials.work
-
-
-def trial(label, **changes):
-    return ParametersTrial(
-        suite="s", profile="smoke", label=label, shape=(2, 4), layer=LAYER, flow=FlowSettings(), **changes
-    )
-
-
-def timed(sweep):
-    return RuntimeTrial(
-        suite="s", profile="smoke", sweep=sweep, shape=(2, 4), batch=1, layers=(LAYER,), operations=("forward",)
-    )
 
 
 def run_one(one, run_options, reporter, work):
@@ -61,7 +46,7 @@ class Listener(Reporter):
         super().__init__(0, sys.stderr)
         self.heard = []
 
-    def started(self, trial):
+    def started(self, trial, place=""):
         self.heard.append(("started", trial.id))
 
     def update(self, trial, fraction, text):
@@ -76,14 +61,6 @@ def alive(pid):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
-
-
-def wait_for(condition, seconds=20.0):
-    end = time.monotonic() + seconds
-    while not (result := condition()):
-        assert time.monotonic() < end, "timed out"
-        time.sleep(0.02)
-    return result
 
 
 EXPECTED = {
@@ -107,7 +84,7 @@ EXPECTED = {
 
 
 @pytest.fixture(scope="module")
-def faulty(tmp_path_factory):
+def faulty(tmp_path_factory, trial):
     """Run all faulty trials at once, with two trials that have no fault."""
     out = tmp_path_factory.mktemp("faulty")
     trials = {label: trial(label) for label in EXPECTED}
@@ -142,7 +119,7 @@ def test_every_fault_is_a_record_with_its_reason(faulty, label):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_a_daemon_ends_with_the_trial_that_has_started_it(faulty):
+def test_a_daemon_ends_with_the_trial_that_has_started_it(faulty, wait_for):
     out, trials, _, _ = faulty
     wait_for(lambda: not daemons(int((out / "notes" / f"{trials['leave_a_daemon'].id}.pid").read_text())), 2)
 
@@ -186,7 +163,7 @@ def test_records_have_their_provenance_and_name_no_machine(faulty):
     assert os.uname().nodename not in text.split() and str(Path.home()) + "/" not in text
 
 
-def test_runtime_trials_run_alone_and_last(work, tmp_path):
+def test_runtime_trials_run_alone_and_last(work, tmp_path, trial, timed):
     trials = [timed("sleep a"), trial("sleep a"), timed("sleep b"), trial("sleep b"), trial("sleep c", threads=2)]
     run_trials(trials, RunOptions(tmp_path), Slots(3, cores=4), Listener(), work=work)
     spans = {one.id: json.loads((tmp_path / "notes" / f"{one.id}.json").read_text()) for one in trials}
@@ -205,7 +182,7 @@ def test_runtime_trials_run_alone_and_last(work, tmp_path):
 
 
 @pytest.mark.system
-def test_interrupt_ends_running_trials_and_keeps_finished_ones(work, tmp_path):
+def test_interrupt_ends_running_trials_and_keeps_finished_ones(work, tmp_path, trial, wait_for):
     trials = [trial("fine"), trial("sleep_long"), trial("sleep_long too"), trial("never started")]
 
     class Interrupting(Listener):
@@ -244,7 +221,7 @@ if __name__ == "__main__":
 
 @pytest.mark.system
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_no_process_survives_a_killed_supervisor(tmp_path):
+def test_no_process_survives_a_killed_supervisor(tmp_path, trial, wait_for):
     script = tmp_path / "supervisor.py"
     trials = [trial(label).model_dump_json() for label in ("sleep_long", "hang")]
     script.write_text(SUPERVISOR.format(here=str(HERE), out=str(tmp_path), trials=trials))
@@ -273,24 +250,23 @@ def command(pid):
         return b""
 
 
-def run_with(work, out, label, **limits):
+def run_with(work, out, limited, **limits):
     """Run one trial under limits; return its record and its duration."""
-    limited = trial(label)
     begin = time.monotonic()
     run_one(limited, RunOptions(out, **limits), Listener(), work=work)
     return read_record(out / "records" / f"{limited.id}.json"), time.monotonic() - begin
 
 
 @pytest.fixture
-def warm(work, tmp_path):
+def warm(work, tmp_path, trial):
     """Wait until the fork server has done its imports."""
     run_one(trial("fine"), RunOptions(tmp_path / "warm"), Listener(), work=work)
 
 
 @pytest.mark.system
 @pytest.mark.parametrize("label", ["hang", "sleep_long"])
-def test_a_timeout_ends_the_whole_group_in_time(work, warm, tmp_path, label):
-    record, seconds = run_with(work, tmp_path, label, timeout=1.5)
+def test_a_timeout_ends_the_whole_group_in_time(work, warm, tmp_path, label, trial):
+    record, seconds = run_with(work, tmp_path, trial(label), timeout=1.5)
     assert record.status == "timeout" and record.reason == "it ran for longer than 1.5 s, its timeout"
     assert record.notes["progress"] == f"last progress: {label}"
     assert seconds < 1.5 + 2
@@ -309,7 +285,7 @@ WRITES = {
 
 
 @pytest.mark.system
-def test_bytes_that_a_trial_writes_into_its_pipes_end_only_that_trial(work, warm, tmp_path, monkeypatch):
+def test_bytes_that_a_trial_writes_into_its_pipes_end_only_that_trial(work, warm, tmp_path, monkeypatch, trial):
     """Supervisor, fork server and resource tracker are unaffected."""
     monkeypatch.chdir(tmp_path)
     labels = ["sleep", *WRITES, "write_four_bytes_and_hang", "fine"]
@@ -342,8 +318,8 @@ def session(pid):
 @pytest.mark.system
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("label", ["take_memory", "take_memory_in_a_daemon"])
-def test_a_trial_above_its_memory_limit_is_ended_with_a_reason(work, warm, tmp_path, label):
-    record, _ = run_with(work, tmp_path, label, memory=1 << 30, timeout=60)
+def test_a_trial_above_its_memory_limit_is_ended_with_a_reason(work, warm, tmp_path, label, trial):
+    record, _ = run_with(work, tmp_path, trial(label), memory=1 << 30, timeout=60)
     assert record.status == "oom"
     assert re.fullmatch(r"its processes held .* of memory, and may hold 1.0 GiB \(memory\)", record.reason), (
         record.reason
@@ -351,13 +327,13 @@ def test_a_trial_above_its_memory_limit_is_ended_with_a_reason(work, warm, tmp_p
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_an_allocation_that_cannot_fit_is_refused_at_once(work, warm, tmp_path):
-    record, _ = run_with(work, tmp_path, "ask_for_too_much", memory=1 << 30)
+def test_an_allocation_that_cannot_fit_is_refused_at_once(work, warm, tmp_path, trial):
+    record, _ = run_with(work, tmp_path, trial("ask_for_too_much"), memory=1 << 30)
     assert record.status == "oom" and "ask_for_too_much" in record.notes["traceback"]
-    assert run_with(work, tmp_path, "fine", memory=1 << 30)[0].status == "ok"
+    assert run_with(work, tmp_path, trial("fine"), memory=1 << 30)[0].status == "ok"
 
 
-def test_a_trial_that_changes_the_working_directory_leaves_its_record(work, tmp_path, monkeypatch):
+def test_a_trial_that_changes_the_working_directory_leaves_its_record(work, tmp_path, monkeypatch, trial):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "theirs.py").write_text("from layers.conv1x1 import Conv1x1\nclass Theirs(Conv1x1): pass\n")
     moving = trial("change_directory")
@@ -365,7 +341,7 @@ def test_a_trial_that_changes_the_working_directory_leaves_its_record(work, tmp_
     assert read_record(tmp_path / "out" / "records" / f"{moving.id}.json").status == "ok"
 
 
-def test_failing_fast_ends_the_run(work, tmp_path):
+def test_failing_fast_ends_the_run(work, tmp_path, trial):
     trials = [trial("fine"), trial("raise_error"), trial("sleep_long"), trial("never started")]
     run_trials(
         trials,
@@ -379,14 +355,14 @@ def test_failing_fast_ends_the_run(work, tmp_path):
     assert trials[1].id in left <= {trials[0].id, trials[1].id}, "a trial that --fail-fast ended has no record"
 
 
-def test_no_space_left_for_a_record_is_no_result(work, tmp_path):
+def test_no_space_left_for_a_record_is_no_result(work, tmp_path, trial):
     trials = [trial("fine"), trial("fill_the_disk_at_the_record"), trial("never started")]
     with pytest.raises(UserError, match=r"cannot be written: No space left on device; make room there"):
         run_trials(trials, RunOptions(tmp_path), Slots(1), Listener(), work=work)
     assert [path.name for path in (tmp_path / "records").iterdir()] == [f"{trials[0].id}.json"], "no incomplete file"
 
 
-def test_no_space_left_for_a_record_of_the_supervisor(work, tmp_path, monkeypatch):
+def test_no_space_left_for_a_record_of_the_supervisor(work, tmp_path, monkeypatch, trial):
     def full(folder, record):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -409,7 +385,7 @@ def test_a_closed_pipe_is_no_error_of_the_trial():
 @pytest.mark.system
 @pytest.mark.timeout(60)
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the fork server in /proc")
-def test_a_stopped_fork_server_holds_up_no_trial(work, warm, tmp_path):
+def test_a_stopped_fork_server_holds_up_no_trial(work, warm, tmp_path, trial):
     trials = [trial(label) for label in ("stop_the_server", "stop_the_server_and_hang", "fine")]
     run_trials(trials, RunOptions(tmp_path, timeout=3), Slots(1), Listener(), work=work)
     records = [read_record(tmp_path / "records" / f"{trial.id}.json") for trial in trials]
@@ -418,7 +394,7 @@ def test_a_stopped_fork_server_holds_up_no_trial(work, warm, tmp_path):
 
 @pytest.mark.system
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the fork server in /proc")
-def test_the_end_of_the_fork_server_is_no_fault_of_a_trial(work, tmp_path):
+def test_the_end_of_the_fork_server_is_no_fault_of_a_trial(work, tmp_path, trial):
     """The trials of a killed fork server end with it and run again; the next trial gets a new server."""
     trials = [trial("sleep_long"), trial("fine")]
 
@@ -433,7 +409,7 @@ def test_the_end_of_the_fork_server_is_no_fault_of_a_trial(work, tmp_path):
     assert cut.status == "killed" and interrupted(cut) and fine.status == "ok"
 
 
-def test_an_older_record_stays_until_the_trial_leaves_another(work, tmp_path):
+def test_an_older_record_stays_until_the_trial_leaves_another(work, tmp_path, trial):
     running = trial("sleep_long")
     old = blank_record(running, "ok", None)
     write_record(tmp_path / "records", old)
@@ -454,7 +430,7 @@ def test_signals_from_outside_count_as_interruptions(faulty):
     assert faulty[2]["kill"].environment["sources"] == faulty[2]["fine"].environment["sources"]
 
 
-def test_each_gpu_is_leased_to_one_trial(work, tmp_path):
+def test_each_gpu_is_leased_to_one_trial(work, tmp_path, trial):
     """Check CUDA_VISIBLE_DEVICES alone, which needs no GPU."""
     trials = [trial(f"visible_gpus {number}") for number in range(4)]
 
@@ -469,7 +445,7 @@ def test_each_gpu_is_leased_to_one_trial(work, tmp_path):
 
 def test_plain_lines_report_the_outcome_of_each_trial(faulty, capsys):
     _, trials, records, _ = faulty
-    with make_reporter(2, sys.stderr) as reporter:
+    with make_reporter(2, stream=sys.stderr) as reporter:
         reporter.started(trials["fine"])
         reporter.finished(trials["fine"], records["fine"])
         reporter.finished(trials["kill"], records["kill"])
@@ -488,7 +464,7 @@ def test_the_live_display_shows_progress_and_leaves_a_line_per_trial(faulty):
     _, trials, records, _ = faulty
     screen = Terminal()
     odd = trials["fine"].model_copy(update={"label": "[bold]odd[/x]"})
-    with make_reporter(2, screen) as reporter:
+    with make_reporter(2, stream=screen) as reporter:
         reporter.started(odd)
         reporter.update(odd, 0.5, "step 1/2 [red]")
         reporter._progress.refresh()

@@ -42,10 +42,24 @@ profiles:
 
 
 @pytest.fixture
-def suite(tmp_path):
-    path = tmp_path / "tiny.yaml"
-    path.write_text(SUITE)
-    return load_suite(path)
+def read(tmp_path):
+    """Return a function that reads the suite of a text."""
+
+    def read(text):
+        (tmp_path / "tiny.yaml").write_text(text)
+        return load_suite(tmp_path / "tiny.yaml")
+
+    return read
+
+
+@pytest.fixture
+def suite(read):
+    return read(SUITE)
+
+
+def packaged(name, profile="smoke", **changes):
+    """Return the plan of a packaged suite, and its selected trials."""
+    return settle(load_suite(name), profile, "cpu", **changes).plan()
 
 
 def plan(suite, profile="quick", **changes):
@@ -103,16 +117,14 @@ PLACES = {
 }
 
 
-def test_a_fault_in_any_of_the_places_of_a_setting_is_named_with_its_line(tmp_path, case):
-    path = tmp_path / "tiny.yaml"
+def test_a_fault_in_any_of_the_places_of_a_setting_is_named_with_its_line(read, tmp_path, case):
     for old, (new, words, line, column) in PLACES.items():
         with case(new=new):
             assert SUITE.count(old) == 1
-            path.write_text(SUITE.replace(old, new))
             with pytest.raises(SuiteError) as caught:
-                load_suite(path)
+                read(SUITE.replace(old, new))
             [message] = str(caught.value).splitlines()
-            assert message.startswith(f"{path}:{line}:{column}: {words}"), message
+            assert message.startswith(f"{tmp_path / 'tiny.yaml'}:{line}:{column}: {words}"), message
 
 
 def test_the_place_of_a_setting_is_the_strongest_that_states_it(suite):
@@ -160,11 +172,10 @@ def test_set_takes_precedence_over_the_suite(suite):
     assert (other.data.permute, other.flow.steps) == (7, 2)
 
 
-def test_labels_with_dots_are_set(tmp_path):
-    path = tmp_path / "dots.yaml"
-    path.write_text(SUITE.replace("  conv1x1: {}", "  conv.1x1: {layer: conv1x1}").replace("shuffled:", "v1.0:"))
+def test_labels_with_dots_are_set(read):
+    suite = read(SUITE.replace("  conv1x1: {}", "  conv.1x1: {layer: conv1x1}").replace("shuffled:", "v1.0:"))
     settings = ["datasets.v1.0.permute=3", "layers.conv.1x1.flow.width=9", "datasets.v1.0.layers.conv.1x1.flow.steps=7"]
-    plain = trial(plan(load_suite(path), settings=settings), "v1.0", "conv.1x1")
+    plain = trial(plan(suite, settings=settings), "v1.0", "conv.1x1")
     assert (plain.data.permute, plain.flow.width, plain.flow.steps) == (3, 9, 7)
 
 
@@ -239,8 +250,7 @@ def test_only_picks_trials(suite):
 
 
 def test_a_runtime_trial_is_picked_without_the_other_layers():
-    only = ["layer=butterfly,emerging", "dataset=digits"]
-    made, trials = settle(load_suite("quickstart"), "smoke", "cpu", only=only).plan()
+    made, trials = packaged("quickstart", only=["layer=butterfly,emerging", "dataset=digits"])
     assert [trial.kind for trial in trials] == ["density", "density", "runtime"]
     assert trials[2].rows == ("emerging", "butterfly"), "only selected layers are timed"
     assert set(trials[:2]) < set(made.trials) and len(made.trials) == 18
@@ -253,10 +263,8 @@ def test_a_limited_plan_has_only_what_its_trials_have(suite):
     assert limited.trials == trials and made.limited(made.trials) == made
 
 
-def test_only_accepts_the_name_of_a_labelled_data_set(tmp_path):
-    path = tmp_path / "named.yaml"
-    path.write_text(SUITE.replace("      digits:\n", "      plain:\n        data: digits\n", 1))
-    suite = load_suite(path)
+def test_only_accepts_the_name_of_a_labelled_data_set(read):
+    suite = read(SUITE.replace("      digits:\n", "      plain:\n        data: digits\n", 1))
     assert {column for column, *_ in picked(suite, "dataset=digits")} == {"plain", "shuffled"}
     assert {column for column, *_ in picked(suite, "dataset=plain")} == {"plain"}
 
@@ -277,17 +285,16 @@ def test_an_only_that_picks_nothing_is_refused(suite, text, words):
         picked(suite, text)
 
 
-def test_equal_settings_have_equal_ids(suite, tmp_path):
+def test_equal_settings_have_equal_ids(suite, read):
     made = plan(suite)
     assert len(set(ids(made))) == 8
-    path = tmp_path / "same.yaml"  # the same settings, written differently
-    path.write_text(
+    same = read(  # the same settings, written differently
         SUITE.replace("{rank_channels: 1, rank_space: 1}", "{rank_space: 1, rank_channels: 1}")
         .replace("learning_rate: 1.0", "learning_rate: 1")
         .replace("seeds: 2", "seeds: [0, 1]")
         .replace("title: Tiny", "title: Another title")
     )
-    assert ids(plan(load_suite(path))) == ids(made)
+    assert ids(plan(same)) == ids(made)
 
 
 def test_a_changed_setting_changes_only_the_ids_of_its_trials(suite):
@@ -300,7 +307,7 @@ def test_a_changed_setting_changes_only_the_ids_of_its_trials(suite):
 
 
 def test_a_plan_is_read_back_unchanged(suite, tmp_path):
-    for made in (plan(suite), settle(load_suite("parameters"), "quick", "cpu").plan()[0]):
+    for made in (plan(suite), packaged("parameters", "quick").plan):
         made.save(tmp_path)
         again = Plan.load(tmp_path)
         assert again == made and ids(again) == ids(made)
@@ -329,18 +336,16 @@ def test_device_auto_falls_back_to_the_cpu_and_cuda_does_not(suite, monkeypatch)
     assert {trial.device for trial in settle(suite, "smoke", "auto").plan()[0].trials} == {"cuda"}
 
 
-def test_a_star_stands_for_all_layers_that_are_not_listed(tmp_path):
-    path = tmp_path / "star.yaml"
-    suite = SUITE.replace("conv1x1: {}", 'mixer: {layer: conv1x1}\n  "*": {}')
-    path.write_text(f"{suite}unsupported: true\n")  # a layer may refuse the digits' shape
-    made = plan(load_suite(path), "smoke")
+def test_a_star_stands_for_all_layers_that_are_not_listed(read):
+    text = SUITE.replace("conv1x1: {}", 'mixer: {layer: conv1x1}\n  "*": {}')
+    made = plan(read(f"{text}unsupported: true\n"), "smoke")  # a layer may refuse the digits' shape
     registered = {name for name, cls in LAYERS.items() if cls.__module__.startswith("layers.")}
     assert set(made.rows) == registered - {"conv1x1"} | {"mixer"}
 
 
 @pytest.mark.parametrize("name", ["layers", "layers_runtime"])
 def test_a_suite_of_all_layers_has_every_registered_one(name):
-    made = settle(load_suite(name), "smoke", "cpu").plan()[0]
+    made = packaged(name).plan
     timed = {ref.layer for trial in made.trials if trial.kind == "runtime" for ref in trial.layers}
     assert timed == {name for name, cls in LAYERS.items() if cls.__module__.startswith("layers.")}
 
@@ -359,7 +364,7 @@ def test_a_third_party_layer_is_added_as_a_row(suite, tmp_path, monkeypatch):
 
 
 def test_quickstart_times_its_layers_last():
-    made = settle(load_suite("quickstart"), "smoke", "cpu").plan()[0]
+    made = packaged("quickstart").plan
     kinds = [type(trial) for trial in made.trials]
     assert kinds == [DensityTrial] * 15 + [RuntimeTrial] * 3
     timed = made.trials[-3:]
@@ -370,14 +375,14 @@ def test_quickstart_times_its_layers_last():
 
 
 def test_parameters_are_counted_at_every_width():
-    made, trials = settle(load_suite("parameters"), "quick", "cpu", only=["dataset=mimic"]).plan()
+    made, trials = packaged("parameters", "quick", only=["dataset=mimic"])
     assert all(isinstance(trial, ParametersTrial) and trial.shape == (2, 1024) for trial in trials)
     assert [trial.flow.width for trial in trials] == [16] * 5 + [64] * 5
     assert made.published.values["butterfly"]["mimic"] == 15280 and made.published.width("butterfly", "mimic") == 16
     assert made.published.width("butterfly", "cifar10") == 512 and made.seeds == ()
 
 
-def test_widths_of_a_data_set_take_precedence_over_those_of_the_profile(tmp_path):
+def test_widths_of_a_data_set_take_precedence_over_those_of_the_profile(read):
     text = """\
 suite: counts
 kind: parameters
@@ -388,23 +393,20 @@ profiles:
     widths: [8]
     datasets: {own: {shape: [2, 8], widths: [3, 4]}, plain: {shape: [2, 8]}}
 """
-    path = tmp_path / "counts.yaml"
-    path.write_text(text)
 
     def widths(*settings):
-        made = settle(load_suite(path), "quick", "cpu", settings=settings).plan()[0]
-        return [(trial.label, trial.flow.width) for trial in made.trials]
+        return [(trial.label, trial.flow.width) for trial in plan(read(text), settings=settings).trials]
 
     assert widths() == [("own", 3), ("own", 4), ("plain", 8)]
     assert widths("widths=[5]") == [("own", 5), ("plain", 5)]
     assert widths("datasets.own.widths=[6]", "widths=[5]") == [("own", 6), ("plain", 5)]
-    path.write_text(text.replace("    widths: [8]\n", ""))
+    text = text.replace("    widths: [8]\n", "")
     with pytest.raises(SuiteError, match=r"profiles\.quick has no widths"):
         widths()
 
 
 def test_a_sweep_is_one_trial_per_point():
-    made = settle(load_suite("runtime"), "smoke", "cpu", settings=["timing.rounds=7"]).plan()[0]
+    made = packaged("runtime", settings=["timing.rounds=7"]).plan
     assert [(trial.sweep, trial.shape, trial.batch) for trial in made.trials] == [
         ("spatial", (3, 4, 4), 2),
         ("spatial", (3, 8, 8), 2),
@@ -415,16 +417,14 @@ def test_a_sweep_is_one_trial_per_point():
     ]
     assert {t.timing.rounds for t in made.trials} == {7} and {t.timing.warmup for t in made.trials} == {1}
     assert made.unsupported
-    changed = settle(load_suite("runtime"), "smoke", "cpu", settings=["sweeps.spatial.batch=7"]).plan()[0]
+    changed = packaged("runtime", settings=["sweeps.spatial.batch=7"]).plan
     assert {trial.batch for trial in changed.trials if trial.sweep == "spatial"} == {7}
     with pytest.raises(SuiteError, match=r"profiles\.smoke has no sweep 'spatil'; did you mean spatial\?"):
-        settle(load_suite("runtime"), "smoke", "cpu", settings=["sweeps.spatil.batch=7"])
+        packaged("runtime", settings=["sweeps.spatil.batch=7"])
 
 
-def test_a_profile_names_the_rows_it_trains(tmp_path):
-    path = tmp_path / "tiny.yaml"
-    path.write_text(SUITE.replace("    seeds: 2\n", "    seeds: 2\n    rows: [woodbury]\n"))
-    suite = load_suite(path)
+def test_a_profile_names_the_rows_it_trains(read):
+    suite = read(SUITE.replace("    seeds: 2\n", "    seeds: 2\n    rows: [woodbury]\n"))
     assert plan(suite).rows == ("woodbury",) and {trial.layer.row for trial in plan(suite).trials} == {"woodbury"}
     assert plan(suite, "smoke").rows == ("conv1x1", "woodbury")
     assert plan(suite, settings=["rows=[woodbury, conv1x1]"]).rows == ("conv1x1", "woodbury"), "order of the suite"
@@ -433,21 +433,19 @@ def test_a_profile_names_the_rows_it_trains(tmp_path):
         picked(suite, "layer=conv1x1")
     with pytest.raises(SuiteError, match=r"--set rows=\[conv1\]: rows: the suite has no row 'conv1'; .*conv1x1"):
         plan(suite, settings=["rows=[conv1]"])
-    path.write_text(SUITE.replace("    seeds: 2\n", "    seeds: 2\n    rows: [woodbery]\n"))
     with pytest.raises(SuiteError, match=r"tiny.yaml:14:11: rows: .*'woodbery'; did you mean woodbury"):
-        load_suite(path)
+        read(SUITE.replace("    seeds: 2\n", "    seeds: 2\n    rows: [woodbery]\n"))
 
 
 def test_points_are_measured_in_several_processes_one_after_the_other():
-    suite = load_suite("runtime")
-    made = settle(suite, "smoke", "cpu", settings=["timing.processes=2"]).plan()[0]
+    made = packaged("runtime", settings=["timing.processes=2"]).plan
     assert [trial.process for trial in made.trials] == [0] * 6 + [1] * 6 and len({*ids(made)}) == 12
-    assert settle(suite, "smoke", "cpu").plan()[0].trials == made.trials[:6], "the first process keeps its ids"
+    assert packaged("runtime").plan.trials == made.trials[:6], "the first process keeps its ids"
 
 
 def test_the_runtime_suite_sweeps_sides_batches_and_channels():
-    quick, paper = (settle(load_suite("runtime"), profile, "cpu").plan()[0] for profile in ("quick", "paper"))
-    for made in (quick, paper):
+    for profile in ("quick", "paper"):
+        made = packaged("runtime", profile).plan
         sides = {(trial.shape[0], trial.shape[1]) for trial in made.trials if trial.sweep.startswith("spatial")}
         assert sides == {(channels, side) for channels in (1, 3) for side in (4, 8, 16, 32, 64, 128)}
         batches = [trial.batch for trial in made.trials if trial.sweep == "batch"]

@@ -68,9 +68,9 @@ def test_positions_of_keys_and_values():
         ('"a\\e": 1\n', 1, 1, r"control character '\x1b'"),
         ("1: x\n", 1, 1, "the key 1 is not a string"),
         ("? [a, b]\n: x\n", 1, 3, "is not a string"),
-        ("a: &a {b: *a}\n", 1, 4, "contain itself"),
-        ("a: &a [*a]\n", 1, 4, "contain itself"),
-        ("a: &a {<<: *a}\n", 1, 4, "contain itself"),
+        ("a: &a {b: *a}\n", 1, 1, "contains itself"),
+        ("a: &a [*a]\n", 1, 1, "contains itself"),
+        ("a: &a {<<: *a}\n", 1, 1, "contains itself"),
         ("a: {<<: 3}\n", 1, 9, "<< takes a mapping"),
     ],
 )

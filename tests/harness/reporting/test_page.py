@@ -210,12 +210,12 @@ def test_differing_environments_are_listed_with_counts_of_trials(runtime_run):
     assert rebuild_lines(plan, records)[0] == "pip install -e .", "trials of two commits have no common commit"
 
 
-def test_the_command_is_shown_without_folders_of_the_machine(tmp_path):
-    options = ["training.steps=10", "layers.a b.options.levels=[2, 1]"]
-    changes = {"only": ["claim=a"], "settings": options, "layers": ["/home/me/a.py:A", "./b.py:B"], "seeds": 2}
-    assert run_command("/home/me/x.yaml", "quick", "cpu", **changes, data=tmp_path) == (
-        "python -m harness run x.yaml --profile quick --device cpu --only claim=a --seeds 2 --data ROOT "
-        "--set training.steps=10 --set 'layers.a b.options.levels=[2, 1]' --layer a.py:A --layer ./b.py:B"
+def test_the_command_is_shown_without_folders_of_the_machine():
+    options = {"--seeds": "2", "--set": ["training.steps=10", "layers.a b.options.levels=[2, 1]"], "--only": None}
+    options |= {"--layer": ["/home/me/a.py:A", "./b.py:B"], "--unchecked": ""}
+    assert run_command("/home/me/x.yaml", options) == (
+        "python -m harness run x.yaml --seeds 2 --set training.steps=10 --set 'layers.a b.options.levels=[2, 1]' "
+        "--layer a.py:A --layer ./b.py:B --unchecked"
     )
 
 
