@@ -160,7 +160,8 @@ def check_layer(
             faulty = report.answer(run_check(name, case))
             if name == "forward" and not faulty:
                 sound.append(case)
-            watch.look(f"{name}, {case}", report)
+            watch.look(f"{name}, {case}", report, functions=False)
+        watch.look(name, report)
     report.take(Done())
     return report
 

@@ -108,12 +108,12 @@ class SettingsWatch:
         self._settings = GlobalSettings()
         self._seen: set[str] = set()
 
-    def look(self, place: str, report: CheckReport) -> None:
+    def look(self, place: str, report: CheckReport, functions: bool = True) -> None:
         """Undo and report, as faults of the rule `global-settings`, what has changed since the last call at `place`.
 
-        Each change is reported once, and at once: the time of the check may run out.
+        Each change is reported once, and at once: the time of the check may run out. `functions`: replaced ones, too.
         """
-        changes = [change for change in self._settings.restore() if change not in self._seen]
+        changes = [change for change in self._settings.restore(functions) if change not in self._seen]
         if changes:
             self._seen |= set(changes)
             report.begin("global-settings", place)

@@ -68,13 +68,16 @@ class GlobalSettings:
     def __init__(self) -> None:
         self._values = [setting.read() for setting in _SETTINGS]
 
-    def restore(self) -> list[str]:
+    def restore(self, functions: bool = True) -> list[str]:
         """Set all that has changed since back, and return each change as text, such as "default dtype: ... -> ...".
 
-        A change that cannot be undone is returned once: its new value counts as unchanged from then on.
+        A change that cannot be undone is returned once: its new value counts as unchanged from then on. `functions`:
+        compare functions and methods, too, which takes most of the time.
         """
         texts: list[str] = []
         for number, (setting, before) in enumerate(zip(_SETTINGS, self._values, strict=True)):
+            if setting.read is _members and not functions:
+                continue
             changes = setting.changes(setting.name, before, setting.read())
             if not changes:
                 continue
