@@ -32,7 +32,7 @@ from harness.datasets._store.selection import (
 from harness.datasets._store.store import Store, Writer
 from harness.datasets._values.array_options import ArrayOptions
 from harness.datasets._values.encoding import Encoding, Survey, choose_encoding, identity
-from harness.datasets._values.npz_stream import Npz, StoredArray, open_npz
+from harness.datasets._values.npz_arrays import Npz, blocks, open_npz
 from harness.datasets._values.user_files import file_splits, noise_text
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
@@ -127,7 +127,7 @@ def _build(path: Path, chosen: ArrayOptions, writer: Writer, new: NewSplit | Non
     """
     with open_npz(path, f"npz: {path}") as npz:
         arrays = {key: npz.array(name) for key, name in _names(npz, chosen).items()}
-        to_events = {key: _layout(array, chosen) for key, array in arrays.items()}
+        to_events = {key: _layout(f"{npz.name}: {key}", array.shape[1:], chosen) for key, array in arrays.items()}
         encoding, kept = _encoding(npz, arrays, to_events, chosen)
         test_share = None
         if chosen.groups is None:
@@ -137,7 +137,7 @@ def _build(path: Path, chosen: ArrayOptions, writer: Writer, new: NewSplit | Non
 
         def events(key: str) -> Iterator[np.ndarray]:
             first = 0
-            for block in arrays[key].blocks():
+            for block in blocks(arrays[key]):
                 whole = kept[key][first : first + len(block)]
                 if not whole.all():  # another event in place of a missing one keeps the numbers of the others
                     block = np.where(whole.reshape(-1, *[1] * (block.ndim - 1)), block, block[whole.argmax()])
@@ -181,19 +181,19 @@ def _names(npz: Npz, chosen: ArrayOptions) -> dict[str, str]:
     return {name: name}
 
 
-def _layout(array: StoredArray, chosen: ArrayOptions) -> Layout:
+def _layout(name: str, event: tuple[int, ...], chosen: ArrayOptions) -> Layout:
     accepted = chosen.stored()
-    if array.event not in accepted:
+    if event not in accepted:
         alternative = "channels_last" if chosen.layout == "channels_first" else "channels_first"
-        fits = array.event in chosen.model_copy(update={"layout": alternative}).stored()
+        fits = event in chosen.model_copy(update={"layout": alternative}).stored()
         hint = f"; layout: {alternative} would fit" * fits
         raise DataError(
-            f"{array.name} holds events of shape {array.event}; shape = {chosen.shape} with layout: {chosen.layout}"
+            f"{name} holds events of shape {event}; shape = {chosen.shape} with layout: {chosen.layout}"
             f"{f' and pool: {chosen.pool}' if chosen.pool > 1 else ''} asks for "
             f"{' or '.join(map(str, accepted))}{hint}"
         )
-    if array.event != accepted[0]:
-        return lambda block: block[..., None] if len(array.event) == 1 and accepted[0][-1] == 1 else block[:, None]
+    if event != accepted[0]:
+        return lambda block: block[..., None] if len(event) == 1 and accepted[0][-1] == 1 else block[:, None]
     if chosen.layout == "channels_last":
         return lambda block: np.moveaxis(block, -1, 1)
     return lambda block: block
@@ -201,7 +201,7 @@ def _layout(array: StoredArray, chosen: ArrayOptions) -> Layout:
 
 def _encoding(
     npz: Npz,
-    arrays: Mapping[str, StoredArray],
+    arrays: Mapping[str, np.ndarray],
     to_events: Mapping[str, Layout],
     chosen: ArrayOptions,
 ) -> tuple[Encoding, dict[str, np.ndarray]]:
@@ -210,7 +210,7 @@ def _encoding(
     Raises:
         DataError: values are not finite; the message names all arrays that have such values.
     """
-    dtypes = {array.dtype.newbyteorder("=") for array in arrays.values()}
+    dtypes = {array.dtype for array in arrays.values()}
     if len(dtypes) > 1:
         each = ", ".join(f"{key} {array.dtype}" for key, array in arrays.items())
         raise DataError(f"{npz.name}: {each}; all arrays must be of one type")
@@ -224,7 +224,7 @@ def _encoding(
     for key, array in arrays.items():
         kept[key] = np.ones(len(array), bool)
         wrong, seen, at = 0, 0, ""
-        for block in array.blocks():
+        for block in blocks(array):
             finite = np.isfinite(block)
             whole = finite.reshape(len(block), -1).all(axis=1)
             faulty = ~finite & ~np.isnan(block) if chosen.missing == "drop" else ~finite
@@ -238,7 +238,7 @@ def _encoding(
             seen += len(block)
         if wrong:
             hint = "drop or fill such events, or say missing: drop where they are NaN"
-            faults.append(f"{array.name}: {wrong} values are not finite, the first {at}; {hint}")
+            faults.append(f"{npz.name}: {key}: {wrong} values are not finite, the first {at}; {hint}")
     if faults:
         raise DataError("\n".join(faults))
     if not survey.count:

@@ -272,8 +272,12 @@ class Dataset(ABC):
             raise UserError(f"data set {self.name}: {fault}")
         return shape
 
-    def located(self, options: Mapping[str, Any], folder: Path | None) -> dict[str, Any]:
-        """Return the options with what is beside the suite, in `folder`, named as seen from the working directory."""
+    def located(self, options: Mapping[str, Any], folder: Path | None, root: Path | None = None) -> dict[str, Any]:
+        """Return the options with what is beside the suite, in `folder`, named as seen from the working directory.
+
+        What the options leave to the data, such as the columns of a table, is stated too, so that the event shape is
+        known; `root` is the data root.
+        """
         placed = dict(options)
         for name in self.paths:
             if folder is None or not isinstance(options.get(name), str) or Path(options[name]).is_absolute():

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import math
-import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
-from harness.core.errors import DataError, nearest
+from harness.core.errors import DataError, DataMissing
 from harness.core.settings import NewSplit
 from harness.datasets._signals.wfdb_records import stretches_of
 from harness.datasets._signals.windows import described_ring, fill_windows, samples, split_ring, starts
@@ -24,17 +22,9 @@ from harness.datasets._store.store import Store, Writer, prepare
 from harness.datasets._values.column_options import CsvOptions
 from harness.datasets._values.encoding import Survey, choose_encoding
 from harness.datasets._values.lattice import EXACT
-from harness.datasets._values.text_tables import Columns, TextTable, open_table, whole_cells
-from harness.datasets._values.user_files import (
-    VERSION,
-    Faults,
-    file_splits,
-    noise_text,
-)
+from harness.datasets._values.tables import Column, Table, read_table
+from harness.datasets._values.user_files import VERSION, file_splits, noise_text
 from harness.datasets.base import Dataset, DatasetInfo, Splits
-
-MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "?", "-")  # texts of a missing cell
-_DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
 
 Cuts = dict[str, list[tuple[np.ndarray, np.ndarray]]]
 """Split -> its runs of rows, (columns, rows), each with the begins of its events."""
@@ -47,22 +37,35 @@ class CsvColumns(Dataset, name="csv"):
         title="Your own table, from a .csv file",
         kind="sequence",
         what=(
-            "numbers, separated by commas, semicolons, tabs or bars, of the columns that you name. Each row is an "
-            "event, a vector (D, 1), or windows of `length` rows are events (C, L). Rows are taken to be in the order "
-            "of time: train comes first "
-            "and test last, and no window crosses from one into another; shuffle: true is for vectors in any order. "
-            "Every cell of these columns must be a finite number; wrong ones are named by line and column. Values on "
-            "a lattice, such as whole numbers or values of three decimals, become whole numbers by a step that is "
-            "stated or found for each column"
+            "the columns that you name, or all columns of numbers. Each row is an event, a vector (D, 1), or windows "
+            "of `length` rows are events (C, L). Rows are taken to be in the order of time: train comes first and test "
+            "last, and no window crosses from one into another; shuffle: true is for vectors in any order. Every cell "
+            "of these columns must be a finite number; a wrong one is named by line and column. Values on a lattice, "
+            "such as whole numbers or values of three decimals, become whole numbers by a step that is stated or found "
+            "for each column"
         ),
         size="the file's",
         licence="the file's",
         source="the file that the option `file` names",
-        how_to_get="put the file beside the suite or into the data root; options: {file: mine.csv, columns: [a, b]}",
+        how_to_get="put the file beside the suite or into the data root; options: {file: mine.csv}",
     )
     on_disk = True
     paths = ("file",)
     options_model = CsvOptions
+
+    def located(self, options: Mapping[str, Any], folder: Path | None, root: Path | None = None) -> dict[str, Any]:
+        """Return the options with the place of the file, and all its columns of numbers unless they name some."""
+        placed = super().located(options, folder)
+        if self.option_errors(placed) or (chosen := cast(CsvOptions, self.parse(placed))).columns is not None:
+            return placed
+        with contextlib.suppress(DataMissing):  # which `shape` reports
+            path = Store(root, Path()).find(self.name, chosen.file, "")
+            try:
+                facts = path.stat()
+                placed["columns"] = list(_columns(path, chosen, (facts.st_size, facts.st_mtime_ns)))
+            except OSError as error:
+                raise DataError(f"csv: {path}: cannot be read ({error.strerror or error})") from error
+        return placed
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
         """Return (columns, length)."""
@@ -72,11 +75,12 @@ class CsvColumns(Dataset, name="csv"):
     def channels(self, options: Mapping[str, Any]) -> Sequence[str]:
         """Return the names of the columns, where the options have them."""
         columns = cast(CsvOptions, self.parse(options)).columns
-        return () if isinstance(columns, int) else tuple(map(_label, columns))
+        return tuple(map(_label, columns)) if isinstance(columns, tuple) else ()
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """Return the splits, mapped from the cache."""
         chosen = cast(CsvOptions, self.parse(options))
+        self.shape(options)  # the columns are known
 
         def build(path: Path, writer: Writer) -> None:
             _write(_read_rows(path, chosen), chosen, writer, None)
@@ -98,7 +102,7 @@ class CsvColumns(Dataset, name="csv"):
         return file_splits(store, self.name, chosen, "sequence", build, new)
 
 
-def _label(column: str | int) -> str:
+def _label(column: Column) -> str:
     return column if isinstance(column, str) else f"column {column}"
 
 
@@ -110,24 +114,49 @@ class Rows:
     values: np.ndarray  # (rows, columns)
     whole: np.ndarray  # of each row whether it has no missing cell, (rows,)
     lattices: Any  # of `Encoding.noted`
-    described: str  # the file
+    left_out: list[str]  # columns that are not used
     groups: np.ndarray | None = None  # the number of each row's group, (rows,)
 
 
+def _table(path: Path, chosen: CsvOptions) -> Table:
+    missing = chosen.missing if isinstance(chosen.missing, tuple) else ()
+    return read_table(f"csv: {path}", path, chosen.header, chosen.separator, missing)
+
+
+@lru_cache(maxsize=16)
+def _columns(path: Path, chosen: CsvOptions, stamp: tuple[int, int]) -> tuple[Column, ...]:
+    """Return all columns of numbers of a file of this size and time."""
+    table = _table(path, chosen)
+    places = table.numeric([] if chosen.groups is None else [table.place(chosen.groups, "groups")])
+    return tuple(table.names[place] if chosen.header else place + 1 for place in places)
+
+
 def _read_rows(path: Path, chosen: CsvOptions) -> Rows:
-    name = f"csv: {path}"
-    table = open_table(name, path, chosen.columns, chosen.header)
-    values, groups = _read(table, chosen)
-    there = np.isfinite(values).all(axis=1)  # `_read` has left no other values than missing ones
+    table = _table(path, chosen)
+    name, columns = table.name, chosen.columns
+    if isinstance(columns, int):
+        if columns != len(table.names):
+            raise DataError(f"{name}: has {len(table.names)} columns, and columns = {columns} takes all; name some")
+        columns = tuple(range(1, columns + 1))
+    places = [table.place(column) for column in columns or ()]
+    values, groups = table.numbers(places, drop=chosen.missing != "refuse"), None
+    if chosen.groups is not None:
+        groups = table.frame[table.place(chosen.groups, "groups")].factorize()[0]
+        if lacking := int((groups < 0).sum()):
+            raise DataError(f"{name}: {lacking:,} rows have no value of {_label(chosen.groups)}; fill it in")
+    there = np.isfinite(values).all(axis=1)
+    if not there.any():
+        raise DataError(f"{name}: each of its {len(values):,} rows has a missing cell; fill them")
+    if there.all() and np.abs(values).max() < EXACT and (values == np.round(values)).all():
+        values = values.astype(np.int64)
     survey = Survey(values.shape[1], values.dtype, int(there.sum()))
     survey.add(values[there][:, :, None])
-    columns = () if isinstance(chosen.columns, int) else chosen.columns
-    labels = [repr(column) if isinstance(column, str) else _label(column) for column in columns]
+    labels = [table.label(place) for place in places]
     encoding = choose_encoding(name, survey, "sequence", chosen.step, None, chosen.noise, labels)
     rows = np.zeros(values.shape, encoding.dtype)
     rows[there] = encoding.encode(values[there][:, :, None], "rows", 0)[..., 0]
-    described = ", ".join(filter(None, [path.name, table.described]))
-    return Rows(name, rows, there, encoding.noted(), described, groups)
+    used = places + ([] if chosen.groups is None else [table.place(chosen.groups)])
+    return Rows(name, rows, there, encoding.noted(), table.left_out(used), groups)
 
 
 def _stored_rows(store: Store, path: Path, chosen: CsvOptions) -> Rows:
@@ -139,9 +168,9 @@ def _stored_rows(store: Store, path: Path, chosen: CsvOptions) -> Rows:
         writer.save("whole", rows.whole)
         if rows.groups is not None:
             writer.save("groups", rows.groups)
-        writer.notes = {"lattices": rows.lattices, "described": rows.described}
+        writer.notes = {"lattices": rows.lattices, "left_out": rows.left_out}
 
-    kept = {"file", "columns", "header", "missing", "step", "noise", "groups"}
+    kept = {"file", "columns", "header", "separator", "missing", "step", "noise", "groups"}
     options = chosen.model_dump(mode="json", include=kept)
     prepared = prepare(store, "csv-rows", {"version": VERSION, **options}, [path], build)
     groups = None if chosen.groups is None else prepared.array("groups")
@@ -177,11 +206,11 @@ def _write(rows: Rows, chosen: CsvOptions, writer: Writer, new: NewSplit | None)
     writer.notes = {
         "levels": None,
         "lattices": rows.lattices,
-        "left_out": [dropped] * (not rows.whole.all()),
+        "left_out": [dropped] * (not rows.whole.all()) + rows.left_out,
         "test_share": test_share,
         "description": (
-            f"{rows.described}: {events} of {values.shape[1]} columns; train, validation and test are the shares "
-            f"{', '.join(map(str, chosen.shares))} of {len(values)} rows, {order}{noise_text(rows.lattices)}"
+            f"{Path(chosen.file).name}: {events} of {values.shape[1]} columns; train, validation and test are the "
+            f"shares {', '.join(map(str, chosen.shares))} of {len(values)} rows, {order}{noise_text(rows.lattices)}"
         ),
     }
 
@@ -247,103 +276,3 @@ def _cut_ring(
             )
         cuts[split] = pieces
     return cuts, test_share
-
-
-def _read(table: TextTable, chosen: CsvOptions) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the chosen columns (rows, columns): int64 if all are whole, else float64 with NaN for a dropped cell.
-
-    The second result is the number of each row's group, where the options name one.
-
-    Raises:
-        DataError: with all lines of another length, and all cells that are no finite numbers.
-    """
-    import pandas as pd
-
-    places = _places(table, chosen.columns)
-    grouping = [] if chosen.groups is None else _places(table, (chosen.groups,))
-    numbers = set(places) - set(grouping)
-    drop, missing = chosen.missing != "refuse", _missing_texts(chosen)
-    values = groups = None
-    with contextlib.suppress(ValueError), table.opened() as file:  # a cell that is no number, or a line too long
-        frame = pd.read_csv(
-            file,
-            sep=table.separator,
-            header=None,
-            # Without `usecols`, under which pandas accepts lines with too many cells.
-            dtype={place: np.float64 if place in numbers else str for place in range(len(table.names))},
-            skipinitialspace=True,
-            na_values=missing,
-            keep_default_na=False,
-        )
-        if frame.shape[1] == len(table.names):
-            values = frame[places].to_numpy(np.float64)
-            if grouping:
-                groups = pd.factorize(frame[grouping[0]])[0]
-            values[np.isin(values, [value for value in chosen.missing if isinstance(value, float)])] = np.nan
-    wrong = values is None or not (np.isfinite(values) | (drop & np.isnan(values))).all()
-    _refuse_faults(table, places, missing if drop else (), cells=wrong)
-    if groups is not None and (lacking := int((groups < 0).sum())):
-        raise DataError(f"{table.name}: {lacking:,} rows have no value of {_label(chosen.groups or 0)}; fill it in")
-    if values is None or not len(values):
-        raise DataError(f"{table.name}: has no rows below line {table.line}")
-    there = values[np.isfinite(values).all(axis=1)]
-    if not len(there):
-        raise DataError(f"{table.name}: each of its {len(values):,} rows has a missing cell; fill them")
-    whole = len(there) == len(values) and np.abs(values).max() < EXACT and (values == np.round(values)).all()
-    return values.astype(np.int64) if whole else values, groups
-
-
-def _missing_texts(chosen: CsvOptions) -> tuple[str, ...]:
-    """Return the texts of missing cells, those of the option included."""
-    return (
-        *MISSING,
-        *(value for value in chosen.missing if isinstance(chosen.missing, tuple) and isinstance(value, str)),
-    )
-
-
-def _places(table: TextTable, columns: Columns) -> list[int]:
-    """Return the position of each of the columns."""
-    if isinstance(columns, int):
-        return list(range(columns))
-    counts, places = Counter(table.names), {name: place for place, name in enumerate(table.names)}
-    for column in columns:
-        if isinstance(column, str) and column not in places:
-            raise DataError(f"{table.name}: has no column {column!r} in line {table.line}; {nearest(column, places)}")
-        if isinstance(column, int) and column > len(table.names):
-            raise DataError(f"{table.name}: has {len(table.names)} columns, and groups is number {column}")
-        if isinstance(column, str) and counts[column] > 1:
-            raise DataError(f"{table.name}: line {table.line} has {counts[column]} columns {column!r}; rename them")
-    return [column - 1 if isinstance(column, int) else places[column] for column in columns]
-
-
-def _refuse_faults(table: TextTable, places: list[int], dropped: Sequence[str], cells: bool) -> None:
-    """Raise a DataError with all lines of another length than the first and, if asked, all cells without a number."""
-    faults, width = Faults(table.name), len(table.names)
-    first = "the header" if table.skipped == table.line else f"line {table.line}"
-    with table.opened() as file:
-        reader = csv.reader(file, delimiter=table.separator, skipinitialspace=True)
-        for row in whole_cells(reader, table.name, table.skipped):
-            line = reader.line_num + table.skipped
-            if row and len(row) != width:
-                hint = "; a first column without a name, such as R's row names, needs one" * (len(row) == width + 1)
-                faults.add(f"line {line}", f"has {len(row)} cells, and {first} has {width}{hint}")
-            elif row and cells:
-                for place in places:
-                    if row[place].strip() not in dropped and not _is_finite(row[place]):
-                        column = repr(table.names[place]) if table.skipped == table.line else place + 1
-                        faults.add(f"line {line}, column {column}: {row[place]!r}", _not_finite(row[place], table))
-    faults.raise_any()
-
-
-def _not_finite(cell: str, table: TextTable) -> str:
-    if table.separator != "," and _DECIMAL_COMMA.fullmatch(cell.strip()):
-        return "has a decimal comma; write a point, as a comma may separate thousands"
-    hint = ", or say missing: drop" * (cell.strip() in MISSING)
-    return f"is not a finite number; fill such cells, or leave the line out{hint}"
-
-
-def _is_finite(cell: str) -> bool:
-    try:
-        return "_" not in cell and math.isfinite(float(cell))
-    except ValueError:
-        return False

@@ -19,7 +19,7 @@ from harness.datasets._images.image_files import read_image
 from harness.datasets._images.image_sets import SplitSizes, Stream, Validation, made_of, streamed
 from harness.datasets._store.selection import SEED
 from harness.datasets._store.store import Store
-from harness.datasets._values.npz_stream import StoredArray, open_npz
+from harness.datasets._values.npz_arrays import blocks, open_npz
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
 SHAPE = (3, 32, 32)
@@ -129,19 +129,20 @@ def _png_stream(dataset: str, folder: Path) -> Stream:
 
 
 def _npz_stream(name: str, files: list[Path]) -> Stream:
-    """Return the batches `data` (N, 3072) of .npz files, in order, some megabytes at a time."""
+    """Return the batches `data` (N, 3072) of .npz files, in order, one in memory at a time."""
 
-    def batches() -> Iterator[StoredArray]:
+    def batches() -> Iterator[np.ndarray]:
         for path in files:
             with open_npz(path, f"{name}: {path.name}") as npz:
                 batch = npz.array("data")
-                if batch.event != (DIM,) or batch.dtype != np.uint8:
+                if batch.shape[1:] != (DIM,) or batch.dtype != np.uint8:
                     raise DataError(
-                        f"{batch.name} holds rows {batch.event} of {batch.dtype}; they should be {DIM} values of uint8"
+                        f"{npz.name}: data holds rows {batch.shape[1:]} of {batch.dtype}; they should be {DIM} values "
+                        "of uint8"
                     )
                 yield batch
 
-    def blocks() -> Iterator[np.ndarray]:
-        return (block.reshape(-1, *SHAPE) for batch in batches() for block in batch.blocks())
+    def images() -> Iterator[np.ndarray]:
+        return (block.reshape(-1, *SHAPE) for batch in batches() for block in blocks(batch))
 
-    return Stream(name, lambda: sum(map(len, batches())), blocks)
+    return Stream(name, lambda: sum(map(len, batches())), images)

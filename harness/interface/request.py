@@ -65,7 +65,7 @@ def make_request(
     for option, fault in ((name, control_fault(text)) for name, texts in arguments.items() for text in texts):
         if fault is not None:
             raise UserError(f"{option}: {fault}")
-    suite = read_suite(source)
+    suite = read_suite(source, data=data_root(options.data))
     check_section(suite)
     executor = executor_class(options.executor)(options.jobs, suite.cluster, options.cluster)
     if prepare and options.profile in suite.profile_names:

@@ -40,7 +40,7 @@ def validate(
     """
     from harness.checking.isolated import try_imports
 
-    read = read_suite(suite)
+    read = read_suite(suite, data=data_root(data))
     check_section(read)
     try_imports(read.third_party)
     check_suite(read, shapes=profile is None)

@@ -164,9 +164,10 @@ class Column:
             return self.shape
         from harness.datasets import find_dataset
 
-        dataset = find_dataset(self.name, self.scope.suite.origin.folder)
+        origin = self.scope.suite.origin
+        dataset = find_dataset(self.name, origin.folder)
         dataset.parse(self.entry.options)
-        return dataset.event_shape(self.entry.options)
+        return dataset.event_shape(dataset.located(self.entry.options, origin.folder, origin.data))
 
     @cached_property
     def dataset(self) -> Dataset | None:

@@ -29,12 +29,13 @@ def packaged_suites() -> list[str]:
     return sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml"))
 
 
-def read_suite(source: Source, *, examined: bool = False) -> SuiteFile:
+def read_suite(source: Source, *, data: Path | None = None, examined: bool = False) -> SuiteFile:
     """Read a suite and check its structure, without its layers and data sets (and without torch).
 
     Args:
         source: a path, or a packaged suite ("quickstart"; "suites/quickstart.yaml" is found outside of a checkout too),
             or a mapping, whose paths are relative to the working directory.
+        data: the data root.
         examined: whether it belongs to a suite of claims, and may train on a published mistake.
 
     Raises:
@@ -54,16 +55,19 @@ def read_suite(source: Source, *, examined: bool = False) -> SuiteFile:
         model = kinds.get(str(document.value.get("kind")), SuiteFile)
         raise_faults(document, _structure_problems(document, explain(error, model, kinds)))
         raise
-    return suite.attach(Origin(document, folder, examined, _joined(suite, document, folder, examined)))
+    return suite.attach(Origin(document, folder, data, examined, _joined(suite, document, folder, data, examined)))
 
 
-def _joined(suite: SuiteFile, document: Document, folder: Path | None, examined: bool) -> dict[str, Suite]:
+def _joined(
+    suite: SuiteFile, document: Document, folder: Path | None, data: Path | None, examined: bool
+) -> dict[str, Suite]:
     """Return the suites that a suite joins, by label."""
     parts: dict[str, Suite] = {}
     names: dict[str, str] = {}
     problems: list[Problem] = []
     for label, (file, where) in suite.part_files.items():
-        part = None if examined else read_suite(file if folder is None else folder / file, examined=True)
+        place = file if folder is None else folder / file
+        part = None if examined else read_suite(place, data=data, examined=True)
         if not isinstance(part, Suite):
             raise SuiteError(f"{document.name}: a claim is tested by trials, and suites of claims have none")
         parts[label] = part

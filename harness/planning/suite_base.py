@@ -41,6 +41,7 @@ class Origin(NamedTuple):
 
     document: Document  # the content of the file, with the positions of its parts
     folder: Path | None  # of the file, where a FILE.py:CLASS is looked for first; None for a packaged suite
+    data: Path | None  # the data root, where the columns of a table may be looked up
     examined: bool  # whether it belongs to a suite that joins others, and may train on a published mistake
     parts: Mapping[str, Suite]  # label -> a suite that it joins
 

@@ -104,7 +104,7 @@ def _data_problems(column: Column) -> Iterator[Problem]:
         dataset = find_dataset(column.name, column.scope.suite.origin.folder)
         faults = dataset.option_errors(column.entry.options)
         if not faults:
-            dataset.event_shape(column.entry.options)
+            _ = column.event_shape
     except UserError as error:
         where = column.place("data") if column.entry.data else column.where
         yield where.says(str(error), at_key=column.entry.data is None)

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
+from harness.core.errors import UserError
 from harness.core.settings import Count, Flag, Settings
 from harness.datasets._store.selection import SHARES, Shares
 from harness.datasets._values.user_files import NOISE, STEP, Noise, Step, for_each_channel
@@ -21,11 +22,13 @@ class CsvOptions(Settings):
     file: Annotated[str, Field(min_length=1)] = Field(
         description="the .csv file, beside the suite, in the data root or by an absolute path"
     )
-    columns: Annotated[tuple[ColumnName | Count, ...], Field(min_length=1)] | Count = Field(
+    columns: Annotated[tuple[ColumnName | Count, ...], Field(min_length=1)] | Count | None = Field(
+        None,
         description="the columns that are used, by their names in the header, or without one by their numbers from 1 "
-        "on; or the number of columns to use all"
+        "on; null: all columns of numbers that vary; or the number of columns to use all",
     )
     header: Flag = Field(True, description="whether the first line has the names of the columns")
+    separator: Literal[",", ";", "\t", "|", " "] = Field(",", description="the character between two cells")
     length: Count = Field(1, description="the number of rows of an event: 1 for vectors, more for windows of sequences")
     stride: Count | None = Field(
         None, description="rows from one training window to the next; null: the length, so that none overlap"
@@ -85,10 +88,16 @@ class CsvOptions(Settings):
     @field_validator("step", "noise")
     @classmethod
     def _for_each_column(cls, value: Any, info: ValidationInfo) -> Any:
-        columns = info.data.get("columns", 1)
-        return for_each_channel(value, info, columns if isinstance(columns, int) else len(columns))
+        columns = info.data.get("columns")
+        count = len(columns) if isinstance(columns, tuple) else columns
+        return for_each_channel(value, info, count)
 
     @property
     def count(self) -> int:
         """The number of columns."""
+        if self.columns is None:
+            raise UserError(
+                f"csv: {self.file}: is neither beside the suite nor in the data root, so that its columns are unknown; "
+                "put it there (--data ROOT or $INVERTBENCH_DATA), or name the `columns`"
+            )
         return self.columns if isinstance(self.columns, int) else len(self.columns)

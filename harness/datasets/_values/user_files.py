@@ -52,9 +52,12 @@ def _noise(value: Any) -> Any:
 Noise = Annotated[tuple[float | None, ...] | None, BeforeValidator(_noise)]
 
 
-def for_each_channel(value: Any, info: ValidationInfo, channels: int) -> Any:
-    """Return the option `step` or `noise`; raise if it is a list of another length, or both are stated."""
-    if isinstance(value, tuple) and len(value) > 1 and len(value) != channels:
+def for_each_channel(value: Any, info: ValidationInfo, channels: int | None) -> Any:
+    """Return the option `step` or `noise`; raise if it is a list of another length, or both are stated.
+
+    The number of channels is None while it is unknown.
+    """
+    if isinstance(value, tuple) and channels is not None and len(value) > 1 and len(value) != channels:
         form = STEP if info.field_name == "step" else NOISE
         raise PydanticCustomError("channels", f"should be {form}, for {channels} channel{'s' * (channels > 1)}")
     stated = [name for name in ("step", "levels") if info.data.get(name) is not None]

@@ -81,7 +81,7 @@ def encoding_problems(column: Column) -> Iterator[Problem]:
             f"{column.label}: preprocessing: {entry.preprocessing} is for {whose}, and {column.name} holds {kind}s; "
             "use scale"
         )
-    fault = augmentation_fault(entry.augmentation, dataset.event_shape(column.entry.options))
+    fault = augmentation_fault(entry.augmentation, column.event_shape)
     if fault is not None:
         yield column.place("augmentation").says(f"{column.label}: {fault}")
 

@@ -59,12 +59,15 @@ class TrainedColumn(ColumnKeys):
     dequantise: Flag = True
     allow_unbounded: Flag = False
 
-    def reference(self, label: str, folder: Path | None) -> DataRef:
-        """Return the data set as a part of a trial's settings; files that it names are looked for in `folder` first."""
+    def reference(self, label: str, folder: Path | None, root: Path | None = None) -> DataRef:
+        """Return the data set as a part of a trial's settings.
+
+        Files that it names are looked for in `folder` first, then in the data root.
+        """
         encoding = {key: getattr(self, key) for key in ENCODING}
         from harness.datasets import DATASETS, find_dataset
 
-        options = find_dataset(self.data or label, folder).located(self.options, folder)
+        options = find_dataset(self.data or label, folder).located(self.options, folder, root)
         name, source = reference("data set", self.data or label, folder, DATASETS)
         content = {"label": label, "name": name, "source": source, "options": options, **encoding}
         return DataRef.model_validate(content)
@@ -118,7 +121,8 @@ class DensitySuite(Suite, kind="density"):
     def references(self, scope: Scope) -> dict[str, tuple[DataRef, ...]]:
         """Return the data sets with their encodings, and of each repetition with its split and permutation."""
         columns = scope.data.items()
-        entries = {label: column.entry.reference(label, self.origin.folder) for label, column in columns}
+        places = self.origin.folder, self.origin.data
+        entries = {label: column.entry.reference(label, *places) for label, column in columns}
         return {
             label: tuple(entry.model_copy(update=each.data) for each in drawn(scope, label))
             for label, entry in entries.items()

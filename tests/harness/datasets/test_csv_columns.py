@@ -2,14 +2,12 @@
 
 import bz2
 import gzip
-import io
 import lzma
-import zipfile
 
 import numpy as np
 import pytest
 
-from harness.core.errors import DataError
+from harness.core.errors import DataError, UserError
 from harness.datasets import Splits, find_dataset
 
 CSV = find_dataset("csv")
@@ -26,8 +24,9 @@ def text(values, header="time,a,b"):
 
 def load(store, content, **options) -> Splits:
     (store.root / "mine.csv").write_text(content)
-    CSV.check(store, OPTIONS | options)
-    return CSV.load(store, OPTIONS | options)
+    placed = CSV.located(OPTIONS | options, None, store.root)
+    CSV.check(store, placed)
+    return CSV.load(store, placed)
 
 
 def test_rows_are_vectors_in_the_order_of_the_options(store):
@@ -75,18 +74,34 @@ def test_counts_of_a_stated_step_may_have_been_rounded_to_three_decimals(store):
 GOOD = text(VALUES)
 FAULTS = {
     "text": (GOOD.replace(repr(float(VALUES[3, 1])), "high"), {}, "line 5, column 'b': 'high' is not a finite number"),
-    "empty": (GOOD.replace(repr(float(VALUES[3, 0])), ""), {}, "line 5, column 'a': '' is not a finite number"),
+    "empty": (GOOD.replace(repr(float(VALUES[3, 0])), ""), {}, "line 5, column 'a': '' is not .* say missing: drop"),
     "infinite": (GOOD.replace(repr(float(VALUES[0, 0])), "inf"), {}, "line 2, column 'a': 'inf' is not"),
-    "long line": (GOOD + "2026-02-01,1.0,2.0,3.0\n", {}, "line 102 has 4 cells, and the header has 3"),
-    "short line": (GOOD + "2026-02-01,1.0\n", {}, "line 102 has 2 cells, and the header has 3"),
-    "no header": (GOOD, {"columns": 3, "header": False}, "line 1, column 1: 'time'.* 100 more: is not"),
+    "an underscore": (GOOD.replace(repr(float(VALUES[0, 0])), "1_0"), {}, "line 2, column 'a': '1_0' is not"),
+    "long line": (GOOD + "2026-02-01,1.0,2.0,3.0\n", {}, "line 102 has 4 cells, and line 1 has 3"),
+    "short line": (GOOD + "2026-02-01,1.0\n", {}, "line 102 has 2 cells, and line 1 has 3"),
+    "a short header": (GOOD.replace("time,a,b", "a,b"), {"missing": "drop"}, "row names, needs one"),
+    "a longer header": (
+        GOOD.replace("time,a,b", "a,b,time,note"),
+        {"missing": "drop"},
+        "has 3 cells, and line 1 has 4",
+    ),
+    "no header": (GOOD, {"columns": 3, "header": False}, "line 1, column column 1: 'time' is not"),
+    "numbers for names": (GOOD.partition("\n")[2], {"columns": None}, "has numbers in place of names"),
+    "no numbers": ("a,b\nx,y\n", {"columns": None}, "no column of numbers that vary"),
     "no rows": ("time,a,b\n", {}, "has no rows below line 1"),
     "nothing": ("", {}, "has no rows"),
-    "unknown": (GOOD, {"columns": ["A"]}, "has no column 'A' in line 1; did you mean a"),
-    "twice": (text(VALUES, "a,a,b"), {}, "line 1 has 2 columns 'a'; rename them"),
+    "unknown": (GOOD, {"columns": ["A"]}, "has no column 'A'; did you mean a"),
+    "twice": (text(VALUES, "a,a,b"), {}, "has 2 columns 'a'; rename them"),
     "another number": (GOOD, {"columns": 2}, "has 3 columns, and columns = 2 takes all; name some"),
     "few rows": (GOOD, {"length": 11}, "validation has 10 of 100 rows, too few for a window of 11"),
     "wrong step": (GOOD, {"step": 0.5}, "is not a multiple of the step 0.5"),
+    "an open quote": (
+        GOOD + '"' + 50_000 * "long, " + "\n",
+        {},
+        "line 102: cannot be split .* quote that is not closed",
+    ),
+    "a decimal comma": (GOOD.replace(",", ";").replace(".", ","), {"separator": ";"}, "has a decimal comma; write a p"),
+    "semicolons": (GOOD.replace(",", ";"), {}, "no column 'b'; .* separated by semicolons: say separator: ';'"),
     "a folder": (None, {}, "it is a folder"),
 }
 
@@ -102,94 +117,95 @@ def test_a_fault_is_one_line_that_names_the_file(store, name):
 
 
 WRITTEN = {
-    "a byte order mark": lambda text: text.encode("utf-8-sig"),
-    "UTF-16": lambda text: text.encode("utf-16"),
-    "UTF-32": lambda text: text.encode("utf-32"),
-    "Latin-1": lambda text: text.replace("time", "jährlich").encode("latin-1"),
-    "tabs": lambda text: text.replace(",", "\t").encode(),
-    "semicolons": lambda text: text.replace(",", ";").encode(),
-    "bars": lambda text: text.replace(",", "|").encode(),
-    "comments": lambda text: f"# made by logger 3\n# a, c\n\n{text}".encode(),
-    "names behind a mark": lambda text: f"# {text}".encode(),
-    "blank lines": lambda text: f"\n\n{text}".encode(),
-    "gzip": lambda text: gzip.compress(text.encode()),
-    "bzip2": lambda text: bz2.compress(text.encode()),
-    "xz": lambda text: lzma.compress(text.encode()),
-    "gzip, UTF-16, semicolons and a comment": lambda text: gzip.compress(
-        f"# x\n{text}".replace(",", ";").encode("utf-16")
-    ),
+    "a byte order mark": ("mine.csv", {}, GOOD.encode("utf-8-sig")),
+    "semicolons": ("mine.csv", {"separator": ";"}, GOOD.replace(",", ";").encode()),
+    "blank lines and spaces": ("mine.csv", {}, f"\n\n{GOOD}\n".replace(",", ", ").encode()),
+    "gzip": ("mine.csv.gz", {}, gzip.compress(GOOD.encode())),
+    "bzip2": ("mine.csv.bz2", {}, bz2.compress(GOOD.encode())),
+    "xz": ("mine.csv.xz", {}, lzma.compress(GOOD.encode())),
 }
 
 
-def archive(*members):
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w") as file:
-        for number, text in enumerate(members):
-            file.writestr(f"{number}.csv", text)
-    return content.getvalue()
-
-
-@pytest.mark.parametrize("name", [*WRITTEN, "zip"])
+@pytest.mark.parametrize("name", WRITTEN)
 def test_other_ways_to_write_the_same_table_give_the_same_numbers(store, name):
-    content = archive(GOOD) if name == "zip" else WRITTEN[name](GOOD)
-    (store.root / "mine.csv").write_bytes(content)
-    splits = CSV.load(store, OPTIONS)
+    file, options, content = WRITTEN[name]
+    (store.root / file).write_bytes(content)
+    splits = CSV.load(store, OPTIONS | options | {"file": file})
     np.testing.assert_array_equal(np.concatenate(list(splits.parts().values()))[..., 0], VALUES[:, ::-1])
-    said = {"tabs": "cells separated by tabs", "Latin-1": "read as latin-1"}
-    assert said.get(name, "vectors") in splits.description
 
 
 UNREAD = {
-    "a decimal comma": (GOOD.replace(",", ";").replace(".", ",").encode(), "has a decimal comma; write a point"),
-    "spaces": (b"a  b\n1 2\n" * 40, "line 1 are separated by spaces, which are not read"),
-    "other names and semicolons": (b"x;y\n1;2\n" * 40, "no column 'b' in line 1; .* separated by semicolons"),
-    "UTF-16 without a mark": (GOOD.encode("utf-16-le"), "is UTF-16 without a byte order mark"),
-    "zstd": (b"\x28\xb5\x2f\xfd" + bytes(50), "is compressed by zstd"),
-    "binary": (bytes(range(256)) * 20, "is binary data, not text"),
-    "half a gzip": (gzip.compress(GOOD.encode())[:200], "cannot be decompressed"),
-    "a damaged gzip": (gzip.compress(GOOD.encode())[:40] + bytes(400), "cannot be decompressed"),
-    "two in a zip": (archive(GOOD, GOOD), "a zip archive of 2 files"),
-    "half a UTF-16": (GOOD.encode("utf-16")[:-1], "is no utf-16 text"),
+    "UTF-16": ("mine.csv", GOOD.encode("utf-16"), "is not text in UTF-8"),
+    "Latin-1": ("mine.csv", GOOD.replace("time", "jährlich").encode("latin-1"), "is not text in UTF-8"),
+    "UTF-16 without a mark": ("mine.csv", GOOD.encode("utf-16-le"), "line 102 has 1 cells"),
+    "binary": ("mine.csv", bytes(range(256)) * 20, "is not text in UTF-8"),
+    "half a gzip": ("mine.csv.gz", gzip.compress(GOOD.encode())[:200], "cannot be decompressed"),
+    "a damaged xz": ("mine.csv.xz", lzma.compress(GOOD.encode())[:40] + bytes(400), "cannot be decompressed"),
 }
 
 
 @pytest.mark.parametrize("name", UNREAD)
 def test_what_is_not_read_is_named(store, name):
-    content, message = UNREAD[name]
-    (store.root / "mine.csv").write_bytes(content)
+    file, content, message = UNREAD[name]
+    (store.root / file).write_bytes(content)
     with pytest.raises(DataError, match=message):
-        CSV.load(store, OPTIONS)
+        CSV.load(store, OPTIONS | {"file": file})
 
 
-def test_a_small_file_that_unpacks_to_much_is_refused(store, monkeypatch):
-    (store.root / "mine.csv").write_bytes(gzip.compress(GOOD.encode() + bytes(1 << 20)))
-    monkeypatch.setattr("harness.datasets._values.text_tables.available_memory", lambda: 1 << 20)
-    with pytest.raises(DataError, match="has more than 256 KiB of text, 25% of the available memory"):
-        CSV.load(store, OPTIONS)
+def test_a_table_larger_than_the_memory_is_refused(store, monkeypatch):
+    monkeypatch.setattr("harness.datasets._values.tables.available_memory", lambda: 8000)
+    with pytest.raises(DataError, match=r"100 rows of 3 columns take 5 KiB, more than 4 KiB, 50% of the available"):
+        load(store, GOOD)
 
 
-def test_row_names_without_a_name_of_their_own_are_refused(store):
-    rows = "".join(f'"{row}",{a!r},{b!r}\n' for row, (a, b) in enumerate(VALUES.tolist()))
-    with pytest.raises(DataError, match="line 2, line 3, line 4 and 97 more: has 3 cells, and the header has 2"):
-        load(store, f'"a","b"\n{rows}')
-    short = GOOD.replace("time,a,b", "a,b,time,note")  # a ragged row is no missing cell, not of unused columns either
-    with pytest.raises(DataError, match="has 3 cells, and the header has 4"):
-        load(store, short, missing="drop")
+def located(store, content, **options):
+    """Return the options of a file in the data root, and their columns."""
+    (store.root / "mine.csv").write_text(content)
+    placed = CSV.located({"file": "mine.csv", **options}, None, store.root)
+    return placed, placed["columns"]
 
 
-def test_all_faults_are_in_one_message_with_their_number_and_first_places(store):
-    lines = GOOD.splitlines()
-    lines[3] = "2026-01-03,high,1"
-    lines[5:9] = ["2026-01-05,,2"] * 4
-    lines.append("2026-02-01,1")
-    with pytest.raises(DataError) as caught:
-        load(store, "\n".join(lines))
-    first, *others = str(caught.value).split("\n  ")
-    assert first == f"csv: {store.root / 'mine.csv'}: 6 faults"
-    assert others[0] == "line 4, column 'a': 'high' is not a finite number; fill such cells, or leave the line out"
-    places = ", ".join(f"line {line}, column 'a': ''" for line in (6, 7, 8))
-    assert others[1].startswith(f"{places} and 1 more: is not") and others[1].endswith("or say missing: drop")
-    assert others[2] == "line 102 has 2 cells, and the header has 3"
+def test_all_columns_of_numbers_are_taken_unless_some_are_named(store):
+    lines = [f"{row},{a!r},x,,5,{b!r},{row % 3}" for row, (a, b) in enumerate(VALUES.tolist())]
+    lines[7] = lines[7].replace(",x,", ",7,")
+    content = "\n".join([",a b,kind,note,unit,c d,class", *lines])
+    placed, columns = located(store, content, groups="class")
+    assert columns == ["a b", "c d"] and CSV.shape(placed) == (2, 1) and CSV.channels(placed) == ("a b", "c d")
+    splits = CSV.loaded(store, placed)
+    assert splits.left_out == (
+        "columns that are not used: column 1 (has no name), 'kind' (has texts such as 'x'), 'note' (has mostly empty "
+        "cells), 'unit' (has one value)",
+    )
+    named = CSV.loaded(store, {"file": "mine.csv", "columns": ["a b"]})
+    assert "'c d' (not named), 'class' (not named)" in named.left_out[0]
+
+
+def test_all_columns_without_a_header_are_numbers(store):
+    assert located(store, "\n".join(f"{a!r},g,{b!r}" for a, b in VALUES.tolist()), header=False)[1] == [1, 3]
+    years = "1990,1991,1992\n" + "\n".join(f"{a!r},{b!r},{a + b!r}" for a, b in VALUES.tolist())
+    assert located(store, years)[1] == ["1990", "1991", "1992"]
+
+
+def test_a_column_with_few_texts_is_one_of_numbers_with_mistakes(store):
+    content = GOOD.replace(repr(float(VALUES[3, 1])), "high")
+    placed, columns = located(store, content)
+    assert columns == ["a", "b"]
+    with pytest.raises(DataError, match=r"'high' is not a finite number; .* name the `columns` to use"):
+        CSV.loaded(store, placed)
+
+
+def test_columns_of_a_file_that_is_not_there_are_asked_for():
+    with pytest.raises(UserError, match="neither beside the suite nor in the data root"):
+        CSV.event_shape(CSV.located({"file": "mine.csv"}, None, None))
+
+
+def test_thousands_of_columns_are_read(store):
+    names = [f"sensor {number}" for number in range(3000)]
+    rows = np.random.default_rng(0).normal(size=(30, 3000)).tolist()
+    content = "\n".join([",".join(names), *(",".join(map(repr, row)) for row in rows)])
+    placed, columns = located(store, content)
+    assert columns == names
+    np.testing.assert_array_equal(CSV.loaded(store, placed).train[..., 0], rows[:24])
 
 
 def test_rows_and_windows_with_a_missing_cell_are_dropped_on_request_and_counted(store):
@@ -201,7 +217,7 @@ def test_rows_and_windows_with_a_missing_cell_are_dropped_on_request_and_counted
     vectors = load(store, content, missing="drop")
     kept = np.delete(COUNTS[:, ::-1], holes, axis=0)
     np.testing.assert_array_equal(np.concatenate(list(vectors.parts().values()))[..., 0], kept)
-    assert vectors.left_out == ("dropped: 3 of 100 rows with a missing cell",)
+    assert vectors.left_out[0] == "dropped: 3 of 100 rows with a missing cell"
     windows = load(store, content, missing="drop", length=8, stride=2, shares=[0.6, 0.2, 0.2])
     begins = [begin for begin in range(0, 53, 2) if not any(begin <= hole < begin + 8 for hole in holes)]
     np.testing.assert_array_equal(windows.train, np.array([COUNTS[begin : begin + 8, ::-1].T for begin in begins]))

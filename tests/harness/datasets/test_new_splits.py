@@ -170,8 +170,8 @@ def test_rows_of_a_table_in_time(store, seed, length):
 def test_a_table_is_parsed_once_for_all_new_splits(store, monkeypatch):
     (store.root / "t.csv").write_text("\n".join(["a", *map(str, range(500))]))
     parsed = []
-    read = csv_columns._read
-    monkeypatch.setattr(csv_columns, "_read", lambda *args: parsed.append(1) or read(*args))
+    read = csv_columns.read_table
+    monkeypatch.setattr(csv_columns, "read_table", lambda *args: parsed.append(1) or read(*args))
     for seed in range(4):
         find_dataset("csv").loaded(store, {"file": "t.csv", "columns": ["a"], "length": 8}, NewSplit(seed))
     assert len(parsed) == 1

@@ -82,7 +82,7 @@ def test_reading_in_blocks_gives_the_same_arrays_and_messages(store, monkeypatch
     whole = load(store).checksum
     floats = load(store, x_train=IMAGES / 255, x_test=TEST_IMAGES / 255).checksum
     assert floats == whole
-    monkeypatch.setattr("harness.datasets._values.npz_stream.BLOCK", 7 * IMAGES[0].nbytes)
+    monkeypatch.setattr("harness.datasets._values.npz_arrays.BLOCK", 7 * IMAGES[0].nbytes)
     NPZ.check(Store(store.root, store.cache / "another"), OPTIONS)
     assert load(store).checksum == load(store, x_train=IMAGES / 255, x_test=TEST_IMAGES / 255).checksum == whole
     values = IMAGES / 255
@@ -101,7 +101,7 @@ def test_object_arrays_are_refused_without_unpickling(store, tmp_path):
 
     trapped = np.empty((60, 1), object)
     trapped[:] = Trap()
-    with pytest.raises(DataError, match="x_train holds object; it must hold integers or"):
+    with pytest.raises(DataError, match=r"x_train: cannot be read .*Object arrays"):
         load(store, x_train=trapped)
     assert not (tmp_path / "sprung").exists()
 
@@ -137,12 +137,12 @@ def saved(array) -> bytes:
 
 STORED = saved(TEST_IMAGES)
 DAMAGE = {
-    "text": (lambda whole: b"x_train,x_test\n1,2\n", r"mine\.npz: cannot be read \(File is not a zip file\)"),
+    "text": (lambda whole: b"x_train,x_test\n1,2\n", r"mine\.npz: cannot be read \(.*pickled"),
     "empty": (lambda whole: b"", r"mine\.npz: cannot be read"),
     "truncated": (lambda whole: whole[: len(whole) // 2], r"mine\.npz: cannot be read \(File is not a zip file\)"),
     "a bit flipped": (flipped, r"x_test: cannot be read \(Bad CRC-32 for file 'x_test\.npy'\)"),
-    "an array cut short": (member_of("x_test.npy", STORED[:-9]), r"x_test: its header announces 3968 bytes"),
-    "no header": (member_of("x_test.npy", b"abc"), r"x_test: cannot be read"),
+    "an array cut short": (member_of("x_test.npy", STORED[:-9]), r"x_test: cannot be read"),
+    "no header": (member_of("x_test.npy", b"abc"), "x_test: cannot be read"),
     "a wrong header": (member_of("x_test.npy", STORED.replace(b"shape", b"sharp")), "x_test: cannot be read"),
 }
 
@@ -167,20 +167,10 @@ def test_two_members_of_one_name_are_refused(store):
         NPZ.check(store, OPTIONS)
 
 
-@pytest.mark.parametrize(
-    ("arrays", "words"),
-    [
-        ({"x_train": np.zeros((1, 3, 1024, 1024), "u1")}, "unpacks to 3.0 MiB, 1 events, of which 3.0 MiB would be"),
-        ({"x_train": np.zeros((100_000, 1, 1, 1), "u1")}, "100,000 events, of which 3.1 MiB would be in memory at"),
-        ({"x_train": np.zeros((50, 3, 100, 100), "u1", order="F")}, "in Fortran order, in which it cannot be read in"),
-    ],
-)
-def test_arrays_that_need_too_much_memory_at_once_are_refused(store, monkeypatch, arrays, words):
-    monkeypatch.setattr("harness.datasets._values.npz_stream.available_memory", lambda: 4 << 20)
-    with pytest.raises(DataError, match=r"data sets take at most 25% of the available memory") as caught:
-        load(store, **arrays)
-    assert words in str(caught.value)
-    assert load(store, x_train=np.tile(IMAGES, (120, 1, 1, 1))).train.size > 1 << 20, "it is read in parts"
+def test_arrays_larger_than_the_memory_are_refused(store, monkeypatch):
+    monkeypatch.setattr("harness.datasets._values.npz_arrays.available_memory", lambda: 20_000)
+    with pytest.raises(DataError, match=r"x_train unpacks to 11 KiB, more than 50% of .* memory; .* numpy\.save"):
+        load(store)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
@@ -188,5 +178,5 @@ def test_damage_in_compressed_arrays_is_detected(dtype, store):
     path = store.root / "mine.npz"
     np.savez_compressed(path, x_train=IMAGES.astype(dtype), x_test=TEST_IMAGES.astype(dtype))
     rewrite(path, lambda whole: whole[:3000] + bytes(200) + whole[3200:])
-    with pytest.raises(DataError, match="x_train: cannot be read"):
+    with pytest.raises(DataError, match=r"x_train: cannot be read"):
         NPZ.check(store, OPTIONS)

@@ -1,0 +1,244 @@
+"""Read .csv files by pandas, and refuse what it would misread: rows of another length, texts among numbers.
+
+The csv module reads each file first and counts its cells, as pandas fills up short rows and takes the first column for
+an index where the header is short.
+"""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import csv
+import gzip
+import io
+import lzma
+import re
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import numpy as np
+
+from harness.core.errors import DataError, nearest
+from harness.core.files import DATA, open_file
+from harness.core.provenance.machine import available_memory
+from harness.core.run_options import shown_bytes
+from harness.datasets._values.npz_arrays import MEMORY_SHARE
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Column = str | int
+"""A column by its name in the header, or by its number from 1 on."""
+
+MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "?", "-")  # texts of a missing cell
+SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}  # named where a row has one cell
+NAMED = 8  # columns that a message names
+NUMERIC = 0.5  # share of the cells that are numbers, from which on others are mistakes
+_DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
+_UNPACK: dict[str, Callable[[Any], Any]] = {".gz": lambda file: gzip.GzipFile(fileobj=file), ".bz2": bz2.BZ2File}
+_UNPACK |= {".xz": lzma.LZMAFile}
+
+
+@dataclass(frozen=True)
+class Table:
+    """A .csv file.
+
+    Attributes:
+        name: begins messages.
+        rows: yields (line number, cells) of each row, the header included.
+        header: whether the first row has the names of the columns.
+        names: the cells of the first row.
+        frame: all cells below the header, in columns 0, 1, ...; NaN where one is missing.
+    """
+
+    name: str
+    rows: Callable[[], Iterator[tuple[int, list[str]]]]
+    header: bool
+    names: tuple[str, ...]
+    frame: pd.DataFrame
+
+    def place(self, column: Column, option: str = "columns") -> int:
+        """Return the place of a column that an option names; raise a DataError if there is no such one."""
+        if isinstance(column, int):
+            if column > len(self.names):
+                raise DataError(f"{self.name}: has {len(self.names)} columns, and {option} names number {column}")
+            return column - 1
+        if (count := self.names.count(column)) > 1:
+            raise DataError(f"{self.name}: has {count} columns {column!r}; rename them")
+        if not count:
+            raise DataError(f"{self.name}: has no column {column!r}; {nearest(column, self.names)}{self._one_cell()}")
+        return self.names.index(column)
+
+    def _one_cell(self) -> str:
+        mark = max(SEPARATORS, key=self.names[0].count)
+        if len(self.names) > 1 or mark not in self.names[0]:
+            return ""
+        return f"; its cells seem to be separated by {SEPARATORS[mark]}: say separator: {mark!r}, or write commas"
+
+    def label(self, place: int) -> str:
+        """Return the name of a column for messages, or its number where it has none."""
+        return repr(self.names[place]) if self.header and self.names[place] else f"column {place + 1}"
+
+    def numbers(self, places: Sequence[int], drop: bool) -> np.ndarray:
+        """Return columns of numbers, (rows, columns) in float64, with NaN for a missing cell if `drop`.
+
+        Raises:
+            DataError: with the first cell that is no finite number.
+        """
+        values = np.empty((len(self.frame), len(places)))
+        for at, place in enumerate(places):
+            column = self.frame[place]
+            values[:, at] = column if column.dtype.kind in "iuf" else _converted(column)
+            wrong = ~np.isfinite(values[:, at]) & ~(drop & column.isna().to_numpy())
+            if wrong.any():
+                raise self._wrong(int(wrong.argmax()), place)
+        return values
+
+    def _wrong(self, row: int, place: int) -> DataError:
+        line, cells = next(islice(self.rows(), row + self.header, None))
+        cell = cells[place].strip()
+        if _DECIMAL_COMMA.fullmatch(cell):
+            hint = "has a decimal comma; write a point, as a comma may separate thousands"
+        else:
+            hint = "is not a finite number; fill such cells, or leave the line out" + (
+                ", or say missing: drop" if cell in MISSING else ", or name the `columns` to use"
+            )
+        return DataError(f"{self.name}: line {line}, column {self.label(place)}: {cell!r} {hint}")
+
+    def unusable(self, place: int) -> str | None:
+        """Return why a column is none of numbers to learn from; None if it is one."""
+        column = self.frame[place]
+        if self.header and not self.names[place]:
+            return "has no name"
+        there = column.dropna()
+        if 2 * len(there) < len(column) or not len(there):
+            return "has mostly empty cells"
+        if column.dtype.kind not in "iuf" and _converted(there).notna().mean() <= NUMERIC:
+            return f"has texts such as {str(there.iloc[0])[:20]!r}"
+        return "has one value" if there.nunique() == 1 else None
+
+    def numeric(self, others: Sequence[int]) -> list[int]:
+        """Return the places of all columns of numbers but `others`.
+
+        Raises:
+            DataError: there is none, or the first row has numbers in place of names.
+        """
+        if self.header and _are_numbers(self.names):
+            raise DataError(
+                f"{self.name}: the first line has numbers in place of names, such as {self.names[0]}; say header: "
+                "false if the file has no header"
+            )
+        places = [place for place in range(len(self.names)) if place not in others and self.unusable(place) is None]
+        if not places:
+            raise DataError(f"{self.name}: has no column of numbers that vary{self._one_cell()}")
+        return places
+
+    def left_out(self, places: Sequence[int]) -> list[str]:
+        """Return a clause on the columns that are not used, with the reason."""
+        others = [place for place in range(len(self.names)) if place not in places]
+        reasons = [f"{self.label(place)} ({self.unusable(place) or 'not named'})" for place in others]
+        more = f" and {len(reasons) - NAMED} more" * (len(reasons) > NAMED)
+        return [f"columns that are not used: {', '.join(reasons[:NAMED])}{more}"] * bool(reasons)
+
+
+def _converted(column: pd.Series) -> pd.Series:
+    import pandas as pd
+
+    if column.dtype.kind == "b":
+        return pd.Series(np.nan, column.index)
+    return pd.to_numeric(column, errors="coerce")
+
+
+def _are_numbers(cells: Sequence[str]) -> bool:
+    """Return whether the cells of a first line are measurements; consecutive whole numbers are names, as of years."""
+    numbers = []
+    for cell in cells:
+        with contextlib.suppress(ValueError):
+            numbers.append(float(cell))
+    whole = [number for number in numbers if number == round(number)] if np.isfinite(numbers).all() else []
+    named = len(whole) == len(numbers) and np.ptp(whole or [0]) == len(whole) - 1 and len({*whole}) == len(whole)
+    return 2 * len(numbers) >= len(cells) and not (named and len(numbers) > 1)
+
+
+def read_table(name: str, path: Path, header: bool, separator: str, missing: Sequence[str] = ()) -> Table:
+    """Return the content of a file; the texts in `missing`, and those in MISSING, stand for missing cells.
+
+    Raises:
+        OSError: it is no regular file, or cannot be read.
+        DataError: it is no text in UTF-8, rows differ in length, or it does not fit into memory.
+    """
+    import pandas as pd
+
+    rows = partial(_rows, name, path, separator)
+    checked = rows()
+    line, first = next(checked, (0, []))
+    count = 0 if header else 1
+    for number, cells in checked:
+        if len(cells) != len(first):
+            hint = "; a first column without a name, such as R's row names, needs one" * (len(cells) == len(first) + 1)
+            raise DataError(f"{name}: line {number} has {len(cells)} cells, and line {line} has {len(first)}{hint}")
+        count += 1
+    if not first or not count:
+        raise DataError(f"{name}: has no rows{f' below line {line}' * bool(first)}; it must have numbers")
+    if (needed := 16 * count * len(first)) > (most := int(MEMORY_SHARE * available_memory())):
+        raise DataError(
+            f"{name}: {count:,} rows of {len(first):,} columns take {shown_bytes(needed)}, more than "
+            f"{shown_bytes(most)}, {MEMORY_SHARE:.0%} of the available memory; write fewer"
+        )
+    with _text(name, path) as file:
+        frame = pd.read_csv(
+            file,
+            sep=separator,
+            header=0 if header else None,
+            names=list(range(len(first))),
+            index_col=False,
+            skipinitialspace=True,
+            na_values=[*MISSING, *missing],
+            keep_default_na=False,
+            float_precision="round_trip",
+            low_memory=False,
+        )
+    if frame.shape != (count, len(first)):
+        raise DataError(f"{name}: is read as {len(frame):,} of {count:,} rows; write it without blank lines and quotes")
+    return Table(name, rows, header, tuple(cell.strip() for cell in first), frame)
+
+
+def _rows(name: str, path: Path, separator: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield (line number, cells) of each row that is not blank."""
+    with _text(name, path) as file:
+        reader = csv.reader(file, delimiter=separator, skipinitialspace=True)
+        try:
+            for cells in reader:
+                if len(cells) > 1 or "".join(cells).strip():
+                    yield reader.line_num, cells
+        except csv.Error as error:
+            raise DataError(
+                f"{name}: line {reader.line_num}: cannot be split into cells ({error}), as after a quote that is not "
+                "closed; close it, or write the file without its column of long texts"
+            ) from error
+
+
+@contextlib.contextmanager
+def _text(name: str, path: Path) -> Iterator[TextIO]:
+    """Open a file as text, decompressed by its ending."""
+    try:
+        with open_file(path, DATA) as file, _UNPACK.get(path.suffix.lower(), contextlib.nullcontext)(file) as content:
+            yield io.TextIOWrapper(content, "utf-8-sig", newline="")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{name}: is not text in UTF-8 ({error.reason}); write it so, as numbers separated by commas"
+        ) from error
+    except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
+        raise DataError(f"{name}: cannot be decompressed ({error}); get it anew") from error
+
+
+def commonest(values: np.ndarray) -> tuple[float, float, int]:
+    """Return the commonest of some values, its share, and the number of distinct ones."""
+    [(value, count)] = Counter(values.tolist()).most_common(1)
+    return float(value), count / len(values), len(np.unique(values))
