@@ -68,7 +68,9 @@ class Splits:
         no_floor: why no resolution floor can be stated although the values were dequantised, such as a filter.
         checksum: of the prepared arrays, SHA-256; None for generated or installed data. `Dataset.loaded` sets that of
             third-party data.
-        left_out: what of the source is not in the arrays and may be missed, such as files of another format.
+        left_out: what of the source is not in the arrays and may be missed, such as files of another format, and other
+            notes on the source.
+        warnings: facts of the source by which results may mislead, such as a column that numbers the rows.
         test_share: of a new split, the share of all events that may be in test which its test split has: 0 if the test
             split is kept; None for the data set's split.
     """
@@ -85,6 +87,7 @@ class Splits:
     no_floor: str | None = None
     checksum: str | None = None
     left_out: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     test_share: float | None = None
 
     def __post_init__(self) -> None:

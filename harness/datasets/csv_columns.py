@@ -22,7 +22,7 @@ from harness.datasets._store.store import Store, Writer, prepare
 from harness.datasets._values.column_options import CsvOptions
 from harness.datasets._values.encoding import Survey, choose_encoding
 from harness.datasets._values.lattice import EXACT
-from harness.datasets._values.tables import Column, Table, read_table
+from harness.datasets._values.tables import Column, Table, read_table, remarks_on_columns
 from harness.datasets._values.user_files import VERSION, file_splits, noise_text
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
@@ -114,7 +114,8 @@ class Rows:
     values: np.ndarray  # (rows, columns)
     whole: np.ndarray  # of each row whether it has no missing cell, (rows,)
     lattices: Any  # of `Encoding.noted`
-    left_out: list[str]  # columns that are not used
+    left_out: list[str]  # notes on the columns, with those that are not used
+    warnings: list[str]
     groups: np.ndarray | None = None  # the number of each row's group, (rows,)
 
 
@@ -156,7 +157,8 @@ def _read_rows(path: Path, chosen: CsvOptions) -> Rows:
     rows = np.zeros(values.shape, encoding.dtype)
     rows[there] = encoding.encode(values[there][:, :, None], "rows", 0)[..., 0]
     used = places + ([] if chosen.groups is None else [table.place(chosen.groups)])
-    return Rows(name, rows, there, encoding.noted(), table.left_out(used), groups)
+    noted, warnings = remarks_on_columns(values[there], labels)
+    return Rows(name, rows, there, encoding.noted(), [*table.left_out(used), *noted], warnings, groups)
 
 
 def _stored_rows(store: Store, path: Path, chosen: CsvOptions) -> Rows:
@@ -168,7 +170,7 @@ def _stored_rows(store: Store, path: Path, chosen: CsvOptions) -> Rows:
         writer.save("whole", rows.whole)
         if rows.groups is not None:
             writer.save("groups", rows.groups)
-        writer.notes = {"lattices": rows.lattices, "left_out": rows.left_out}
+        writer.notes = {"lattices": rows.lattices, "left_out": rows.left_out, "warnings": rows.warnings}
 
     kept = {"file", "columns", "header", "separator", "missing", "step", "noise", "groups"}
     options = chosen.model_dump(mode="json", include=kept)
@@ -207,6 +209,7 @@ def _write(rows: Rows, chosen: CsvOptions, writer: Writer, new: NewSplit | None)
         "levels": None,
         "lattices": rows.lattices,
         "left_out": [dropped] * (not rows.whole.all()) + rows.left_out,
+        "warnings": rows.warnings,
         "test_share": test_share,
         "description": (
             f"{Path(chosen.file).name}: {events} of {values.shape[1]} columns; train, validation and test are the "

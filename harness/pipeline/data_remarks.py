@@ -60,7 +60,7 @@ def remarks_on(store: Store, data: DataRef, splits: Splits) -> list[DataRemark]:
         names = find_dataset(data.name).channels(dict(data.options))
     sizes = [values.shape for values in splits.parts().values()]
     checksum = splits.digest() if splits.checksum is None else splits.checksum
-    facts: list[Any] = [VERSION, data.name, dict(data.options), checksum, sizes, splits.left_out]
+    facts: list[Any] = [VERSION, data.name, dict(data.options), checksum, sizes, splits.left_out, *splits.warnings]
     facts += [] if data.split is None else [data.split, data.keep_test]  # the checksum may be that of all its splits
     key = json.dumps(facts, sort_keys=True, default=str)
     path = store.cache / "remarks" / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
@@ -106,7 +106,8 @@ def examine(splits: Splits, names: Sequence[str] = ()) -> list[DataRemark]:
     """Return the remarks on splits, whose channels may have names."""
     labels = list(names) or [f"channel {number}" for number in range(splits.shape[0])]
     of_values = (*_repeating(splits, labels), *_dependent(splits, labels))
-    return [*map(DataRemark, splits.left_out), *_seen(splits), *of_values]
+    stated = [DataRemark(text, warning=True) for text in splits.warnings]
+    return [*stated, *map(DataRemark, splits.left_out), *_seen(splits), *of_values]
 
 
 def _repeated(splits: Splits, sums: Mapping[str, Sequence[bytes]]) -> Iterator[DataRemark]:

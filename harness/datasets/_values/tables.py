@@ -14,7 +14,6 @@ import io
 import lzma
 import re
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -39,6 +38,7 @@ Column = str | int
 MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "?", "-")  # texts of a missing cell
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}  # named where a row has one cell
 NAMED = 8  # columns that a message names
+FEW = 20  # distinct values of a category
 NUMERIC = 0.5  # share of the cells that are numbers, from which on others are mistakes
 _DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
 _UNPACK: dict[str, Callable[[Any], Any]] = {".gz": lambda file: gzip.GzipFile(fileobj=file), ".bz2": bz2.BZ2File}
@@ -143,8 +143,7 @@ class Table:
         """Return a clause on the columns that are not used, with the reason."""
         others = [place for place in range(len(self.names)) if place not in places]
         reasons = [f"{self.label(place)} ({self.unusable(place) or 'not named'})" for place in others]
-        more = f" and {len(reasons) - NAMED} more" * (len(reasons) > NAMED)
-        return [f"columns that are not used: {', '.join(reasons[:NAMED])}{more}"] * bool(reasons)
+        return [f"columns that are not used: {_listed(reasons)}"] * bool(reasons)
 
 
 def _converted(column: pd.Series) -> pd.Series:
@@ -201,7 +200,6 @@ def read_table(name: str, path: Path, header: bool, separator: str, missing: Seq
             skipinitialspace=True,
             na_values=[*MISSING, *missing],
             keep_default_na=False,
-            float_precision="round_trip",
             low_memory=False,
         )
     if frame.shape != (count, len(first)):
@@ -238,7 +236,23 @@ def _text(name: str, path: Path) -> Iterator[TextIO]:
         raise DataError(f"{name}: cannot be decompressed ({error}); get it anew") from error
 
 
-def commonest(values: np.ndarray) -> tuple[float, float, int]:
-    """Return the commonest of some values, its share, and the number of distinct ones."""
-    [(value, count)] = Counter(values.tolist()).most_common(1)
-    return float(value), count / len(values), len(np.unique(values))
+def remarks_on_columns(values: np.ndarray, labels: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return clauses on the columns (rows, columns) that are counts or categories, and warnings of those like an id."""
+    few, numbered = [], []
+    for label, column in zip(labels, values.T, strict=True):
+        distinct, counts = np.unique(column, return_counts=True)
+        whole = bool((distinct == np.round(distinct)).all())
+        if whole and len(distinct) == len(column) > FEW and (np.diff(column) > 0).all():
+            numbered.append(label)
+        elif whole or len(distinct) <= FEW:
+            commonest = f"{counts.max() / len(column):.0%} are {distinct[counts.argmax()]:g}"
+            few.append(f"{label} ({len(distinct):,} values, {commonest})")
+    noted = [f"columns of whole numbers or few values: {_listed(few)}"] * bool(few)
+    hint = "a flow learns the number of the row; name the `columns` to use without it"
+    return noted, [
+        f"{_listed(numbered)}: whole numbers that rise from row to row, as those of an id or a date: {hint}"
+    ] * bool(numbered)
+
+
+def _listed(clauses: Sequence[str]) -> str:
+    return ", ".join(clauses[:NAMED]) + f" and {len(clauses) - NAMED} more" * (len(clauses) > NAMED)

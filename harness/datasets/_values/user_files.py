@@ -19,7 +19,7 @@ from harness.datasets.base import Splits
 
 STEP = "one number above 0, a list of one for each channel of a sequence, or detect"
 NOISE = "one width above 0, or a list with a width or null for each channel"
-VERSION = 3  # of the prepared arrays
+VERSION = 4  # of the prepared arrays
 PLACES = 3  # of one rule that are named
 RULES = 5  # that are named
 
@@ -96,15 +96,16 @@ def file_splits(
 ) -> Splits:
     """Return the splits of a file, prepared by `build(path, writer)` on the first call.
 
-    `build` notes "levels", "lattices" (of `Encoding.noted`), "description", "left_out" and, of a new split,
-    "test_share".
+    `build` notes "levels", "lattices" (of `Encoding.noted`), "description", "left_out" and "warnings" and, of a new
+    split, "test_share".
     """
     path = store.find(name, chosen.file, "it is the option `file`: beside the suite, below the data root or absolute")
     key = {"version": VERSION, **chosen.model_dump(mode="json"), **split_key(new)}
     prepared = prepare(store, name, key, [path], lambda writer: build(path, writer))
     notes = prepared.notes
     facts = lattice_facts(notes["lattices"], kind) | {"test_share": notes.get("test_share")}
-    return Splits.of(prepared, notes["levels"], notes["description"], left_out=tuple(notes["left_out"]), **facts)
+    facts |= {name: tuple(notes.get(name, ())) for name in ("left_out", "warnings")}
+    return Splits.of(prepared, notes["levels"], notes["description"], **facts)
 
 
 class Faults:

@@ -9,6 +9,7 @@ import pytest
 
 from harness.core.errors import DataError, UserError
 from harness.datasets import Splits, find_dataset
+from harness.pipeline.data_remarks import examine
 
 CSV = find_dataset("csv")
 RNG = np.random.default_rng(0)
@@ -178,6 +179,17 @@ def test_all_columns_of_numbers_are_taken_unless_some_are_named(store):
     )
     named = CSV.loaded(store, {"file": "mine.csv", "columns": ["a b"]})
     assert "'c d' (not named), 'class' (not named)" in named.left_out[0]
+
+
+def test_whole_numbers_and_categories_are_noted_and_a_number_of_the_row_is_a_warning(store):
+    rows = [f"{row + 7},{row % 3},{a!r},{0.5 * (b > 0.9)}" for row, (a, b) in enumerate(VALUES.tolist())]
+    splits = CSV.loaded(store, located(store, "\n".join(["id,class,a,gate", *rows]), noise=[1, 1, None, 1])[0])
+    share = (VALUES[:, 1] <= 0.9).mean()
+    noted = f"'class' (3 values, 34% are 0), 'gate' (2 values, {share:.0%} are 0)"
+    assert splits.left_out == (f"columns of whole numbers or few values: {noted}",)
+    [warning] = splits.warnings
+    assert warning.startswith("'id': whole numbers that rise")
+    assert [remark.warning for remark in examine(splits) if remark.text == warning] == [True]
 
 
 def test_all_columns_without_a_header_are_numbers(store):

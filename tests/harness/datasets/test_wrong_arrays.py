@@ -169,7 +169,7 @@ def test_two_members_of_one_name_are_refused(store):
 
 def test_arrays_larger_than_the_memory_are_refused(store, monkeypatch):
     monkeypatch.setattr("harness.datasets._values.npz_arrays.available_memory", lambda: 20_000)
-    with pytest.raises(DataError, match=r"x_train unpacks to 11 KiB, more than 50% of .* memory; .* numpy\.save"):
+    with pytest.raises(DataError, match=r"x_train unpacks to 11 KiB, more than 50% of .* memory; .*numpy\.save"):
         load(store)
 
 
