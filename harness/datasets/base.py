@@ -65,6 +65,8 @@ class Splits:
             entries (`lattice` false) stand for values between. None: an entry is the value itself.
         noise: for real entries, whether uniform noise on [0, 1) is added to each channel, as the user has stated its
             width, the step of `lattices`; None: to whole numbers on a lattice alone.
+        digits: for real entries with noise, how many significant digits the values of each channel have: the noise of
+            an entry is as wide as the unit of its last one, and at least 1; None: it is 1 wide.
         no_floor: why no resolution floor can be stated although the values were dequantised, such as a filter.
         checksum: of the prepared arrays, SHA-256; None for generated or installed data. `Dataset.loaded` sets that of
             third-party data.
@@ -84,6 +86,7 @@ class Splits:
     steps: tuple[tuple[float, str], ...] | None = None
     lattices: tuple[Lattice, ...] | None = None
     noise: tuple[bool, ...] | None = None
+    digits: tuple[int, ...] | None = None
     no_floor: str | None = None
     checksum: str | None = None
     left_out: tuple[str, ...] = ()
@@ -147,8 +150,10 @@ class Splits:
 
     def digest(self) -> str:
         """Return the SHA-256 of the arrays and of the facts on which their density depends."""
-        facts = (self.levels, self.lattice, self.steps, self.lattices, self.no_floor)
-        digest = hashlib.sha256(repr(facts if self.noise is None else (*facts, self.noise)).encode())
+        facts: tuple[Any, ...] = (self.levels, self.lattice, self.steps, self.lattices, self.no_floor)
+        facts += () if self.noise is None else (self.noise,)
+        facts += () if self.digits is None else (self.digits,)
+        digest = hashlib.sha256(repr(facts).encode())
         for name, values in self.parts().items():
             digest.update(f"{name} {values.shape} {values.dtype.str}".encode())
             for start in range(0, len(values), PIECE):

@@ -20,10 +20,10 @@ from harness.datasets._signals.windows import described_ring, fill_windows, samp
 from harness.datasets._store.selection import SEED, SPLITS, seeded_order, share_out, split_groups
 from harness.datasets._store.store import Store, Writer, prepare
 from harness.datasets._values.column_options import CsvOptions
-from harness.datasets._values.encoding import Survey, choose_encoding
+from harness.datasets._values.encoding import Survey, choose_encoding, written_digits
 from harness.datasets._values.lattice import EXACT
 from harness.datasets._values.tables import Column, Table, read_table, remarks_on_columns
-from harness.datasets._values.user_files import VERSION, file_splits, noise_text
+from harness.datasets._values.user_files import LAST_DIGIT, VERSION, file_splits, noise_text
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
 Cuts = dict[str, list[tuple[np.ndarray, np.ndarray]]]
@@ -153,7 +153,10 @@ def _read_rows(path: Path, chosen: CsvOptions) -> Rows:
     survey = Survey(values.shape[1], values.dtype, int(there.sum()))
     survey.add(values[there][:, :, None])
     labels = [table.label(place) for place in places]
-    encoding = choose_encoding(name, survey, "sequence", chosen.step, None, chosen.noise, labels)
+    noise, written = chosen.noise, None
+    if noise == LAST_DIGIT:
+        noise, written = None, tuple(map(written_digits, values[there].T))
+    encoding = choose_encoding(name, survey, "sequence", chosen.step, None, noise, labels, written)
     rows = np.zeros(values.shape, encoding.dtype)
     rows[there] = encoding.encode(values[there][:, :, None], "rows", 0)[..., 0]
     used = places + ([] if chosen.groups is None else [table.place(chosen.groups)])

@@ -28,6 +28,7 @@ from harness.pipeline.overlap import digests
 
 Split = Literal["train", "validation", "test"]
 
+PART = 1 << 16  # events whose noise is measured at once
 IQR = 1.349  # interquartile range of a standard normal variable
 STATISTICS = 1 << 22  # training values of which mean, deviation and quartiles are taken, of evenly spaced events
 
@@ -50,6 +51,7 @@ class ValueRange:
     deviation: list[float] | None = None
     median: list[float] | None = None
     spread: list[float] | None = None
+    digits: list[int] | None = None  # see `Splits`
 
     @classmethod
     def of(cls, splits: Splits, statistics: bool = False) -> ValueRange:
@@ -64,12 +66,14 @@ class ValueRange:
             lattices = [Lattice(*map(float, astuple(lattice))) for lattice in splits.lattices]
         noise = None if splits.noise is None else list(splits.noise)
         facts = (splits.train.dtype.name, splits.levels, splits.lattice, low, high, lattices, noise)
+        digits = None if splits.digits is None else list(splits.digits)
         if not statistics:
-            return cls(*facts)
+            return cls(*facts, digits=digits)
         some = np.moveaxis(splits.train[:: math.ceil(splits.train.size / STATISTICS)], 1, 0).reshape(channels, -1)
         values = some.astype(np.float64)
         lower, median, upper = np.percentile(values, [25, 50, 75], axis=1)
-        return cls(*facts, values.mean(1).tolist(), values.std(1).tolist(), median.tolist(), (upper - lower).tolist())
+        of_channels = (values.mean(1).tolist(), values.std(1).tolist(), median.tolist(), (upper - lower).tolist())
+        return cls(*facts, *of_channels, digits=digits)
 
     def extremes(self) -> tuple[Tensor, Tensor]:
         """Return the low and the high values, (C,), in the type of the data."""
@@ -83,7 +87,8 @@ class ValueRange:
         description = "the range of the training split"
         lattices = None if self.lattices is None else tuple(self.lattices)
         noise = None if self.noise is None else tuple(self.noise)
-        facts: dict[str, Any] = {"lattice": self.lattice, "lattices": lattices, "noise": noise}
+        digits = None if self.digits is None else tuple(self.digits)
+        facts: dict[str, Any] = {"lattice": self.lattice, "lattices": lattices, "noise": noise, "digits": digits}
         return Splits(events, events, events, self.levels, description, **facts)
 
 
@@ -164,6 +169,10 @@ class Pipeline:
         if self.noisy and not all(splits.noisy):
             self._without_noise = (cells == 0).reshape(-1, *[1] * (len(self.shape) - 1)).to(self.device)
         self._has_floor = all(splits.noisy) and splits.no_floor is None
+        self._digits: Tensor | None = None
+        if splits.digits is not None and splits.lattices is not None:
+            steps = [lattice.step for lattice in splits.lattices]
+            self._digits = torch.tensor([splits.digits, steps], dtype=torch.float64, device=self.device)
         self._augmentation = data.augmentation
         self._kind = splits.train.dtype
         self._raw = {name: SplitValues(values, self.device) for name, values in splits.parts().items()}
@@ -174,6 +183,8 @@ class Pipeline:
             preprocessing = (scale_pixels if data.preprocessing == "scale" else logit_pixels)(splits.levels)
         else:
             low, high = self.values.extremes()
+            if splits.digits is not None:
+                cells = cells * self._widths(high.double())
             self.log_step = (2 / (high.double() + cells - low.double())).log().mean().item()
             kind = np.iinfo(splits.train.dtype) if splits.lattice else np.finfo(splits.train.dtype)
             self._bounds = (kind.min, kind.max)
@@ -226,8 +237,17 @@ class Pipeline:
         v = dequantise(values, generator, torch.float64) if self.dequantises else values.double()
         if self._without_noise is not None:
             v = torch.where(self._without_noise, values.double(), v)
+        if self._digits is not None and self.dequantises:
+            v = values.double() + (v - values.double()) * self._widths(values)
         x, log_det = self.preprocessing(v)
         return self._reorder(x.to(self.dtype), self.permutation), log_det
+
+    def _widths(self, values: Tensor) -> Tensor:
+        """Return the width of the noise of entries (N, C, *spatial) or (C,): the unit of the last digit, at least 1."""
+        assert self._digits is not None
+        digits, step = self._digits.to(values.device).view(2, -1, *[1] * max(0, values.ndim - 2))
+        exponent = (values.double().abs() * step * (1 + 1e-9)).log10().floor()  # 1000 is one of four digits
+        return torch.clamp(10 ** (exponent - digits + 1) / step, min=1)
 
     def to_data(self, x: Tensor) -> np.ndarray:
         """Return the values (N, *shape) whose cells contain x: on the lattice, within the range of levels or type."""
@@ -250,10 +270,20 @@ class Pipeline:
         raw = log_prob.double() + log_det.double()
         return {"bits_per_dim": bits_per_dim(raw, self.dim), "nats_per_dim": self.log_step - raw / self.dim}
 
-    def floor(self) -> float | None:
-        """Return the resolution floor in `unit`; None if unknown: off a lattice, nothing bounds a density."""
+    def floor(self, split: Split = "test") -> float | None:
+        """Return the resolution floor in `unit`; None if unknown: off a lattice, nothing bounds a density.
+
+        Where each value has a width of its own, it is that of the values of a split: the entropy of its noise.
+        """
         if not self._has_floor:
             return None
+        if self._digits is not None:
+            values = self._raw[split]
+            logs = [
+                self._widths(values[first : first + PART]).log().flatten(1).mean(1)
+                for first in range(0, len(values), PART)
+            ]
+            return self.log_step + float(torch.cat(logs).mean())
         return 0.0 if self.unit == "bits_per_dim" else self.log_step
 
 

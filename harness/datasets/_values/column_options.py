@@ -49,7 +49,9 @@ class CsvOptions(Settings):
     )
     step: Step = Field(None, description=f"the lattice step of the values: {STEP}; null: detect")
     noise: Noise = Field(
-        None, description=f"the width of uniform noise that is added to the values, in their units: {NOISE}"
+        None,
+        description=f"the width of uniform noise that is added to the values, in their units: {NOISE}; or "
+        "last_digit: for each value the unit of its last written digit",
     )
 
     @field_validator("columns")

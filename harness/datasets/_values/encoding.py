@@ -19,6 +19,8 @@ SAMPLE = 1 << 15  # values per channel, evenly spread, that are checked for repe
 Kind = Literal["image", "sequence"]
 Step = tuple[float, ...] | Literal["detect"] | None
 Noise = tuple[float | None, ...] | None
+Written = tuple[tuple[float, int], ...]
+"""For each channel, the unit of the last decimal of its values, and how many significant digits they have."""
 
 IDENTITY = Lattice(0.0, 1.0)
 SMALLEST, LARGEST = 1e-100, 1e100  # largest absolute value of a channel: errors of its square are no underflow
@@ -95,11 +97,13 @@ class Encoding:
     finer: str | None = None  # why there are no lattices, if the values are on too fine ones
     noise: Noise = None  # the width of the noise of each channel, if it is stated
     repeated: float = 0.0  # with noise, the share of the values that occur more than once
+    digits: tuple[int, ...] | None = None  # the significant digits of each channel, if they state the noise
+    lost: int = 0  # channels whose last digits are finer than float32
 
     def noted(self) -> list[tuple[float, ...]] | dict[str, Any] | str:
         """Return the lattices as JSON values, from which `lattice_facts` makes them again, or why there are none."""
         if self.noise is not None:
-            return {"noise": self.noise, "repeated": self.repeated}
+            return {"noise": self.noise, "repeated": self.repeated, "digits": self.digits, "lost": self.lost}
         if self.lattices is None:
             return f"the values lie on no lattice{self.finer or ''}; no noise is added to them"
         return [astuple(lattice) for lattice in self.lattices]
@@ -145,6 +149,7 @@ def lattice_facts(noted: Sequence[Sequence[float]] | Mapping[str, Any] | str, ki
         return {
             "lattice": False,
             "noise": tuple(width is not None for width in widths),
+            "digits": None if noted["digits"] is None else tuple(noted["digits"]),
             "lattices": tuple(Lattice(0.0, width or 1.0) for width in widths),
             "steps": tuple((width, "units of the file (stated noise)") for width in widths if width is not None),
             "no_floor": f"no noise is added to channel {', '.join(without)}" if without else None,
@@ -170,6 +175,7 @@ def choose_encoding(
     levels: int | None,
     noise: Noise = None,
     labels: Sequence[str] = (),
+    written: Written | None = None,
 ) -> Encoding:
     """Return the encoding of values from their survey.
 
@@ -186,11 +192,13 @@ def choose_encoding(
         noise: the width of uniform noise for all channels or for each, in the units of the values; None in the list: no
             noise on that channel. None: lattices as above.
         labels: names of the channels, for messages.
+        written: in place of `noise`, that of the last digit of each value.
 
     Raises:
         DataError: the values contradict the options, or are off any lattice and yet repeat.
     """
     integers = survey.dtype.kind in "iu"
+    tabular = bool(labels)  # numbers are written
     labels = list(labels) or [f"channel {channel}" for channel in range(len(survey.low))]
     if integers and max(abs(survey.low.min()), abs(survey.high.max())) >= EXACT:
         raise DataError(f"{name}: integers from {survey.low.min():.0f} to {survey.high.max():.0f}; at most 2^53 fit")
@@ -201,6 +209,8 @@ def choose_encoding(
                     f"{name}: the largest absolute value of {labels[channel]} is {most:g}; it must be between "
                     f"{SMALLEST:g} and {LARGEST:g}: give the values in another unit"
                 )
+    if written is not None:
+        return _of_last_digits(name, survey, written)
     if noise is not None:
         return _noisy(name, survey, noise, labels)
     plain = kind == "image" and integers and step is None and (survey.dtype == np.uint8 or levels is not None)
@@ -212,7 +222,7 @@ def choose_encoding(
     if isinstance(step, tuple):
         detected = _stated(name, step, survey, kind, detected, labels)
     if None in detected:
-        _refuse_atoms(name, survey, detected, levels, labels)
+        _refuse_atoms(name, survey, detected, levels, labels, tabular)
         kept = np.dtype(np.float64 if survey.dtype.itemsize == 8 else np.float32)
         return Encoding(name, None, None, kept, _too_fine(survey, detected))
     lattices = tuple(cast("Sequence[Lattice]", detected))
@@ -254,9 +264,54 @@ def _noisy(name: str, survey: Survey, noise: tuple[float | None, ...], labels: S
                 f"{name}: noise = {width:g} is lost in float32 of the scaled values of {label}, which range from "
                 f"{low:g} to {high:g}; state at least {FINEST * (high - low):.2g}, 2^-20 of the range"
             )
+    return Encoding(name, None, None, np.dtype(np.float64), noise=widths, repeated=_repeated(survey, widths))
+
+
+def _repeated(survey: Survey, widths: tuple[float | None, ...]) -> float:
+    """Return the largest share of repeated values of a channel with noise."""
     floats = survey.dtype.kind == "f"
     shares = [survey.repeated(channel)[0] for channel, width in enumerate(widths) if floats and width is not None]
-    return Encoding(name, None, None, np.dtype(np.float64), noise=widths, repeated=max(shares, default=0.0))
+    return max(shares, default=0.0)
+
+
+def _of_last_digits(name: str, survey: Survey, written: Written) -> Encoding:
+    """Return the encoding of values in units of the finest noise of their channel.
+
+    That is the unit of the last decimal, but at least the step of a lattice that holds all values, and the least that
+    float32 holds.
+    """
+    lattices = _of_integers(survey, "sequence") if survey.dtype.kind in "iu" else _of_floats(survey, "sequence")
+    steps = [
+        unit if lattice is None or low == high else max(unit, lattice.step)
+        for (unit, _), lattice, low, high in zip(written, lattices, survey.low, survey.high, strict=True)
+    ]
+    least = FINEST * (survey.high - survey.low)
+    widths = tuple(float(max(step, finest)) for step, finest in zip(steps, least, strict=True))
+    return Encoding(
+        name,
+        None,
+        None,
+        np.dtype(np.float64),
+        noise=widths,
+        repeated=_repeated(survey, widths),
+        digits=tuple(digits for _, digits in written),
+        lost=int((np.array(steps) < least).sum()),
+    )
+
+
+def written_digits(values: np.ndarray) -> tuple[float, int]:
+    """Return the unit of the last decimal of numbers as they are written, and how many significant digits they have.
+
+    Trailing zeros count for a number if others have digits there: of 5, 5.1 and 12.3 the unit is 0.1, and of 1.234,
+    12.34 and 5 there are four digits. At most 15 digits are counted.
+    """
+    finest, most = -400, 1
+    for value in np.unique(np.abs(values)).tolist():
+        if value:
+            digits, _, exponent = f"{value:.14e}".partition("e")
+            count = len(digits.rstrip("0")) - 1
+            finest, most = max(finest, count - 1 - int(exponent)), max(most, count)
+    return float(f"1e{-finest}") if finest > -400 else 1.0, most
 
 
 def _stated(
@@ -346,11 +401,17 @@ def _too_fine(survey: Survey, detected: Sequence[Lattice | None]) -> str:
 
 
 def _refuse_atoms(
-    name: str, survey: Survey, detected: Sequence[Lattice | None], levels: int | None, labels: Sequence[str]
+    name: str,
+    survey: Survey,
+    detected: Sequence[Lattice | None],
+    levels: int | None,
+    labels: Sequence[str],
+    tabular: bool,
 ) -> None:
     """Raise DataError if values without a lattice are not continuous either, or were stated to have levels."""
     if levels is not None:
         raise DataError(f"{name}: {levels} levels are stated, and no lattice holds all values; state `step`, if any")
+    last_digit = "noise: last_digit, or " * tabular
     for channel, lattice in enumerate(detected):
         low, high = survey.low[channel], survey.high[channel]
         if low == high:
@@ -359,7 +420,8 @@ def _refuse_atoms(
             finer = _too_fine(survey, detected) or " that was found"
             raise DataError(
                 f"{name}: {labels[channel]} lies on a lattice of step {lattice.step:g} and others on none{finer}; "
-                f"state `step` or `noise`, one for each channel, such as noise: {_proposed(survey, detected)}"
+                f"state {last_digit}`step` or `noise`, one for each channel, such as noise: "
+                f"{_proposed(survey, detected)}"
             )
     shares = {labels[channel]: survey.repeated(channel) for channel in range(len(detected))}
     named = [
@@ -373,8 +435,8 @@ def _refuse_atoms(
             f"{name}: values occur more than once in {', '.join(named[:NAMED])}{more}, and no lattice"
             f"{_too_fine(survey, detected)} holds all of them (values are padded, clipped, of few digits, or were "
             "converted in several ways): a density on them can grow without bound. State the width of noise that "
-            f"bounds it, such as noise: {_proposed(survey, detected)}, or `step` if there is one; a commonest value "
-            "may stand for a missing one, to be left out"
+            f"bounds it, such as {last_digit}noise: {_proposed(survey, detected)}, or `step` if there is one; a "
+            "commonest value may stand for a missing one, to be left out"
         )
 
 

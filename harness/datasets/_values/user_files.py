@@ -19,6 +19,7 @@ from harness.datasets.base import Splits
 
 STEP = "one number above 0, a list of one for each channel of a sequence, or detect"
 NOISE = "one width above 0, or a list with a width or null for each channel"
+LAST_DIGIT = "last_digit"  # the width of each value is the unit of its last written digit
 VERSION = 4  # of the prepared arrays
 PLACES = 3  # of one rule that are named
 RULES = 5  # that are named
@@ -39,7 +40,7 @@ Step = Annotated[tuple[float, ...] | Literal["detect"] | None, BeforeValidator(_
 
 def _noise(value: Any) -> Any:
     """Convert a number to a tuple of one; raise one error for anything but the two forms."""
-    if value is None:
+    if value is None or value == LAST_DIGIT:
         return value
     widths = value if isinstance(value, (list, tuple)) else (value,)
     of_list = isinstance(value, (list, tuple))
@@ -49,7 +50,7 @@ def _noise(value: Any) -> Any:
     return tuple(None if width is None else float(width) for width in widths)
 
 
-Noise = Annotated[tuple[float | None, ...] | None, BeforeValidator(_noise)]
+Noise = Annotated[tuple[float | None, ...] | Literal["last_digit"] | None, BeforeValidator(_noise)]
 
 
 def for_each_channel(value: Any, info: ValidationInfo, channels: int | None) -> Any:
@@ -72,7 +73,10 @@ def noise_text(noted: Any) -> str:
         return ""
     widths = ", ".join("none" if width is None else f"{width:g}" for width in dict.fromkeys(noted["noise"]))
     share = f"; up to {noted['repeated']:.0%} of the values of a channel occur more than once" * (noted["repeated"] > 0)
-    return f"; uniform noise of the stated width {widths}{share}"
+    if noted["digits"] is None:
+        return f"; uniform noise of the stated width {widths}{share}"
+    lost = f"; in {noted['lost']} columns at least 2^-20 of the range, as float32 holds no less" * (noted["lost"] > 0)
+    return f"; uniform noise of the unit of the last digit of each value, at least {widths}{lost}{share}"
 
 
 class FileOptions(Protocol):

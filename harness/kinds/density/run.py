@@ -212,7 +212,7 @@ def train(
     if changed := surroundings.restore():
         findings.reasons.append(f"the flow changes settings of its process: {'; '.join(changed)}")
     audit_seconds = time.perf_counter() - begin
-    floor = pipeline.floor()
+    floor = pipeline.floor(held_out)
     fault = below_floor(evaluation, pipeline, floor)
     findings.reasons += [] if fault is None else [fault]
     if evaluation.non_finite:

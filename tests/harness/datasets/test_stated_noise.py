@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -10,9 +11,10 @@ import torch
 import harness.datasets  # noqa: F401  registers csv and npz
 from harness.core.errors import DataError
 from harness.core.settings import DataRef
+from harness.datasets._values.encoding import written_digits
 from harness.datasets.base import DATASETS
 from harness.pipeline.data_remarks import examine
-from harness.pipeline.pipeline import Pipeline
+from harness.pipeline.pipeline import Pipeline, ValueRange
 
 MAGIC = 400  # rows
 
@@ -34,7 +36,7 @@ def table(store):
 
 
 def test_the_refusal_names_columns_and_commonest_values_and_proposes_widths_that_work(table):
-    with pytest.raises(DataError, match="State the width of noise") as refusal:
+    with pytest.raises(DataError, match=r"State the width of noise .* noise: last_digit, or noise: \[") as refusal:
         table(columns=["a", "b"])
     assert "'a' (" in str(refusal.value) and re.search("'b' .*are 0", str(refusal.value))
     widths = str(refusal.value).rpartition("noise: [")[2].partition("]")[0]
@@ -87,6 +89,66 @@ def test_a_channel_without_noise_keeps_its_values_and_there_is_no_floor(table):
 
 
 @pytest.mark.parametrize(
+    ("texts", "unit", "digits"),
+    [
+        (["5", "5.1", "12.3"], 0.1, 3),
+        (["1.234", "12.34", "5", "-123.4"], 0.001, 4),
+        (["0", "1200", "300"], 100, 2),
+        (["0", "7e-9"], 1e-9, 1),
+        (["1", "1000"], 1, 1),
+        (["0.1", "0.30000000000000004"], 0.1, 1),
+        (["0"], 1, 1),
+    ],
+)
+def test_the_last_digit_is_read_from_the_numbers_of_a_column(texts, unit, digits):
+    assert written_digits(np.array(texts, float)) == (unit, digits)
+
+
+def test_noise_of_the_last_digit_is_as_wide_as_the_unit_of_each_value(table, store):
+    """Column a has four digits over two decades: the unit is 0.001 below 10 and 0.01 from there on."""
+    splits = table(noise="last_digit", shares=[0.5, 0.25, 0.25])
+    assert splits.noise == (True,) * 4 and splits.digits[0] == 4 and splits.digits[3] == 1
+    assert [lattice.step for lattice in splits.lattices][::3] == pytest.approx([0.001, 1])
+    assert "unit of the last digit of each value, at least 0.001" in splits.description
+    assert "in 2 columns at least 2^-20 of the range" in splits.description
+    pipeline = Pipeline(splits, DataRef(label="table", name="csv"), torch.float64)
+    values = pipeline.raw("test")[:]
+    drawn = torch.stack(
+        [
+            pipeline.preprocessing.inverse(pipeline.prepare(values, torch.Generator().manual_seed(seed))[0]) - values
+            for seed in range(200)
+        ]
+    )
+    units = np.where(values[:, 0, 0] * 0.001 < 9.9999, 1.0, 10.0)
+    widest = drawn[:, :, 0, 0].amax(0).numpy() / units
+    assert drawn.min() >= -1e-9 and ((widest > 0.95) & (widest < 1)).all() and len({*units}) == 2
+    assert (drawn[:, :, 1:].amax(0) < 1).all()
+    assert pipeline.floor() == pytest.approx(pipeline.log_step + np.log(units).mean() / 4)
+    assert pipeline.floor("train") != pytest.approx(pipeline.floor(), abs=1e-4)
+    kept = ValueRange(**asdict(pipeline.values) | {"lattices": list(splits.lattices)})
+    again = Pipeline(kept.as_splits(splits.shape), DataRef(label="table", name="csv"), torch.float64, values=kept)
+    one = pipeline.prepare(values, torch.Generator().manual_seed(0))[0]
+    assert torch.equal(again.prepare(values, torch.Generator().manual_seed(0))[0], one)
+
+
+def test_the_floor_of_the_last_digit_is_the_entropy_of_the_noise(table):
+    """The density that is uniform on the cell of each value reaches it: log 1/w for a value of width w."""
+    splits = table(columns=["a"], noise="last_digit")
+    pipeline = Pipeline(splits, DataRef(label="table", name="csv"), torch.float64)
+    values = pipeline.raw("test")[:]
+    widths = torch.where(values * 0.001 < 9.9999, 1.0, 10.0).double().flatten()
+    _, log_det = pipeline.prepare(values, torch.Generator().manual_seed(0))
+    reached = pipeline.measures(-widths.log() - log_det, log_det)["nats_per_dim"]
+    assert float(reached.mean()) == pytest.approx(pipeline.floor())
+
+
+def test_the_last_digit_is_no_finer_than_a_lattice(table, store):
+    (store.root / "half.csv").write_text("a\n" + "\n".join(f"{k * 0.25!r}" for k in range(40)))
+    splits = table(file="half.csv", columns=["a"], noise="last_digit")
+    assert [lattice.step for lattice in splits.lattices] == [0.25]
+
+
+@pytest.mark.parametrize(
     ("options", "named"),
     [
         ({"columns": ["d"], "noise": 0.5}, ["0.5 is narrower than the step 1", "'d'"]),
@@ -98,6 +160,11 @@ def test_a_width_that_bounds_nothing_is_refused(table, options, named):
     with pytest.raises(DataError) as refusal:
         table(**options)
     assert all(text in str(refusal.value) for text in named)
+
+
+def test_the_last_digit_is_for_written_numbers():
+    [(name, fault)] = DATASETS["npz"]().option_errors({"file": "x.npz", "shape": [1, 2, 2], "noise": "last_digit"})
+    assert name == "noise" and "last_digit is for csv" in fault
 
 
 @pytest.mark.parametrize("noise", [0, -1, "wide", [], [None], [0.1, 0.2, 0.3], float("inf"), True])
