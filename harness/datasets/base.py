@@ -67,6 +67,8 @@ class Splits:
             width, the step of `lattices`; None: to whole numbers on a lattice alone.
         digits: for real entries with noise, how many significant digits the values of each channel have: the noise of
             an entry is as wide as the unit of its last one, and at least 1; None: it is 1 wide.
+        log_widths: of real entries to which noise was added before, the mean logarithm of its widths in each split,
+            from which the floor follows.
         no_floor: why no resolution floor can be stated although the values were dequantised, such as a filter.
         checksum: of the prepared arrays, SHA-256; None for generated or installed data. `Dataset.loaded` sets that of
             third-party data.
@@ -87,6 +89,7 @@ class Splits:
     lattices: tuple[Lattice, ...] | None = None
     noise: tuple[bool, ...] | None = None
     digits: tuple[int, ...] | None = None
+    log_widths: tuple[float, ...] | None = None
     no_floor: str | None = None
     checksum: str | None = None
     left_out: tuple[str, ...] = ()

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
-from harness.core.errors import UserError
+from harness.core.errors import DataMissing, UserError
 from harness.core.settings import NewSplit
 from harness.datasets._signals.recording_options import RecordingOptions
 from harness.datasets._signals.recordings import Source, in_folder, recording_splits
+from harness.datasets._signals.wfdb_records import read_header
 from harness.datasets._store.download import fetch
 from harness.datasets._store.store import Store
 from harness.datasets.base import Dataset, DatasetInfo, Splits
@@ -94,14 +96,21 @@ class Mimic(Dataset, name="mimic"):
         return record, fetched
 
 
+PATTERN = {*"*?["}  # characters of a pattern
 RecordName = Annotated[str, Field(min_length=1, strict=True)]
+
+
+def _several(records: Any) -> Any:
+    """Return a list of one pattern for a text."""
+    return (records,) if isinstance(records, str) and PATTERN & {*records} else records
 
 
 class WfdbRecordsOptions(RecordingOptions):
     """The records, and the options of the windows."""
 
-    records: Annotated[tuple[RecordName, ...], Field(min_length=1)] = Field(
-        description="a list of WFDB records by the paths of their headers below the data root, without .hea, in time"
+    records: Annotated[tuple[RecordName, ...], Field(min_length=1), BeforeValidator(_several)] = Field(
+        description="a list of WFDB records by the paths of their headers below the data root, without .hea, in time; "
+        "or patterns such as ludb/*"
     )
 
 
@@ -139,13 +148,17 @@ class WfdbRecords(Dataset, name="wfdb"):
         return self._splits(store, options)
 
     def resplit(self, store: Store, options: Mapping[str, Any], new: NewSplit) -> Splits:
-        """Return a new split in time, of the recording closed to a ring and rotated."""
+        """Return a new split of whole records or folders, or in time, of the recording closed to a ring and rotated."""
         return self._splits(store, options, new)
 
     def _splits(self, store: Store, options: Mapping[str, Any], new: NewSplit | None = None) -> Splits:
         chosen = cast(WfdbRecordsOptions, self.parse(options))
         title = f"WFDB record{'s' * (len(chosen.records) > 1)} {', '.join(chosen.records)}"
-        sources = [self._source(store, record) for record in chosen.records]
+        sources = [
+            self._source(store, record)
+            for named in chosen.records
+            for record in (self._matching(store, named) if PATTERN & {*named} else [named])
+        ]
         headers = [locate(f"{record}.hea").resolve() for record, locate in sources]
         for header in headers:
             if headers.count(header) > 1:
@@ -153,6 +166,16 @@ class WfdbRecords(Dataset, name="wfdb"):
                     f"wfdb: records names {header} twice; its test part would be trained on. Name each record once"
                 )
         return recording_splits(store, self.name, sources, chosen, title, new)
+
+    def _matching(self, store: Store, pattern: str) -> list[str]:
+        """Return the records of a pattern, without the segments of others, numbers in their order."""
+        found = [] if store.root is None else list(store.root.glob(f"{pattern}.hea"))
+        if store.root is None or not found:
+            raise DataMissing(f"{self.name}: {pattern}: no such records in the data root {store.root or '(none)'}")
+        headers = [read_header(self.name, path) for path in found]
+        segments = {header.path.parent / f"{name}.hea" for header in headers for name, _ in header.segments}
+        names = [str(path.relative_to(store.root).with_suffix("")) for path in found if path not in segments]
+        return sorted(names, key=lambda name: [text.zfill(20) for text in re.split(r"(\d+)", name)])
 
     def _source(self, store: Store, record: str) -> Source:
         path = str(PurePath(f"{record}.hea"))  # without a leading "./", which would mean the working directory

@@ -26,7 +26,7 @@ from harness.datasets._values.lattice import FEWEST, find_lattice
 from harness.pipeline.neighbours import Neighbours
 from harness.pipeline.overlap import digests, overlapping
 
-VERSION = 2  # of the remarks in the cache
+VERSION = 3  # of the remarks in the cache
 LEAST_SHARE = 0.01  # of held-out events that were seen: a handful of equal events is natural
 LARGE_SHARE = 0.1  # of events that nearly equal another: natural in no data set
 FEW = 3  # events that nearly equal others
@@ -37,7 +37,9 @@ VALUES = 1 << 21  # of the training events, evenly spread, that are examined for
 ENTRIES = 16  # of each channel that are examined for a lattice of their own
 SAME = 1e-7  # difference of values that count as one, as a share of the interquartile range of the channel
 MOST_CHANNELS = 512
+FEW_EVENTS = 64  # of which the channels are compared within each
 NAMED = 5  # channels of a linear function that a remark names
+NEARLY = 0.01  # the same of channels that are nearly a function of others
 DEPENDENT = 1e-6  # standard deviation of what others leave of a channel, as a share of all of it
 
 
@@ -235,11 +237,33 @@ def _dependent(splits: Splits, labels: Sequence[str]) -> Iterator[DataRemark]:
         named += [f"{len(others) - NAMED} more"] * (len(others) > NAMED)
         kind = "equals" if same else "is a linear function of"
         clauses[int(channel)] = f"{labels[channel]} {kind} {' and '.join(named)}"
+    within = _left_in_events(train)[varying]
+    if nearly := [labels[channel] for channel in varying[~dependent & (within <= NEARLY)]]:
+        more = f" and {len(nearly) - NAMED} more" * (len(nearly) > NAMED)
+        text = f"nearly linear functions of the channels before them: {', '.join(nearly[:NAMED])}{more}"
+        yield DataRemark(f"{text} in an event (to {NEARLY:.0%} of their deviation): a likelihood counts them as new")
     text = ", ".join(clause for _, clause in sorted(clauses.items()))
     if text and all(splits.noisy):
         yield DataRemark(f"{text}: the noise of the dequantisation bounds what a density gains by it")
     elif text:
         yield DataRemark(f"{text}: a density can grow without bound", warning=True, unbounded=True)
+
+
+def _left_in_events(events: np.ndarray) -> np.ndarray:
+    """Return the share of each channel's deviation in an event that those before it leave, (C,): a median of events.
+
+    Leads of an ECG depend on each other in one recording, and differ by an offset from one to the next.
+    """
+    channels = events.shape[1]
+    left = []
+    for event in events[:: math.ceil(len(events) / FEW_EVENTS)].astype(np.float64):
+        centred = event.reshape(channels, -1)
+        centred = centred - centred.mean(axis=1, keepdims=True)
+        deviation = centred.std(axis=1, keepdims=True)
+        if centred.shape[1] > 2 * channels and (deviation > 0).all():
+            shares = np.abs(np.diag(np.linalg.qr((centred / deviation).T, mode="r")))
+            left.append(shares / math.sqrt(centred.shape[1]))
+    return np.median(left, axis=0) if left else np.ones(channels)
 
 
 def _sample(events: np.ndarray) -> np.ndarray:

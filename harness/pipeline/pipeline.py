@@ -132,6 +132,7 @@ class Pipeline:
         permutation: p as a tensor (D,), or None.
         log_step: mean_d log s_d.
         values: the range of the training split.
+        log_widths: those of the splits.
 
     Raises:
         UserError: logit preprocessing of sequences, or an augmentation that the event shape does not support.
@@ -168,6 +169,7 @@ class Pipeline:
         self._without_noise: Tensor | None = None
         if self.noisy and not all(splits.noisy):
             self._without_noise = (cells == 0).reshape(-1, *[1] * (len(self.shape) - 1)).to(self.device)
+        self.log_widths = splits.log_widths
         self._has_floor = all(splits.noisy) and splits.no_floor is None
         self._digits: Tensor | None = None
         if splits.digits is not None and splits.lattices is not None:
@@ -275,6 +277,8 @@ class Pipeline:
 
         Where each value has a width of its own, it is that of the values of a split: the entropy of its noise.
         """
+        if self.log_widths is not None:
+            return self.log_step + self.log_widths[list(self._raw).index(split)]
         if not self._has_floor:
             return None
         if self._digits is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
@@ -35,6 +35,16 @@ class RecordingOptions(Settings):
     stride: Count | None = Field(
         None, description="samples from one training window to the next; null: the length, so that none overlap"
     )
+    split: Literal["time", "record", "folder"] = Field(
+        "time",
+        description="time: the last samples are test; record, folder: whole records, or all records of a folder, such "
+        "as of a subject, are drawn for validation and test",
+    )
+    own_gains: Flag = Field(
+        False,
+        description="whether records of all gains are used: values are in physical units, and noise of the step of its "
+        "record is added to each once; false: counts of the converter, of records of one gain",
+    )
     validation: Fraction = Field(0.1, description="the fraction of the valid samples, before test, for validation")
     test: Fraction = Field(0.1, description="the fraction of the valid samples, the last, for test")
     gap_seconds: Annotated[float, Field(ge=0, strict=True)] = Field(
@@ -46,7 +56,8 @@ class RecordingOptions(Settings):
     )
     leave_out_records: Flag = Field(
         False,
-        description="whether more than a twentieth of the records may be left out for other gains than those of most",
+        description="whether more than a twentieth of the records may be left out, for other gains than those of most "
+        "or as they lack a channel",
     )
     flat_lines: Share | None = Field(
         None, description="drop windows with a larger share of samples in flat lines (0.05 in the source); null: keep"
@@ -95,6 +106,20 @@ class RecordingOptions(Settings):
         if band is not None and band[0] >= band[1]:
             raise PydanticCustomError("band_pass", "should name the lower edge first")
         return band
+
+    @field_validator("own_gains")
+    @classmethod
+    def _of_whole_records(cls, own: bool, info: ValidationInfo) -> bool:
+        if own and info.data.get("split") == "time":
+            raise PydanticCustomError("own_gains", "should come with split: record or folder")
+        return own
+
+    @field_validator("average_frames", "band_pass")
+    @classmethod
+    def _of_counts(cls, value: Any, info: ValidationInfo) -> Any:
+        if value and info.data.get("own_gains"):
+            raise PydanticCustomError("own_gains", "should be left out with own_gains")
+        return value
 
     @field_validator(*_BELONGS_TO)
     @classmethod

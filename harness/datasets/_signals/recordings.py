@@ -13,15 +13,26 @@ from harness.core.errors import DataError, DataMissing, UserError
 from harness.core.settings import NewSplit
 from harness.datasets._signals.recording_options import RecordingOptions
 from harness.datasets._signals.waveform_filters import band_pass, flat_line_shares, flat_peak_shares, spread_over_cells
-from harness.datasets._signals.wfdb_records import Locate, Recording, Stretch, read_recording, record_files
+from harness.datasets._signals.wfdb_records import (
+    LackingChannels,
+    Locate,
+    RecordFiles,
+    Recording,
+    Scale,
+    Stretch,
+    read_recording,
+    record_files,
+)
 from harness.datasets._signals.windows import described_ring, fill_windows, samples, split_in_time, split_ring, starts
+from harness.datasets._store.selection import SPLITS, split_groups
 from harness.datasets._store.store import Store, Writer, prepare, split_key
 from harness.datasets._values.lattice import Lattice
 from harness.datasets.base import Splits
 
-VERSION = 4  # of the prepared arrays
+VERSION = 5  # of the prepared arrays
 MOST_UNUSED = 0.05  # share of the records of which nothing may be used, unless the suite allows it
 NAMED = 5  # records that a message names
+VOLTS = {"V": 1.0, "mV": 1e-3, "uV": 1e-6, "µV": 1e-6}
 
 Cuts = dict[str, list[tuple[Stretch, np.ndarray]]]
 """Split -> its stretches, each with the starts of its windows."""
@@ -60,7 +71,17 @@ def recording_splits(
         DataError: a file is damaged, or the recording is too short for these options.
         UserError: the band-pass does not fit the sampling rate.
     """
-    records = [record_files(name, record, locate, options.channels) for record, locate in sources]
+    records, lacking = [], []
+    for record, locate in sources:
+        try:
+            records.append(record_files(name, record, locate, options.channels))
+        except LackingChannels as error:
+            if len(sources) == 1:
+                raise
+            lacking.append(record)
+            reason = error
+    if not records:
+        raise reason
     key = {"version": VERSION, **options.model_dump(mode="json"), **split_key(new)}
     headers = Counter(segment.header.path.resolve() for record in records for segment in record.segments)
     for header, count in headers.items():
@@ -69,13 +90,18 @@ def recording_splits(
     files = list(dict.fromkeys(path for record in records for path in record.files))
 
     def build(writer: Writer) -> None:
-        recording = read_recording(name, records, options.channels, options.average_frames)
-        where = ", ".join(str(record.header.path) for record in records)
-        unused = _unused(name, recording, len(records), options)
-        dropped, test_share = _write(writer, recording, options, new, f"{name}: {where}")
+        recording = read_recording(name, records, options.channels, options.average_frames, options.own_gains)
+        where = f"{name}: {_listed([str(record.header.path) for record in records])}"
+        others = [path.stem for path in recording.unused]
+        unused = [
+            *_unused(name, others, len(sources), options, "their gains or baselines are others than those of most"),
+            *_unused(name, lacking, len(sources), options, f"no part has {' and '.join(options.channels)} together"),
+        ]
+        dropped, test_share, text, log_widths = _write(writer, recording, records, options, new, where)
         writer.notes = {
-            "description": _description(title, recording, dropped, options, new),
+            "description": _description(title, recording, dropped, options, text),
             "test_share": test_share,
+            "log_widths": log_widths,
             "left_out": unused,
             "steps": [list(step) for step in recording.steps],
             "lattices": [
@@ -90,41 +116,59 @@ def recording_splits(
         prepared,
         levels=None,
         description=prepared.notes["description"],
-        lattice=options.band_pass is None,
-        steps=tuple((size, unit) for size, unit in prepared.notes["steps"]),
-        lattices=tuple(Lattice(*noted) for noted in prepared.notes["lattices"]),
+        lattice=options.band_pass is None and not options.own_gains,
+        steps=None if options.own_gains else tuple((size, unit) for size, unit in prepared.notes["steps"]),
+        lattices=None if options.own_gains else tuple(Lattice(*noted) for noted in prepared.notes["lattices"]),
+        log_widths=None if (logs := prepared.notes["log_widths"]) is None else tuple(logs),
         no_floor=_no_floor(options),
         test_share=prepared.notes.get("test_share"),
         left_out=tuple(prepared.notes["left_out"]),
     )
 
 
-def _unused(name: str, recording: Recording, count: int, options: RecordingOptions) -> list[str]:
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:NAMED]) + f" and {len(names) - NAMED} more" * (len(names) > NAMED)
+
+
+def _unused(name: str, unused: list[str], count: int, options: RecordingOptions, reason: str) -> list[str]:
     """Return a clause on the records of which nothing is used; raise DataError if they are many and not allowed."""
-    if not recording.unused:
+    if not unused:
         return []
-    others = len(recording.unused) - NAMED
-    named = ", ".join(path.stem for path in recording.unused[:NAMED]) + f" and {others} more" * (others > 0)
-    text = f"{len(recording.unused)} of {count} records ({named}) are not used: their gains or baselines are others"
-    if len(recording.unused) > MOST_UNUSED * count and not options.leave_out_records:
+    text = f"{len(unused)} of {count} records ({_listed(unused)}) are not used: {reason}"
+    if len(unused) > MOST_UNUSED * count and not options.leave_out_records:
         raise DataError(
-            f"{name}: {text} than those of most samples, which are taken as one lattice. Name the records of each gain "
-            "as a data set of its own, or say leave_out_records: true to use those of the commonest gain alone"
+            f"{name}: {text}. Say leave_out_records: true to use the others alone; own_gains: true with split: record "
+            "uses records of all gains in physical units"
         )
     return [text]
 
 
 def _write(
-    writer: Writer, recording: Recording, options: RecordingOptions, new: NewSplit | None, where: str
-) -> tuple[Counter[str], float | None]:
-    """Cut, clean and write the three splits; return how many windows were dropped, by reason, and the test share."""
+    writer: Writer,
+    recording: Recording,
+    records: Sequence[RecordFiles],
+    options: RecordingOptions,
+    new: NewSplit | None,
+    where: str,
+) -> tuple[Counter[str], float | None, str, list[float] | None]:
+    """Cut, clean and write the three splits.
+
+    Returns:
+        How many windows were dropped, by reason; the test share; a clause on the split; with own gains, the mean
+        logarithm of the steps of each split.
+    """
     rate, band = recording.rate, options.band_pass
     if band is not None and band[1] >= rate / 2:
         raise UserError(
             f"{where}: sampled at {rate:g} Hz, so a band-pass ends below {rate / 2:g} Hz; band_pass is {list(band)}"
         )
-    cutting = (recording.stretches, options.validation, options.test, round(options.gap_seconds * rate))
-    parts, test_share = (split_in_time(*cutting), None) if new is None else split_ring(*cutting, new)
+    if options.split == "time":
+        cutting = (recording.stretches, options.validation, options.test, round(options.gap_seconds * rate))
+        parts, test_share = (split_in_time(*cutting), None) if new is None else split_ring(*cutting, new)
+        text = f"split in time with {options.gap_seconds:g} s between the splits"
+        text += "" if new is None else f"; {described_ring(new)}"
+    else:
+        parts, test_share, text = _whole(recording, records, options, new, where)
     cuts: Cuts = {}
     dropped: Counter[str] = Counter()  # with 0 for reasons that were checked but did not occur
     for part, stretches in parts.items():
@@ -141,14 +185,62 @@ def _write(
             f"{where}: too little for windows of {options.length} samples ({options.length / rate:.1f} s): "
             f"{windows}{cleaned}. Take a shorter length or gap_seconds, other fractions, or a longer recording"
         )
-    kind = np.result_type(*(stretch.values for stretch in recording.stretches)) if band is None else np.float32
+    real = band is not None or options.own_gains
+    kind = np.float32 if real else np.result_type(*(stretch.values for stretch in recording.stretches))
+    scales = {stretch.start: scale for stretch, (_, scale) in zip(recording.stretches, recording.places, strict=True)}
+    log_widths = []
     for part, cut in cuts.items():
         target = writer.create(part, (counts[part], len(options.channels), options.length), kind)
-        offset = 0
+        offset, logs = 0, 0.0
         for stretch, begins in cut:
-            fill_windows(target[offset : offset + len(begins)], _filtered(stretch, rate, options), begins)
+            values = _filtered(stretch, rate, options)
+            if options.own_gains:
+                values, log_width = _physical(stretch, scales[stretch.start], recording.places[0][1], options, where)
+                logs += log_width * len(begins)
+            fill_windows(target[offset : offset + len(begins)], values, begins)
             offset += len(begins)
-    return dropped, test_share
+        log_widths.append(logs / counts[part])
+    return dropped, test_share, text, log_widths if options.own_gains else None
+
+
+def _whole(
+    recording: Recording, records: Sequence[RecordFiles], options: RecordingOptions, new: NewSplit | None, where: str
+) -> tuple[dict[str, tuple[Stretch, ...]], float | None, str]:
+    """Return the stretches of each split, of whole records or folders; the share of test; a clause on the split."""
+    keys = [record.header.path.parent if options.split == "folder" else record.header.path for record in records]
+    counts = [len(starts(stretch, options.length, options.length)) for stretch in recording.stretches]
+    owners = np.unique([str(keys[number]) for number, _ in recording.places], return_inverse=True)[1]
+    shares = (1 - options.validation - options.test, options.validation, options.test)
+    used = np.flatnonzero(counts)
+    groups = np.unique(np.repeat(owners[used], np.array(counts)[used]), return_inverse=True)[1]
+    of_windows, share, text = split_groups(where, groups, shares, new)
+    split = dict(zip(used.tolist(), of_windows[np.cumsum([0, *np.array(counts)[used]])[:-1]].tolist(), strict=True))
+    parts = {
+        name: tuple(recording.stretches[place] for place, of in split.items() if of == at)
+        for at, name in enumerate(SPLITS)
+    }
+    return (
+        parts,
+        share,
+        f"train, validation and test are {text}, each of one {options.split}",
+    )
+
+
+def _physical(
+    stretch: Stretch, scale: Scale, first: Scale, options: RecordingOptions, where: str
+) -> tuple[np.ndarray, float]:
+    """Return counts in the physical units of the first record, noise of one step added; the mean log of the steps."""
+    gains, zeros, units = (np.array(each) for each in zip(*scale, strict=True))
+    factors = []
+    for channel, unit, (_, _, wanted) in zip(options.channels, units, first, strict=True):
+        if unit != wanted and not {unit, wanted} <= VOLTS.keys():
+            raise DataError(
+                f"{where}: {channel} is in {unit} in one record and in {wanted} in another; units must agree"
+            )
+        factors.append(1.0 if unit == wanted else VOLTS[unit] / VOLTS[wanted])
+    steps = np.array(factors) / gains
+    values = (spread_over_cells(stretch.values, options.seed, stretch.start) - zeros[:, None]) * steps[:, None]
+    return values, float(np.log(np.abs(steps)).mean())
 
 
 def _kept(stretch: Stretch, begins: np.ndarray, options: RecordingOptions, dropped: Counter[str]) -> np.ndarray:
@@ -189,9 +281,7 @@ def _no_floor(options: RecordingOptions) -> str | None:
     )
 
 
-def _description(
-    title: str, recording: Recording, dropped: Counter[str], options: RecordingOptions, new: NewSplit | None
-) -> str:
+def _description(title: str, recording: Recording, dropped: Counter[str], options: RecordingOptions, split: str) -> str:
     rate = recording.rate
     if options.train_stride < options.length:
         overlap = f"training windows begin every {options.train_stride} samples and overlap, held-out windows do not"
@@ -201,9 +291,9 @@ def _description(
     means = ", means over frames" * options.average_frames
     parts = [
         f"{title}: {' and '.join(options.channels)} at {rate:g} Hz{means}, {samples(recording.stretches) / rate:.1f} s",
-        f"windows of {options.length} samples, split in time with {options.gap_seconds:g} s between the splits",
+        f"windows of {options.length} samples, {split}",
         overlap,
-        *([] if new is None else [described_ring(new)]),
+        *["in physical units; noise of the step of its record is added to each value once"] * options.own_gains,
     ]
     left_out = {
         "with an invalid sample": recording.invalid,

@@ -98,6 +98,7 @@ class Recording:
     """One or more records, one after another in time."""
 
     stretches: tuple[Stretch, ...]  # in the order of time, not empty
+    places: tuple[tuple[int, Scale], ...]  # of each stretch, the number of its record, and its scale
     rate: float  # samples per second
     steps: tuple[tuple[float, str], ...]  # of each channel, the size of one converter unit and the physical unit
     lattices: tuple[Lattice, ...]  # of each channel, the physical values of converter units
@@ -173,12 +174,19 @@ def _gain(where: str, fields: list[str]) -> float:
         raise DataError(f"{where}: {fields[2][:40]!r} {rule}") from error
 
 
+class LackingChannels(DataError):
+    """No segment of a record has all channels."""
+
+
 def record_files(name: str, record: str, locate: Locate, channels: Sequence[str]) -> RecordFiles:
     """Find the files of a record that have to be read; request the headers first, then the necessary samples.
 
+    A channel may be named in another case than in the header.
+
     Raises:
         DataMissing: a file is missing.
-        DataError: a header is damaged, or no segment has all channels.
+        LackingChannels: no segment has all channels.
+        DataError: a header is damaged.
     """
     master = read_header(name, locate(f"{record}.hea"))
     parts = list(_segment_headers(name, master, locate, channels)) if master.segments else [(0, master.length, master)]
@@ -186,13 +194,14 @@ def record_files(name: str, record: str, locate: Locate, channels: Sequence[str]
     for start, frames, header in parts:
         names = [signal if file != NO_DATA else None for signal, file in zip(header.names, header.files, strict=True)]
         seen |= {signal for signal in names if signal is not None}
-        twice = [channel for channel in channels if names.count(channel) > 1]
-        if twice:
-            raise DataError(
-                f"{name}: {header.path}: two signals are called {twice[0]}; which of them is meant is unknown"
-            )
-        if all(channel in names for channel in channels):
-            chosen.append((start, frames, header, tuple(names.index(channel) for channel in channels)))
+        places = [_places(names, channel) for channel in channels]
+        for channel, at in zip(channels, places, strict=True):
+            if len(at) > 1:
+                raise DataError(
+                    f"{name}: {header.path}: two signals are called {channel}; which of them is meant is unknown"
+                )
+        if all(places):
+            chosen.append((start, frames, header, tuple(place for (place,) in places)))
     if not chosen:
         raise _lacking(name, master.path, channels, seen)
     segments = []
@@ -202,6 +211,12 @@ def record_files(name: str, record: str, locate: Locate, channels: Sequence[str]
     headers = [master.path, *(header.path for _, _, header in parts)]
     samples = [path for segment in segments for path in segment.files]
     return RecordFiles(master, tuple(segments), tuple(dict.fromkeys([*headers, *samples])))
+
+
+def _places(names: Sequence[str | None], channel: str) -> list[int]:
+    """Return the places of the signals of this name, or, if there is none, of this name in another case."""
+    exact = [place for place, name in enumerate(names) if name == channel]
+    return exact or [place for place, name in enumerate(names) if name is not None and name.lower() == channel.lower()]
 
 
 def _segment_headers(
@@ -217,7 +232,7 @@ def _segment_headers(
         if header.segments:
             raise DataError(f"{name}: {header.path}: a segment that consists of segments; {master.path} names it")
         if number == 0 and frames == 0:  # the layout: it spares the segments where a channel is nowhere
-            if not set(header.names).issuperset(channels):
+            if not all(_places(header.names, channel) for channel in channels):
                 raise _lacking(name, header.path, channels, {signal for signal in header.names if signal is not None})
             continue
         if header.rate != master.rate or header.length not in (None, frames):
@@ -229,16 +244,16 @@ def _segment_headers(
         start += frames
 
 
-def _lacking(name: str, path: Path, channels: Sequence[str], there: set[str]) -> DataError:
+def _lacking(name: str, path: Path, channels: Sequence[str], there: set[str]) -> LackingChannels:
     wanted = " and ".join(channels)
-    return DataError(
+    return LackingChannels(
         f"{name}: {path}: no segment of the record has {wanted}{' together' if len(channels) > 1 else ''}; "
         f"its signals are {', '.join(sorted(there)) or 'without names'}"
     )
 
 
 def read_recording(
-    name: str, records: Sequence[RecordFiles], channels: Sequence[str], average: bool = False
+    name: str, records: Sequence[RecordFiles], channels: Sequence[str], average: bool = False, own_gains: bool = False
 ) -> Recording:
     """Read the stretches of some records, which follow one another in time.
 
@@ -246,15 +261,16 @@ def read_recording(
     lattice is as much finer as a frame has samples.
 
     One converter step has to have one size in all the data, or no resolution floor could be stated: among segments
-    with different gains or baselines, those are kept that share the pair with the most valid samples.
+    with different gains or baselines, those are kept that share the pair with the most valid samples, unless each may
+    have its own.
 
     Raises:
         DataError: samples are damaged or all invalid, or sampling rates differ.
     """
-    scaled: list[tuple[Scale, list[Stretch], Path]] = []
+    scaled: list[tuple[Scale, list[Stretch], int]] = []
     rates: dict[float, Path] = {}
     offset = invalid = 0
-    for record in records:
+    for number, record in enumerate(records):
         for segment in record.segments:
             path, per_frame = segment.header.path, 1 if average else _per_frame(name, segment, channels)
             rates.setdefault(segment.header.rate * per_frame, path)
@@ -266,7 +282,7 @@ def read_recording(
             values, valid, scale = _read_segment(name, segment, channels, average)
             start = offset + segment.start * per_frame
             invalid += int((~valid).sum())
-            scaled.append((scale, list(stretches_of(values, valid, start)), record.header.path))
+            scaled.append((scale, list(stretches_of(values, valid, start)), number))
             end = start + values.shape[1]
         length = record.header.length
         offset = end if length is None else offset + length * per_frame
@@ -277,16 +293,22 @@ def read_recording(
     if kept == 0:
         paths = ", ".join(str(record.header.path) for record in records)
         raise DataError(f"{name}: {paths}: every sample of {' or '.join(channels)} is invalid; nothing is left")
-    used = {path for scale, stretches, path in scaled if scale == usual and stretches}
+    if own_gains:
+        kept = durations.total()
+    chosen = [(stretch, number, scale) for scale, stretches, number in scaled for stretch in stretches]
+    chosen = [each for each in chosen if own_gains or each[2] == usual]
+    used = {number for _, number, _ in chosen}
+    unused = dict.fromkeys(number for _, stretches, number in scaled if stretches and number not in used)
     return Recording(
-        stretches=tuple(stretch for scale, stretches, _ in scaled if scale == usual for stretch in stretches),
+        stretches=tuple(stretch for stretch, _, _ in chosen),
+        places=tuple((number, scale) for _, number, scale in chosen),
         rate=next(iter(rates)),
         steps=tuple((1 / abs(gain), unit) for gain, _, unit in usual),
         lattices=tuple(Lattice(-zero / gain, 1 / gain, STATED_ERROR / abs(gain)) for gain, zero, _ in usual),
         length=offset,
         invalid=invalid,
         rescaled=durations.total() - kept,
-        unused=tuple(dict.fromkeys(path for _, stretches, path in scaled if stretches and path not in used)),
+        unused=tuple(records[number].header.path for number in unused),
     )
 
 
@@ -338,10 +360,10 @@ def _read_segment(
         ) from error
     counts = [header.per_frame[place] for place in segment.signals]
     frames = len(samples[0]) // counts[0]
-    if record.sig_name != list(channels) or segment.frames not in (None, frames):
+    names = [header.names[place] for place in segment.signals]
+    if record.sig_name != names or segment.frames not in (None, frames):
         raise DataError(
-            f"{files}: {frames} frames of {record.sig_name}; {header.path} announces {segment.frames} of "
-            f"{list(channels)}"
+            f"{files}: {frames} frames of {record.sig_name}; {header.path} announces {segment.frames} of {names}"
         )
     for channel, row, stated, skew in zip(channels, samples, record.checksum, record.skew, strict=True):
         if stated is not None and not skew and (int(row.sum(dtype=np.int64)) - stated) % 65536:

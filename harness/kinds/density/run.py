@@ -305,7 +305,7 @@ def data_notes(splits: Splits) -> dict[str, str]:
         notes["steps"] = ", ".join(f"{size:g} {unit}" for size, unit in splits.steps)
     if splits.checksum is not None:
         notes["checksum"] = splits.checksum
-    if splits.no_floor is not None or not all(splits.noisy):
+    if splits.log_widths is None and (splits.no_floor is not None or not all(splits.noisy)):
         notes["floor"] = splits.no_floor or "the values are said to lie on no lattice; no noise is added to them"
     return notes
 
@@ -319,11 +319,12 @@ def below_floor(test: Evaluation, pipeline: Pipeline, floor: float | None) -> st
     mean = getattr(test, pipeline.unit)
     if floor is None:
         return None
-    error = test.standard_error if pipeline.dequantises and math.isfinite(test.standard_error) else 0.0
+    noisy = pipeline.dequantises or pipeline.log_widths is not None
+    error = test.standard_error if noisy and math.isfinite(test.standard_error) else 0.0
     if not mean < floor - 3 * error:
         return None
     return f"{pipeline.unit} {mean:.4g} is below the resolution floor {floor:.4g} of the data: no likelihood. " + (
-        "The noise or a log-det is wrong" if pipeline.dequantises else "Dequantise the data"
+        "The noise or a log-det is wrong" if noisy else "Dequantise the data"
     )
 
 

@@ -2,11 +2,15 @@
 
 import numpy as np
 import pytest
+import torch
 
 from harness.cli.parser import main
 from harness.core.errors import DataError, DataMissing, UserError
 from harness.core.records import read_record
+from harness.core.settings import DataRef, NewSplit
 from harness.datasets import Store, find_dataset
+from harness.pipeline.data_remarks import examine
+from harness.pipeline.pipeline import Pipeline
 
 WFDB = find_dataset("wfdb")
 ICU = {"records": ["icu/icu01", "icu/icu02"], "validation": 0.15, "test": 0.2}
@@ -296,7 +300,120 @@ def test_records_that_other_gains_leave_out_are_refused_or_named(store, write_se
     with pytest.raises(DataError, match=r"2 of 4 records \(r1, r3\) are not used.*leave_out_records: true"):
         WFDB.loaded(store, options)
     splits = WFDB.loaded(store, options | {"leave_out_records": True})
-    assert splits.left_out == ("2 of 4 records (r1, r3) are not used: their gains or baselines are others",)
+    assert splits.left_out == (
+        "2 of 4 records (r1, r3) are not used: their gains or baselines are others than those of most",
+    )
     few = of_gains(store, write_segment, [200] * 20 + [100])
     assert WFDB.loaded(store, few).left_out[0].startswith("1 of 21 records (r20) are not used")
     assert WFDB.loaded(store, of_gains(store, write_segment, [200, 200])).left_out == ()
+
+
+# Whole records, each with its own gain
+
+SUBJECTS = 12
+WHOLE = {"records": "all/*", "channels": ["ii"], "length": 16, "split": "record", "own_gains": True}
+
+
+@pytest.fixture
+def archive(store, write_segment):
+    """Write 12 records of 160 samples, each with a gain and a range of counts of its own, one a subject."""
+    draws = np.random.default_rng(0)
+    for number in range(SUBJECTS):
+        counts = 1000 * number + draws.permutation(160)
+        write_segment(store.root / "all", f"r{number}", {"II": counts}, gains={"II": 100 + number})
+    return lambda new=None, **options: WFDB.loaded(store, WHOLE | options, new)
+
+
+def owners(splits):
+    """Return the records of the windows of each split, by the range of their values."""
+    firsts = {number: 1000 * number / (100 + number) for number in range(SUBJECTS)}
+    return [
+        {number for number, first in firsts.items() if (abs(part.min((1, 2)) - first) < 1.7).any()}
+        for part in splits.parts().values()
+    ]
+
+
+@pytest.mark.parametrize("new", [None, NewSplit(3, keep_test=False), NewSplit(4, keep_test=True)])
+def test_records_of_all_gains_are_used_whole_in_physical_units(archive, new):
+    splits = archive(new)
+    parts = owners(splits)
+    assert [len(part) for part in parts] == [10, 1, 1] and len(set().union(*parts)) == SUBJECTS
+    assert [len(part) for part in splits.parts().values()] == [100, 10, 10]
+    [number] = parts[2]
+    counts = splits.test * (100 + number) - 1000 * number
+    assert sorted(np.floor(counts.ravel() + 1e-3)) == list(range(160)), "noise of one step of the record"
+    assert splits.log_widths[2] == pytest.approx(-np.log(100 + number))
+    assert not splits.lattice and splits.left_out == () and "10, 1, 1 whole groups" in splits.description
+
+
+def test_the_floor_of_own_gains_is_the_mean_log_step(archive):
+    splits = archive()
+    pipeline = Pipeline(splits, DataRef(label="r", name="wfdb"), torch.float64)
+    width = float(np.ptp(splits.train))
+    assert pipeline.floor() == pytest.approx(splits.log_widths[2] + np.log(2 / width)) and not pipeline.dequantises
+    assert not [remark for remark in examine(splits) if remark.unbounded]
+
+
+def test_volts_of_several_units_are_converted_and_others_refused(archive, store):
+    path = store.root / "all" / "r3.hea"
+    text = path.read_text()
+    for number in range(SUBJECTS):
+        header = store.root / "all" / f"r{number}.hea"
+        header.write_text(header.read_text().replace("/NU", "/mV"))
+    path.write_text(text.replace("/NU", "/uV").replace("103.0", "0.103"))
+    assert np.ptp(archive().train) == pytest.approx(11_160 / 111, rel=0.1)
+    path.write_text(text.replace("/NU", "/mmHg"))
+    with pytest.raises(DataError, match="ii is in mmHg in one record and in mV"):
+        archive()
+
+
+def test_records_of_a_folder_stay_together(store, write_segment):
+    for number in range(12):
+        write_segment(store.root / f"p{number // 3}", f"r{number}", {"II": 1000 * number + np.arange(160)})
+    options = {"records": ["p?/*"], "channels": ["II"], "length": 16, "split": "folder"}
+    splits = WFDB.loaded(store, options)
+    people = [set((part[:, 0, 0] // 3000).tolist()) for part in splits.parts().values()]
+    assert [len(part) for part in people] == [2, 1, 1] and len(set().union(*people)) == 4
+    assert splits.lattice and "each of one folder" in splits.description
+
+
+def test_records_without_a_channel_are_named(store, write_segment):
+    for number in range(40):
+        write_segment(store.root / "all", f"r{number}", {"V1" if number == 7 else "II": np.arange(160) + number})
+    options = {"records": ["all/*"], "channels": ["ii"], "length": 16, "split": "record"}
+    assert WFDB.loaded(store, options).left_out == ("1 of 40 records (r7) are not used: no part has ii together",)
+    with pytest.raises(
+        DataError, match=r"39 of 40 records \(r0, r1, r2, r3, r4 and 34 more\) are not used: no part has V1"
+    ):
+        WFDB.loaded(store, options | {"channels": ["V1"]})
+    with pytest.raises(DataError, match="no segment of the record has V9"):
+        WFDB.loaded(store, options | {"channels": ["V9"]})
+
+
+def test_a_pattern_names_no_segments_and_must_match(store, write_segment, write_record_of_segments):
+    write_segment(store.root, "m_0001", {"II": np.arange(160)})
+    write_record_of_segments(store.root, "m", [("m_0001", 160)], ["II"])
+    assert WFDB._matching(store, "m*") == ["m"]
+    with pytest.raises(DataMissing, match=r"x\*: no such records in the data root"):
+        WFDB.loaded(store, WHOLE | {"records": "x*"})
+
+
+def test_nearly_dependent_leads_are_noted(store, write_segment):
+    rng = np.random.default_rng(0)
+    for number in range(6):
+        first, second = 300 * rng.standard_normal((2, 640)).cumsum(1) / 10
+        leads = {"I": first, "II": second, "AVR": 500 * number - (first + second) / 2}
+        write_segment(
+            store.root / "all", f"r{number}", {name: np.round(each).astype(int) for name, each in leads.items()}
+        )
+    splits = WFDB.loaded(store, WHOLE | {"channels": ["i", "ii", "aVR"], "length": 64})
+    texts = [remark.text for remark in examine(splits, ["i", "ii", "aVR"])]
+    assert any("nearly linear functions of the channels before them: aVR in an event (" in text for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("options", "at"),
+    [({"own_gains": True}, "own_gains"), ({"own_gains": True, "split": "record", "band_pass": [1, 2]}, "band_pass")],
+)
+def test_own_gains_are_of_whole_records_without_a_filter(options, at):
+    assert [name for name, _ in WFDB.option_errors(SMALL | options)] == [at]
