@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -15,9 +15,18 @@ import numpy as np
 
 from harness.core.errors import DataError, DataMissing
 from harness.core.settings import NewSplit
-from harness.datasets._signals.wfdb_records import stretches_of
+from harness.datasets._signals.wfdb_records import Stretch, stretches_of
 from harness.datasets._signals.windows import described_ring, fill_windows, samples, split_ring, starts
-from harness.datasets._store.selection import SEED, SPLITS, seeded_order, share_out, split_groups
+from harness.datasets._store.selection import (
+    HELD_OUT_PART,
+    SEED,
+    SPLIT_NAMES,
+    SPLITS,
+    seeded_order,
+    share_out,
+    split_classes,
+    split_groups,
+)
 from harness.datasets._store.store import Store, Writer, prepare
 from harness.datasets._values.column_options import CsvOptions
 from harness.datasets._values.encoding import Survey, choose_encoding, written_digits
@@ -25,6 +34,8 @@ from harness.datasets._values.lattice import EXACT
 from harness.datasets._values.tables import Column, Table, read_table, remarks_on_columns
 from harness.datasets._values.user_files import LAST_DIGIT, VERSION, file_splits, noise_text
 from harness.datasets.base import Dataset, DatasetInfo, Splits
+
+DRIFT = 6  # standard errors between the means of train and test that no shuffled rows have
 
 Cuts = dict[str, list[tuple[np.ndarray, np.ndarray]]]
 """Split -> its runs of rows, (columns, rows), each with the begins of its events."""
@@ -50,7 +61,7 @@ class CsvColumns(Dataset, name="csv"):
         how_to_get="put the file beside the suite or into the data root; options: {file: mine.csv}",
     )
     on_disk = True
-    paths = ("file",)
+    paths = ("file", "test_file", "validation_file")
     options_model = CsvOptions
 
     def located(self, options: Mapping[str, Any], folder: Path | None, root: Path | None = None) -> dict[str, Any]:
@@ -81,25 +92,39 @@ class CsvColumns(Dataset, name="csv"):
         """Return the splits, mapped from the cache."""
         chosen = cast(CsvOptions, self.parse(options))
         self.shape(options)  # the columns are known
+        others = self._others(store, chosen)
 
         def build(path: Path, writer: Writer) -> None:
-            _write(_read_rows(path, chosen), chosen, writer, None)
+            _write(_read_rows([path, *others], chosen), chosen, writer, None)
 
-        return file_splits(store, self.name, chosen, "sequence", build)
+        return file_splits(store, self.name, chosen, "sequence", build, None, others)
 
     def resplit(self, store: Store, options: Mapping[str, Any], new: NewSplit) -> Splits:
-        """Return a new split: groups drawn anew, shuffled vectors pooled, or the rows closed to a ring and rotated.
+        """Return a new split: groups or classes drawn anew, vectors pooled, or the rows closed to a ring and rotated.
 
         The number of rows of an event is left out between the splits. The file is parsed once for all new splits.
         """
         chosen = cast(CsvOptions, self.parse(options))
-        if chosen.shuffle:
+        if chosen.shuffle or chosen.states_split:
             return super().resplit(store, options, new)
 
         def build(path: Path, writer: Writer) -> None:
             _write(_stored_rows(store, path, chosen), chosen, writer, new)
 
         return file_splits(store, self.name, chosen, "sequence", build, new)
+
+    def split_fault(self, options: Mapping[str, Any], keep_test: bool = False) -> str | None:
+        """Return why a split that the file states is not drawn anew: test is kept, and windows may overlap."""
+        chosen = cast(CsvOptions, self.parse(options))
+        if not chosen.states_split or (keep_test and chosen.length == 1):
+            return None
+        hint = "" if chosen.length > 1 else ", or say keep_test: true, which draws validation anew from train"
+        return f"{self.name}: {chosen.file} states its split; leave `split` out of repetitions.vary{hint}"
+
+    def _others(self, store: Store, chosen: CsvOptions) -> list[Path]:
+        """Return the files of validation and test, if the options name them."""
+        files = {"validation_file": chosen.validation_file, "test_file": chosen.test_file}
+        return [store.find(self.name, file, f"it is the option `{name}`") for name, file in files.items() if file]
 
 
 def _label(column: Column) -> str:
@@ -113,10 +138,12 @@ class Rows:
     name: str  # begins messages
     values: np.ndarray  # (rows, columns)
     whole: np.ndarray  # of each row whether it has no missing cell, (rows,)
+    marks: np.ndarray  # of each row the number of its group or class, or the place of its split in SPLITS, (rows,)
+    breaks: np.ndarray  # of each row whether it is no neighbour in time of the one before, (rows,)
+    labels: list[str]  # the columns
     lattices: Any  # of `Encoding.noted`
     left_out: list[str]  # notes on the columns, with those that are not used
     warnings: list[str]
-    groups: np.ndarray | None = None  # the number of each row's group, (rows,)
 
 
 def _table(path: Path, chosen: CsvOptions) -> Table:
@@ -128,23 +155,37 @@ def _table(path: Path, chosen: CsvOptions) -> Table:
 def _columns(path: Path, chosen: CsvOptions, stamp: tuple[int, int]) -> tuple[Column, ...]:
     """Return all columns of numbers of a file of this size and time."""
     table = _table(path, chosen)
-    places = table.numeric([] if chosen.groups is None else [table.place(chosen.groups, "groups")])
+    places = table.numeric(_others(table, chosen))
     return tuple(table.names[place] if chosen.header else place + 1 for place in places)
 
 
-def _read_rows(path: Path, chosen: CsvOptions) -> Rows:
-    table = _table(path, chosen)
-    name, columns = table.name, chosen.columns
+def _others(table: Table, chosen: CsvOptions) -> list[int]:
+    """Return the places of the columns that are used for the split alone."""
+    named = {name: getattr(chosen, name) for name in ("groups", "split", "stratify", "time")}
+    return [table.place(column, name) for name, column in named.items() if column is not None]
+
+
+def _read_rows(paths: Sequence[Path], chosen: CsvOptions) -> Rows:
+    """Return the rows of all files: of train, perhaps validation, and test."""
+    tables = [_table(path, chosen) for path in paths]
+    table, columns = tables[0], chosen.columns
+    name = table.name
     if isinstance(columns, int):
         if columns != len(table.names):
             raise DataError(f"{name}: has {len(table.names)} columns, and columns = {columns} takes all; name some")
         columns = tuple(range(1, columns + 1))
+    drop = chosen.missing != "refuse"
+    parts = [each.numbers([each.place(column) for column in columns or ()], drop) for each in tables]
     places = [table.place(column) for column in columns or ()]
-    values, groups = table.numbers(places, drop=chosen.missing != "refuse"), None
-    if chosen.groups is not None:
-        groups = table.frame[table.place(chosen.groups, "groups")].factorize()[0]
-        if lacking := int((groups < 0).sum()):
-            raise DataError(f"{name}: {lacking:,} rows have no value of {_label(chosen.groups)}; fill it in")
+    values = np.concatenate(parts)
+    marks = np.zeros(len(values), np.int64)
+    if chosen.test_file is not None:
+        marks = np.repeat([0, 1, 2] if len(parts) > 2 else [0, 2], [len(part) for part in parts])
+    elif chosen.marking is not None:
+        marks = _marks(table, *chosen.marking)
+    breaks = np.zeros(len(values), bool)
+    if chosen.time is not None:
+        breaks = np.concatenate([_breaks(each, each.place(chosen.time, "time")) for each in tables])
     there = np.isfinite(values).all(axis=1)
     if not there.any():
         raise DataError(f"{name}: each of its {len(values):,} rows has a missing cell; fill them")
@@ -159,124 +200,195 @@ def _read_rows(path: Path, chosen: CsvOptions) -> Rows:
     encoding = choose_encoding(name, survey, "sequence", chosen.step, None, noise, labels, written)
     rows = np.zeros(values.shape, encoding.dtype)
     rows[there] = encoding.encode(values[there][:, :, None], "rows", 0)[..., 0]
-    used = places + ([] if chosen.groups is None else [table.place(chosen.groups)])
     noted, warnings = remarks_on_columns(values[there], labels)
-    return Rows(name, rows, there, encoding.noted(), [*table.left_out(used), *noted], warnings, groups)
+    notes = [*table.left_out([*places, *_others(table, chosen)]), *noted]
+    return Rows(name, rows, there, marks, breaks, labels, encoding.noted(), notes, warnings)
+
+
+def _marks(table: Table, option: str, column: Column) -> np.ndarray:
+    """Return the number of each row's group or class, or the place of its split in SPLITS."""
+    cells = table.frame[table.place(column, option)]
+    numbers, values = cells.factorize(sort=option == "split")
+    if lacking := int((numbers < 0).sum()):
+        raise DataError(f"{table.name}: {lacking:,} rows have no value of {_label(column)}; fill it in")
+    if option != "split":
+        return numbers
+    if cells.dtype.kind in "iuf":
+        if len(values) < len(SPLITS):
+            raise DataError(f"{table.name}: {_label(column)} has {len(values)} folds; a split needs three")
+        return np.maximum(numbers - (len(values) - len(SPLITS)), 0)
+    names = [SPLIT_NAMES.get(str(value).strip().lower()) for value in values]
+    if None in names or not {"train", "test"} <= {*names}:
+        raise DataError(
+            f"{table.name}: {_label(column)} has {', '.join(map(repr, map(str, values[:5])))}; it must have train, "
+            "test and perhaps validation, or the numbers of folds"
+        )
+    return np.array([SPLITS.index(str(name)) for name in names])[numbers]
+
+
+def _breaks(table: Table, place: int) -> np.ndarray:
+    """Return of each row whether its time is not one usual step after that of the row before."""
+    import pandas as pd
+
+    cells = table.frame[place]
+    times = cells if cells.dtype.kind in "iuf" else pd.to_datetime(cells, errors="coerce", format="mixed")
+    if (wrong := times.isna()).any():
+        row = int(wrong.argmax())
+        raise DataError(f"{table.name}: row {row + 1} has no time in {table.label(place)}: {cells[row]!r}")
+    steps = np.diff(times.to_numpy().astype(np.float64))
+    rising = steps[steps > 0]
+    usual = float(np.median(rising)) if len(rising) else 0.0
+    return np.concatenate([[False], (steps <= 0) | (steps > 1.5 * usual)])
 
 
 def _stored_rows(store: Store, path: Path, chosen: CsvOptions) -> Rows:
     """Return the rows of the cache, mapped into memory; read on the first call."""
+    arrays = ("values", "whole", "marks", "breaks")
+    notes = ("labels", "lattices", "left_out", "warnings")
 
     def build(writer: Writer) -> None:
-        rows = _read_rows(path, chosen)
-        writer.save("values", rows.values)
-        writer.save("whole", rows.whole)
-        if rows.groups is not None:
-            writer.save("groups", rows.groups)
-        writer.notes = {"lattices": rows.lattices, "left_out": rows.left_out, "warnings": rows.warnings}
+        rows = _read_rows([path], chosen)
+        for name in arrays:
+            writer.save(name, getattr(rows, name))
+        writer.notes = {name: getattr(rows, name) for name in notes}
 
-    kept = {"file", "columns", "header", "separator", "missing", "step", "noise", "groups"}
-    options = chosen.model_dump(mode="json", include=kept)
+    options = chosen.model_dump(mode="json", exclude={"length", "stride", "shares", "shuffle"})
     prepared = prepare(store, "csv-rows", {"version": VERSION, **options}, [path], build)
-    groups = None if chosen.groups is None else prepared.array("groups")
-    return Rows(f"csv: {path}", prepared.array("values"), prepared.array("whole"), **prepared.notes, groups=groups)
+    return Rows(f"csv: {path}", *map(prepared.array, arrays), **prepared.notes)
 
 
 def _write(rows: Rows, chosen: CsvOptions, writer: Writer, new: NewSplit | None) -> None:
     """Cut and write the events of each split."""
-    values, whole = rows.values, rows.whole
-    if chosen.length == 1:
-        values, whole = values[whole], np.ones(whole.sum(), bool)
+    dropped = f"dropped: {(~rows.whole).sum():,} of {len(rows.whole):,} rows with a missing cell"
+    notes, warnings = [dropped] * (not rows.whole.all()) + rows.left_out, list(rows.warnings)
+    if chosen.length == 1 and not rows.whole.all():
+        kept = {name: getattr(rows, name)[rows.whole] for name in ("values", "marks", "breaks", "whole")}
+        rows = replace(rows, **kept)
     if chosen.shuffle:
-        values = values[seeded_order(len(values))]
-    if rows.groups is not None:
-        cuts, test_share, order = _cut_groups(rows, chosen, new)
-        of_windows = ""
-    elif new is None:
-        cuts, windows = _cut(rows.name, values, whole, chosen)
-        of_windows = f", and with them {windows:,} windows" * (chosen.length > 1)
-        test_share, order = None, f"by seed {SEED}" if chosen.shuffle else "in order"
-    else:
-        cuts, test_share = _cut_ring(rows.name, values, whole, chosen, new)
+        rows = replace(rows, values=rows.values[seeded_order(len(rows.values))])
+    ordered = chosen.marking is None and not chosen.states_split
+    if ordered and new is not None:
+        cuts, test_share = _cut_ring(rows, chosen, new)
         gap = "one row" if chosen.length == 1 else f"{chosen.length} rows"
-        of_windows, order = "", f"{described_ring(new)}, with {gap} between the splits"
-    dropped = f"dropped: {(~rows.whole).sum():,} of {len(rows.whole):,} rows with a missing cell{of_windows}"
-    for split, pieces in cuts.items():
+        order = f"{described_ring(new)}, with {gap} between the splits"
+    else:
+        split, test_share, order = _split(rows, chosen, new)
+        cuts = _cut(rows, split, chosen)
+        if ordered and not chosen.shuffle and chosen.length == 1:
+            warnings += _drift(rows, split)
+    for name, pieces in cuts.items():
         count = sum(len(begins) for _, begins in pieces)
-        target = writer.create(split, (count, values.shape[1], chosen.length), values.dtype)
+        target = writer.create(name, (count, rows.values.shape[1], chosen.length), rows.values.dtype)
         for part, begins in pieces:
             fill_windows(target[: len(begins)], part, begins)
             target = target[len(begins) :]
     events = "vectors" if chosen.length == 1 else f"windows of {chosen.length} rows"
+    shares = "" if chosen.states_split else f"the shares {', '.join(map(str, chosen.shares))} of "
     writer.notes = {
         "levels": None,
         "lattices": rows.lattices,
-        "left_out": [dropped] * (not rows.whole.all()) + rows.left_out,
-        "warnings": rows.warnings,
+        "left_out": notes,
+        "warnings": warnings,
         "test_share": test_share,
         "description": (
-            f"{Path(chosen.file).name}: {events} of {values.shape[1]} columns; train, validation and test are the "
-            f"shares {', '.join(map(str, chosen.shares))} of {len(values)} rows, {order}{noise_text(rows.lattices)}"
+            f"{Path(chosen.file).name}: {events} of {rows.values.shape[1]} columns; train, validation and test are "
+            f"{shares}{len(rows.values)} rows, {order}{noise_text(rows.lattices)}"
         ),
     }
 
 
-def _cut_groups(rows: Rows, chosen: CsvOptions, new: NewSplit | None) -> tuple[Cuts, float | None, str]:
-    """Return the runs of rows of each split, of whole groups, with the begins of their events; test share; a phrase."""
-    assert rows.groups is not None
-    split, share, text = split_groups(rows.name, rows.groups, chosen.shares, new)
-    joints = np.flatnonzero(np.diff(rows.groups)) + 1
+def _split(rows: Rows, chosen: CsvOptions, new: NewSplit | None) -> tuple[np.ndarray, float | None, str]:
+    """Return the place of each row's split in SPLITS, or -1, (rows,); the share of test of a new split; a phrase."""
+    if chosen.states_split:
+        split = rows.marks.copy()
+        how = f"split by {_label(chosen.split) if chosen.split is not None else 'file'}"
+        if 1 not in split:
+            train = np.flatnonzero(split == 0)
+            order = train[seeded_order(len(train))] if chosen.length == 1 else train[::-1]
+            split[order[: max(1, len(train) // HELD_OUT_PART)]] = 1
+            how += ", validation from train"
+        return split, None, how
+    if chosen.marking is None:
+        counts = share_out(rows.name, len(rows.values), chosen.shares)
+        split = np.full(len(rows.values), -1)
+        split[: sum(counts)] = np.repeat(range(len(SPLITS)), counts)
+        return split, None, f"by seed {SEED}" if chosen.shuffle else "in order"
+    option, column = chosen.marking
+    if option == "stratify":
+        split, share, text = split_classes(rows.marks, chosen.shares, new)
+    else:
+        split, share, text = split_groups(rows.name, rows.marks, chosen.shares, new)
+    return split, share, f"{text} of {_label(column)}"
+
+
+def _cut(rows: Rows, split: np.ndarray, chosen: CsvOptions) -> Cuts:
+    """Return the runs of rows of each split with the begins of their events.
+
+    A run ends at a missing cell, where the split or the group is another, and at a hole in time.
+    """
     cuts: Cuts = {name: [] for name in SPLITS}
-    for first, last in pairwise([0, *joints.tolist(), len(split)]):
-        if split[first] < 0:
-            continue
-        name = SPLITS[split[first]]
-        for stretch in stretches_of(rows.values[first:last].T, rows.whole[first:last]):
-            begins = starts(stretch, chosen.length, _stride(name, chosen))
-            cuts[name] += [(stretch.values, begins)] * bool(len(begins))
-    for name, pieces in cuts.items():
-        if not pieces:
-            raise DataError(f"{rows.name}: no group of {name} has {chosen.length} rows in a row; take a shorter length")
-    return cuts, share, f"{text} of {_label(chosen.groups or 0)}"
+    if chosen.length == 1:
+        for place, name in enumerate(SPLITS):
+            values = rows.values[split == place].T
+            cuts[name] = [(values, np.arange(0, values.shape[1], _stride(name, chosen)))] * bool(values.shape[1])
+    else:
+        for run in _runs(rows, np.diff(rows.marks) | np.diff(split)):
+            if split[run.start] >= 0:
+                name = SPLITS[split[run.start]]
+                begins = starts(run, chosen.length, _stride(name, chosen))
+                cuts[name] += [(run.values, begins)] * bool(len(begins))
+    for place, name in enumerate(SPLITS):
+        if not cuts[name]:
+            count = int((split == place).sum())
+            raise DataError(
+                f"{rows.name}: {name} has {count} of {len(split)} rows, and not {chosen.length} in a row for a window; "
+                "take a shorter length or other shares"
+            )
+    return cuts
+
+
+def _runs(rows: Rows, changes: np.ndarray) -> Iterator[Stretch]:
+    """Yield the runs of rows without a missing cell, a change to the next row, (rows - 1,), or a hole in time."""
+    joints = np.flatnonzero(changes.astype(bool) | rows.breaks[1:]) + 1
+    for first, last in pairwise([0, *joints.tolist(), len(rows.values)]):
+        yield from stretches_of(rows.values[first:last].T, rows.whole[first:last], first)
+
+
+def _drift(rows: Rows, split: np.ndarray) -> list[str]:
+    """Return a warning of the column whose mean differs most between train and test, if shuffled ones would not."""
+    train, test = (rows.values[split == place].astype(np.float64) for place in (0, 2))
+    deviation = rows.values.std(axis=0, dtype=np.float64)
+    apart = np.abs(test.mean(axis=0) - train.mean(axis=0)) / np.where(deviation > 0, deviation, 1)
+    errors = apart / math.sqrt(1 / len(train) + 1 / len(test))
+    most = int(errors.argmax())
+    if errors[most] < DRIFT:
+        return []
+    return [
+        f"the rows are in an order that matters: the mean of {rows.labels[most]} in test is {apart[most]:.2g} standard "
+        f"deviations off that in train, {errors[most]:.0f} standard errors of shuffled rows; say shuffle: true, unless "
+        "the order is that of time"
+    ]
 
 
 def _stride(split: str, chosen: CsvOptions) -> int:
     return chosen.stride if split == "train" and chosen.stride is not None else chosen.length
 
 
-def _cut(name: str, values: np.ndarray, whole: np.ndarray, chosen: CsvOptions) -> tuple[Cuts, int]:
-    """Return the rows of each split with the begins of its events, and how many windows have a missing row."""
-    ends = np.cumsum(share_out(name, len(values), chosen.shares))
-    cuts, windows = {}, 0
-    for split, part, there in zip(SPLITS, np.split(values, ends), np.split(whole, ends), strict=False):
-        begins = np.arange(0, len(part) - chosen.length + 1, _stride(split, chosen))
-        missing = np.concatenate([[0], np.cumsum(~there)])
-        kept = begins[missing[begins + chosen.length] == missing[begins]]
-        windows += len(begins) - len(kept)
-        if not len(kept):
-            lacking = f", of which {len(begins)} have a missing row" * (len(begins) > 0)
-            raise DataError(
-                f"{name}: {split} has {len(part)} of {len(values)} rows, too few for a window of {chosen.length}"
-                f"{lacking}"
-            )
-        cuts[split] = [(part.T, kept)]
-    return cuts, windows
-
-
-def _cut_ring(
-    name: str, values: np.ndarray, whole: np.ndarray, chosen: CsvOptions, new: NewSplit
-) -> tuple[Cuts, float]:
+def _cut_ring(rows: Rows, chosen: CsvOptions, new: NewSplit) -> tuple[Cuts, float]:
     """Return the runs of rows of each new split with the begins of their events, and the share of test."""
-    used = sum(share_out(name, len(values), chosen.shares))
+    name, total = rows.name, len(rows.values)
+    used = sum(share_out(name, total, chosen.shares))
+    rows = replace(rows, **{key: getattr(rows, key)[:used] for key in ("values", "whole", "breaks")})
     _, validation, test = (share / math.fsum(chosen.shares) for share in chosen.shares)
-    runs = list(stretches_of(values[:used].T, whole[:used]))
+    runs = list(_runs(rows, np.zeros(used - 1, bool)))
     parts, test_share = split_ring(runs, validation, test, chosen.length, new)
     cuts = {}
     for split, stretches in parts.items():
-        pieces = [(stretch.values, starts(stretch, chosen.length, _stride(split, chosen))) for stretch in stretches]
-        if not any(len(begins) for _, begins in pieces):
+        begun = [(stretch.values, starts(stretch, chosen.length, _stride(split, chosen))) for stretch in stretches]
+        pieces = [(values, begins) for values, begins in begun if len(begins)]
+        if not pieces:
             raise DataError(
-                f"{name}: split {new.seed} leaves {samples(stretches)} of {len(values)} rows for {split}, too few for "
+                f"{name}: split {new.seed} leaves {samples(stretches)} of {total} rows for {split}, too few for "
                 f"a window of {chosen.length}; {chosen.length} rows are left out between the splits. Take a shorter "
                 "length or other shares"
             )

@@ -23,15 +23,12 @@ from harness.datasets._images.image_files import (
     read_image,
     stamp,
 )
-from harness.datasets._store.selection import Share, divide, fill, seeded_order
+from harness.datasets._store.selection import SPLIT_NAMES, Share, divide, fill, seeded_order
 from harness.datasets._store.store import Store, Writer, prepare
 from harness.datasets._values.user_files import Faults
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
 VERSION = 3  # of the prepared arrays
-FOLDERS = {"train": "train", "training": "train", "test": "test", "testing": "test"}
-FOLDERS |= dict.fromkeys(("validation", "val", "valid"), "validation")
-"""Name of a folder in lower case -> split."""
 
 
 def _other_sizes(value: Any) -> Any:
@@ -172,7 +169,7 @@ def _split(
     if not files:
         raise DataError(f"{name}: {folder}: has no images; they are files whose names end in {', '.join(SUFFIXES)}")
     tops = np.array([file.relative.partition("/")[0] if "/" in file.relative else "" for file in files])
-    folders = {top: FOLDERS[top.lower()] for top in sorted(set(tops)) if top.lower() in FOLDERS}
+    folders = {top: SPLIT_NAMES[top.lower()] for top in sorted(set(tops)) if top.lower() in SPLIT_NAMES}
     if not folders:
         counts = [max(1, int(len(files) * share)) for share in (chosen.validation, chosen.test)]
         left = len(files) - sum(counts)

@@ -18,6 +18,9 @@ from harness.datasets._store.store import Writer
 SEED = 0  # seed of the choice of validation events, and of a subset of the events
 HELD_OUT_PART = 10  # one in this many train events is validation, unless the options or the file decide otherwise
 SPLITS = ("train", "validation", "test")
+SPLIT_NAMES = {"train": "train", "training": "train", "test": "test", "testing": "test"}
+SPLIT_NAMES |= dict.fromkeys(("validation", "val", "valid"), "validation")
+"""Name of a folder, or of a cell, in lower case -> split."""
 SHARES = (0.8, 0.1, 0.1)  # of the splits in the order of SPLITS, unless the options decide otherwise
 
 
@@ -86,6 +89,33 @@ def split_groups(
     of_rows = split[groups]
     share = None if new is None else 0.0 if kept else float((of_rows == SPLITS.index("test")).mean())
     return of_rows, share, f"{counts} whole groups by seed {seed}"
+
+
+def split_classes(
+    classes: np.ndarray, shares: Sequence[float], new: NewSplit | None
+) -> tuple[np.ndarray, float | None, str]:
+    """Draw the split of each event such that all splits have the same share of each class.
+
+    Args:
+        classes: the number of each event's class, 0, 1, ..., (events,).
+        new: a new split; None: that of `SEED`.
+
+    Returns: as `split_groups`.
+    """
+    seed = SEED if new is None else new.seed
+    kept = new is None or new.keep_test
+    split = np.full(len(classes), -1)
+    for place in reversed(range(len(SPLITS))):
+        draws = np.random.Generator(np.random.PCG64([SEED if SPLITS[place] == "test" and kept else seed, place]))
+        every = place == 0 and math.fsum(shares) > 1 - 1e-9
+        for number in range(classes.max() + 1):
+            of_class = classes == number
+            free = np.flatnonzero(of_class & (split < 0))
+            # Rounded at random, so that small classes have their share on average.
+            count = len(free) if every else int(shares[place] * of_class.sum() + draws.random())
+            split[draws.permutation(free)[:count]] = place
+    share = None if new is None else 0.0 if kept else float((split == SPLITS.index("test")).mean())
+    return split, share, f"the same shares of {classes.max() + 1} classes by seed {seed}"
 
 
 def divide(order: np.ndarray, *counts: int) -> list[np.ndarray]:

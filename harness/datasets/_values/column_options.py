@@ -42,6 +42,23 @@ class CsvOptions(Settings):
         description="the column, such as of subjects, whose rows of one value stay in one split, and between which no "
         "window runs; null: rows are split in order, or shuffled",
     )
+    split: ColumnName | Count | None = Field(
+        None,
+        description="the column with the split of each row: train, validation or test, or the number of its fold, of "
+        "which the last is test and the one before it validation",
+    )
+    test_file: Annotated[str, Field(min_length=1)] | None = Field(
+        None, description="a .csv file of the same columns whose rows are test; `file` is then train"
+    )
+    validation_file: Annotated[str, Field(min_length=1)] | None = Field(
+        None, description="the same with validation; null: a tenth of train"
+    )
+    stratify: ColumnName | Count | None = Field(
+        None, description="the column of classes of which all splits of vectors have the same shares"
+    )
+    time: ColumnName | Count | None = Field(
+        None, description="the column of the time of each row: no window spans a hole or a step back"
+    )
     missing: Literal["refuse", "drop"] | MissingValues = Field(
         "refuse",
         description="empty cells and NA: refuse the file, or drop the rows, and the windows that would have such a "
@@ -71,14 +88,35 @@ class CsvOptions(Settings):
             )
         return header
 
-    @field_validator("groups")
+    @field_validator("groups", "split", "stratify", "time")
     @classmethod
-    def _of_the_header(cls, groups: str | int | None, info: ValidationInfo) -> str | int | None:
-        if groups is not None and isinstance(groups, str) != info.data.get("header", True):
-            raise PydanticCustomError("groups", "should be a name, or the number of a column where there is no header")
-        if groups is not None and info.data.get("shuffle"):
-            raise PydanticCustomError("groups", "should be left out with shuffle, as groups are drawn by a seed")
-        return groups
+    def _of_the_header(cls, column: str | int | None, info: ValidationInfo) -> str | int | None:
+        if column is not None and isinstance(column, str) != info.data.get("header", True):
+            raise PydanticCustomError("column", "should be a name, or the number of a column where there is no header")
+        return column
+
+    @field_validator("groups", "split", "test_file", "stratify")
+    @classmethod
+    def _one_way(cls, value: str | int | None, info: ValidationInfo) -> str | int | None:
+        others = [name for name in ("shuffle", "groups", "split", "test_file") if name != info.field_name]
+        stated = [name for name in others if info.data.get(name)]
+        if value is not None and stated:
+            raise PydanticCustomError("way", "should be left out with {other}", {"other": stated[0]})
+        return value
+
+    @field_validator("validation_file")
+    @classmethod
+    def _beside_test(cls, file: str | None, info: ValidationInfo) -> str | None:
+        if file is not None and info.data.get("test_file") is None:
+            raise PydanticCustomError("file", "should come with test_file")
+        return file
+
+    @field_validator("stratify")
+    @classmethod
+    def _of_events(cls, column: str | int | None, info: ValidationInfo) -> str | int | None:
+        if column is not None and info.data.get("length", 1) > 1:
+            raise PydanticCustomError("stratify", "should be left out for windows, which may have several classes")
+        return column
 
     @field_validator("shuffle")
     @classmethod
@@ -93,6 +131,17 @@ class CsvOptions(Settings):
         columns = info.data.get("columns")
         count = len(columns) if isinstance(columns, tuple) else columns
         return for_each_channel(value, info, count)
+
+    @property
+    def states_split(self) -> bool:
+        """True if the file, or several files, state the split."""
+        return self.split is not None or self.test_file is not None
+
+    @property
+    def marking(self) -> tuple[str, str | int] | None:
+        """The option, and the column that it names, by which rows are split."""
+        stated = [(name, getattr(self, name)) for name in ("groups", "split", "stratify")]
+        return next(((name, column) for name, column in stated if column is not None), None)
 
     @property
     def count(self) -> int:

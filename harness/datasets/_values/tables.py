@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 Column = str | int
 """A column by its name in the header, or by its number from 1 on."""
 
-MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "?", "-")  # texts of a missing cell
+MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "<null>", "?", "-")  # texts of a missing cell
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}  # named where a row has one cell
 NAMED = 8  # columns that a message names
 FEW = 20  # distinct values of a category
@@ -213,7 +213,7 @@ def _rows(name: str, path: Path, separator: str) -> Iterator[tuple[int, list[str
         reader = csv.reader(file, delimiter=separator, skipinitialspace=True)
         try:
             for cells in reader:
-                if len(cells) > 1 or "".join(cells).strip():
+                if cells:
                     yield reader.line_num, cells
         except csv.Error as error:
             raise DataError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
 
@@ -97,15 +97,16 @@ def file_splits(
     kind: Kind,
     build: Callable[[Path, Writer], None],
     new: NewSplit | None = None,
+    others: Sequence[Path] = (),
 ) -> Splits:
-    """Return the splits of a file, prepared by `build(path, writer)` on the first call.
+    """Return the splits of a file, and perhaps others, prepared by `build(path, writer)` on the first call.
 
     `build` notes "levels", "lattices" (of `Encoding.noted`), "description", "left_out" and "warnings" and, of a new
     split, "test_share".
     """
     path = store.find(name, chosen.file, "it is the option `file`: beside the suite, below the data root or absolute")
     key = {"version": VERSION, **chosen.model_dump(mode="json"), **split_key(new)}
-    prepared = prepare(store, name, key, [path], lambda writer: build(path, writer))
+    prepared = prepare(store, name, key, [path, *others], lambda writer: build(path, writer))
     notes = prepared.notes
     facts = lattice_facts(notes["lattices"], kind) | {"test_share": notes.get("test_share")}
     facts |= {name: tuple(notes.get(name, ())) for name in ("left_out", "warnings")}

@@ -66,7 +66,7 @@ def test_shares_count_rows_and_every_split_has_a_group():
     ("options", "named"),
     [
         ({"groups": "sbject"}, ["no column 'sbject'", "subject"]),
-        ({"groups": "b", "length": 16}, ["no group of", "16 rows in a row"]),
+        ({"groups": "b", "length": 16}, ["rows, and not 16 in a row"]),
     ],
 )
 def test_groups_that_give_no_split_are_refused(table, options, named):
