@@ -194,10 +194,8 @@ def _read_rows(paths: Sequence[Path], chosen: CsvOptions) -> Rows:
     survey = Survey(values.shape[1], values.dtype, int(there.sum()))
     survey.add(values[there][:, :, None])
     labels = [table.label(place) for place in places]
-    noise, written = chosen.noise, None
-    if noise == LAST_DIGIT:
-        noise, written = None, tuple(map(written_digits, values[there].T))
-    encoding = choose_encoding(name, survey, "sequence", chosen.step, None, noise, labels, written)
+    written = tuple(map(written_digits, values[there].T)) if chosen.noise == LAST_DIGIT else None
+    encoding = choose_encoding(name, survey, "sequence", chosen.step, None, chosen.noise, labels, written)
     rows = np.zeros(values.shape, encoding.dtype)
     rows[there] = encoding.encode(values[there][:, :, None], "rows", 0)[..., 0]
     noted, warnings = remarks_on_columns(values[there], labels)
@@ -254,7 +252,8 @@ def _stored_rows(store: Store, path: Path, chosen: CsvOptions) -> Rows:
 
     options = chosen.model_dump(mode="json", exclude={"length", "stride", "shares", "shuffle"})
     prepared = prepare(store, "csv-rows", {"version": VERSION, **options}, [path], build)
-    return Rows(f"csv: {path}", *map(prepared.array, arrays), **prepared.notes)
+    kept: dict[str, Any] = {name: prepared.array(name) for name in arrays} | prepared.notes
+    return Rows(f"csv: {path}", **kept)
 
 
 def _write(rows: Rows, chosen: CsvOptions, writer: Writer, new: NewSplit | None) -> None:
@@ -268,7 +267,8 @@ def _write(rows: Rows, chosen: CsvOptions, writer: Writer, new: NewSplit | None)
         rows = replace(rows, values=rows.values[seeded_order(len(rows.values))])
     ordered = chosen.marking is None and not chosen.states_split
     if ordered and new is not None:
-        cuts, test_share = _cut_ring(rows, chosen, new)
+        cuts, share = _cut_ring(rows, chosen, new)
+        test_share: float | None = share
         gap = "one row" if chosen.length == 1 else f"{chosen.length} rows"
         order = f"{described_ring(new)}, with {gap} between the splits"
     else:

@@ -205,9 +205,9 @@ def record_files(name: str, record: str, locate: Locate, channels: Sequence[str]
     if not chosen:
         raise _lacking(name, master.path, channels, seen)
     segments = []
-    for start, frames, header, places in chosen:
-        files = dict.fromkeys(header.files[place] for place in places)
-        segments.append(Segment(header, places, tuple(map(locate, files)), start, frames))
+    for start, frames, header, signals in chosen:
+        files = dict.fromkeys(header.files[place] for place in signals)
+        segments.append(Segment(header, signals, tuple(map(locate, files)), start, frames))
     headers = [master.path, *(header.path for _, _, header in parts)]
     samples = [path for segment in segments for path in segment.files]
     return RecordFiles(master, tuple(segments), tuple(dict.fromkeys([*headers, *samples])))

@@ -173,7 +173,7 @@ def choose_encoding(
     kind: Kind,
     step: Step,
     levels: int | None,
-    noise: Noise = None,
+    noise: Noise | Literal["last_digit"] = None,
     labels: Sequence[str] = (),
     written: Written | None = None,
 ) -> Encoding:
@@ -192,7 +192,7 @@ def choose_encoding(
         noise: the width of uniform noise for all channels or for each, in the units of the values; None in the list: no
             noise on that channel. None: lattices as above.
         labels: names of the channels, for messages.
-        written: in place of `noise`, that of the last digit of each value.
+        written: where the noise is that of the last digit of each value, those of the channels.
 
     Raises:
         DataError: the values contradict the options, or are off any lattice and yet repeat.
@@ -211,7 +211,7 @@ def choose_encoding(
                 )
     if written is not None:
         return _of_last_digits(name, survey, written)
-    if noise is not None:
+    if isinstance(noise, tuple):
         return _noisy(name, survey, noise, labels)
     plain = kind == "image" and integers and step is None and (survey.dtype == np.uint8 or levels is not None)
     detected: Sequence[Lattice | None]

@@ -165,7 +165,7 @@ def _are_numbers(cells: Sequence[str]) -> bool:
     return 2 * len(numbers) >= len(cells) and not (named and len(numbers) > 1)
 
 
-def read_table(name: str, path: Path, header: bool, separator: str, missing: Sequence[str] = ()) -> Table:
+def read_table(name: str, path: Path, header: bool, separator: str, missing: Sequence[str | float] = ()) -> Table:
     """Return the content of a file; the texts in `missing`, and those in MISSING, stand for missing cells.
 
     Raises:
