@@ -12,8 +12,7 @@ import numpy as np
 from harness.core.errors import DataError
 from harness.core.settings import NewSplit
 from harness.datasets._images.image_files import pool
-from harness.datasets._signals.wfdb_records import Stretch
-from harness.datasets._signals.windows import described_ring, split_ring
+from harness.datasets._signals.windows import Stretch, described_ring, split_ring
 from harness.datasets._store.pooling import take
 from harness.datasets._store.selection import (
     HELD_OUT_PART,
@@ -31,8 +30,9 @@ from harness.datasets._store.selection import (
 )
 from harness.datasets._store.store import Store, Writer
 from harness.datasets._values.array_options import ArrayOptions
-from harness.datasets._values.encoding import Encoding, Survey, choose_encoding, identity
+from harness.datasets._values.encoding import Encoding, choose_encoding, identity
 from harness.datasets._values.npz_arrays import Npz, blocks, open_npz
+from harness.datasets._values.survey import Survey
 from harness.datasets._values.user_files import file_splits, noise_text
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 

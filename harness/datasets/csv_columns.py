@@ -15,8 +15,15 @@ import numpy as np
 
 from harness.core.errors import DataError, DataMissing
 from harness.core.settings import NewSplit
-from harness.datasets._signals.wfdb_records import Stretch, stretches_of
-from harness.datasets._signals.windows import described_ring, fill_windows, samples, split_ring, starts
+from harness.datasets._signals.windows import (
+    Stretch,
+    described_ring,
+    fill_windows,
+    samples,
+    split_ring,
+    starts,
+    stretches_of,
+)
 from harness.datasets._store.selection import (
     HELD_OUT_PART,
     SEED,
@@ -29,8 +36,9 @@ from harness.datasets._store.selection import (
 )
 from harness.datasets._store.store import Store, Writer, prepare
 from harness.datasets._values.column_options import CsvOptions
-from harness.datasets._values.encoding import Survey, choose_encoding, written_digits
+from harness.datasets._values.encoding import choose_encoding, written_digits
 from harness.datasets._values.lattice import EXACT
+from harness.datasets._values.survey import Survey
 from harness.datasets._values.tables import Column, Table, read_table, remarks_on_columns
 from harness.datasets._values.user_files import LAST_DIGIT, VERSION, file_splits, noise_text
 from harness.datasets.base import Dataset, DatasetInfo, Splits

@@ -25,10 +25,10 @@ from harness.datasets._images.image_files import (
 )
 from harness.datasets._store.selection import SPLIT_NAMES, Share, divide, fill, seeded_order
 from harness.datasets._store.store import Store, Writer, prepare
-from harness.datasets._values.user_files import Faults
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
 VERSION = 3  # of the prepared arrays
+FAULTS = 5  # files that a message names
 
 
 def _other_sizes(value: Any) -> Any:
@@ -128,22 +128,22 @@ def _build(name: str, folder: Path, files: Sequence[ImageFile], chosen: ImageFol
 
 
 def _images(name: str, folder: Path, files: Sequence[ImageFile], chosen: ImageFolderOptions) -> Iterator[np.ndarray]:
-    """Yield each image, (1, C, H, W); raise a DataError with all faulty files after the last one."""
+    """Yield each image, (1, C, H, W); raise a DataError with the number and the first of all faulty files at the end."""
     resize: Resize | None = {True: "lanczos", "crop": "crop"}.get(chosen.resize)  # type: ignore[assignment]
-    faults = Faults(f"{name}: {folder}", ": ")
-    errors: list[DataError] = []
+    faults: list[DataError] = []
     for file in files:
         try:
             image = read_image(name, file.path, chosen.shape, resize)
         except DataError as error:
-            errors = [*errors[:1], error]
-            faults.add(file.relative, str(error).removeprefix(f"{name}: {file.path}: "))
+            faults.append(error)
         else:
-            if not errors:
+            if not faults:
                 yield image[None]
-    if len(errors) == 1:
-        raise errors[0]
-    faults.raise_any()
+    if len(faults) == 1:
+        raise faults[0]
+    if faults:
+        first = "\n  ".join(map(str, faults[:FAULTS]))
+        raise DataError(f"{name}: {folder}: {len(faults):,} faulty files, the first of them:\n  {first}")
 
 
 def _of_size(

@@ -133,6 +133,7 @@ class Pipeline:
         log_step: mean_d log s_d.
         values: the range of the training split.
         log_widths: those of the splits.
+        has_noise: whether noise is added to the values, or was before.
 
     Raises:
         UserError: logit preprocessing of sequences, or an augmentation that the event shape does not support.
@@ -170,6 +171,7 @@ class Pipeline:
         if self.noisy and not all(splits.noisy):
             self._without_noise = (cells == 0).reshape(-1, *[1] * (len(self.shape) - 1)).to(self.device)
         self.log_widths = splits.log_widths
+        self.has_noise = self.dequantises or splits.log_widths is not None
         self._has_floor = all(splits.noisy) and splits.no_floor is None
         self._digits: Tensor | None = None
         if splits.digits is not None and splits.lattices is not None:

@@ -32,7 +32,7 @@ def test_every_example_is_read(tmp_path, monkeypatch):
         else:
             exec(compile(code, "example", "exec"), {})
     datasets = {label: entry for text in blocks("yaml") for label, entry in yaml.safe_load(text).items()}
-    assert len(datasets) == 11
+    assert len(datasets) == 12
     Path("examples.yaml").write_text(yaml.safe_dump(SUITE | {"profiles": {"smoke": {"datasets": datasets}}}))
     store = Store(tmp_path / "no-root", tmp_path / "cache", offline=True)
     suite = load_suite("examples.yaml")

@@ -19,11 +19,18 @@ from harness.datasets._signals.wfdb_records import (
     RecordFiles,
     Recording,
     Scale,
-    Stretch,
     read_recording,
     record_files,
 )
-from harness.datasets._signals.windows import described_ring, fill_windows, samples, split_in_time, split_ring, starts
+from harness.datasets._signals.windows import (
+    Stretch,
+    described_ring,
+    fill_windows,
+    samples,
+    split_in_time,
+    split_ring,
+    starts,
+)
 from harness.datasets._store.selection import SPLITS, split_groups
 from harness.datasets._store.store import Store, Writer, prepare, split_key
 from harness.datasets._values.lattice import Lattice

@@ -24,6 +24,7 @@ import numpy as np
 
 from harness.core.errors import DataError
 from harness.core.files import read_text
+from harness.datasets._signals.windows import Stretch, stretches_of
 from harness.datasets._values.lattice import STATED_ERROR, Lattice
 
 NO_DATA = "~"  # in place of a file or a segment
@@ -78,19 +79,6 @@ class RecordFiles:
     header: Header  # of the record
     segments: tuple[Segment, ...]  # those with all the wanted channels, in the order of time
     files: tuple[Path, ...]  # all that are needed to read these segments, headers first
-
-
-@dataclass(frozen=True)
-class Stretch:
-    """Samples without a hole."""
-
-    start: int  # sample number since the recording began; several records follow one another
-    values: np.ndarray  # (C, n), integers of the converter
-
-    @property
-    def stop(self) -> int:
-        """The sample number after the last."""
-        return self.start + self.values.shape[1]
 
 
 @dataclass(frozen=True)
@@ -404,10 +392,3 @@ def _plain_header(segment: Segment) -> Iterator[Path]:
         content = [f"{' '.join(first.split()[:2])} {header.rate!r}{length}", *lines]
         copy.write_text("\n".join(content) + "\n", encoding="utf-8")
         yield copy
-
-
-def stretches_of(values: np.ndarray, valid: np.ndarray, start: int = 0) -> Iterator[Stretch]:
-    """Yield the runs of valid samples of values (C, n) whose first sample has the number `start`."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], valid.view(np.int8), [0]])))
-    for first, last in edges.reshape(-1, 2):
-        yield Stretch(start + int(first), values[:, first:last])

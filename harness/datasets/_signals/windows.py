@@ -12,15 +12,35 @@ Its end and begin are no neighbours in time: no gap is needed there, and no wind
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from harness.core.settings import NewSplit
-from harness.datasets._signals.wfdb_records import Stretch
 from harness.datasets._store.pooling import split_generator
 
 _AT_ONCE = 4096  # windows that are copied together
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Samples without a hole."""
+
+    start: int  # sample number since the recording began; several records follow one another
+    values: np.ndarray  # (C, n), integers of the converter
+
+    @property
+    def stop(self) -> int:
+        """The sample number after the last."""
+        return self.start + self.values.shape[1]
+
+
+def stretches_of(values: np.ndarray, valid: np.ndarray, start: int = 0) -> Iterator[Stretch]:
+    """Yield the runs of valid samples of values (C, n) whose first sample has the number `start`."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], valid.view(np.int8), [0]])))
+    for first, last in edges.reshape(-1, 2):
+        yield Stretch(start + int(first), values[:, first:last])
 
 
 def split_in_time(

@@ -19,7 +19,7 @@ class ArrayOptions(Settings):
     """The file, the contents of its arrays, and how much of it is used."""
 
     file: Annotated[str, Field(min_length=1)] = Field(
-        description="the .npz file, or .npy file of one array, beside the suite, in the data root or by an absolute path"
+        description="the .npz file, or .npy of one array, beside the suite, in the data root or by an absolute path"
     )
     array: Name | None = Field(
         None, description="the one array of events, which `shares` split; null: x_train and x_test, x, or the only one"

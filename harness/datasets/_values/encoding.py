@@ -1,4 +1,4 @@
-"""Survey the values of a source, and encode them as whole numbers 0, 1, 2 ... of lattice steps or keep them."""
+"""Encode the values of a source as whole numbers 0, 1, 2 ... of lattice steps or keep them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ import numpy as np
 
 from harness.core.errors import DataError
 from harness.datasets._values.lattice import EXACT, MOST_LEVELS, Lattice, find_lattice, stated_lattice
+from harness.datasets._values.survey import FINEST, Survey
 
 NAMED = 8  # channels that a message names
-MOST_DISTINCT = 1 << 17  # distinct values kept per channel: twice the levels of a found lattice
-SAMPLE = 1 << 15  # values per channel, evenly spread, that are checked for repeats
 
 Kind = Literal["image", "sequence"]
 Step = tuple[float, ...] | Literal["detect"] | None
@@ -24,66 +23,7 @@ Written = tuple[tuple[float, int], ...]
 
 IDENTITY = Lattice(0.0, 1.0)
 SMALLEST, LARGEST = 1e-100, 1e100  # largest absolute value of a channel: errors of its square are no underflow
-FINEST = 2.0**-20  # width of noise, as a share of the range, that float32 of scaled values still holds
 MOST_REPEATED = 0.02  # share of repeated values that values without a lattice may have; float32 makes up to 0.01
-
-
-class Survey:
-    """Statistics of the values of each channel, of which `total` are expected (for the spread of the sample).
-
-    Attributes:
-        low, high: smallest and largest value of each channel, (C,) in float64.
-        divisor: for integers, the greatest common divisor of all differences in each channel; 0 where all are equal.
-        count: number of values of a channel seen.
-    """
-
-    def __init__(self, channels: int, dtype: np.dtype, total: int) -> None:
-        self.dtype = dtype
-        self.low = np.full(channels, np.inf)
-        self.high = np.full(channels, -np.inf)
-        self.divisor = np.zeros(channels, dtype=np.int64)
-        self.count = 0
-        self._stride = max(1, total // SAMPLE)
-        self._first: dict[int, int] = {}
-        self._distinct: list[np.ndarray | None] = [np.empty(0, dtype) for _ in range(channels)]
-        self._samples: list[list[np.ndarray]] = [[] for _ in range(channels)]
-
-    def add(self, events: np.ndarray) -> None:
-        """Add events (n, C, *spatial), finite; n > 0."""
-        for channel in range(events.shape[1]):
-            values = np.ravel(events[:, channel])
-            self.low[channel] = min(self.low[channel], values.min())
-            self.high[channel] = max(self.high[channel], values.max())
-            if self.dtype.kind == "f":
-                self._samples[channel].append(values[:: self._stride].copy())
-                if (distinct := self._distinct[channel]) is not None:
-                    distinct = np.union1d(distinct, values)
-                    self._distinct[channel] = distinct if len(distinct) <= MOST_DISTINCT else None
-            elif self.divisor[channel] != 1:
-                exact = values.astype(np.int64)
-                differences = exact - self._first.setdefault(channel, int(exact[0]))
-                self.divisor[channel] = np.gcd(self.divisor[channel], np.gcd.reduce(differences))
-        self.count += events[:, 0].size
-
-    def distinct(self, channel: int | None = None) -> np.ndarray | None:
-        """Return the distinct values of a channel (None: of all), ascending; None if more than MOST_DISTINCT."""
-        if channel is not None:
-            return self._distinct[channel]
-        parts = [part for part in self._distinct if part is not None]
-        return np.unique(np.concatenate(parts)) if len(parts) == len(self._distinct) else None
-
-    def repeated(self, channel: int) -> tuple[float, float, float]:
-        """Return, of a sample of a channel, the share of repeated values, the commonest one, and its share."""
-        sample = np.concatenate(self._samples[channel])
-        values, counts = np.unique(sample, return_counts=True)
-        share = counts[counts > 1].sum() / len(sample)
-        return float(share), float(values[counts.argmax()]), float(counts.max() / len(sample))
-
-    def usual_gap(self, channel: int) -> float:
-        """Return a round number near the median distance of neighbouring distinct values of a channel."""
-        gaps = np.diff(np.unique(np.concatenate(self._samples[channel]).astype(np.float64)))
-        least = float(self.high[channel] - self.low[channel]) * FINEST
-        return float(f"{max(float(np.median(gaps)) if len(gaps) else 1.0, 2 * least):.0e}")
 
 
 @dataclass(frozen=True)

@@ -69,8 +69,9 @@ class Npz:
     def _read(self, key: str) -> np.ndarray:
         if key not in self.content:
             raise DataError(f"{self.name}: has no array {key!r}; it has {', '.join(self.keys) or 'none'}")
-        if isinstance(self.content, np.lib.npyio.NpzFile):
-            size, most = self.content.zip.getinfo(f"{key}.npy").file_size, int(MEMORY_SHARE * available_memory())
+        archive = getattr(self.content, "zip", None)
+        if archive is not None:
+            size, most = archive.getinfo(f"{key}.npy").file_size, int(MEMORY_SHARE * available_memory())
             if size > most:
                 raise DataError(
                     f"{self.name}: {key} unpacks to {shown_bytes(size)}, more than {MEMORY_SHARE:.0%} of the available "

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import numpy as np
 
@@ -198,7 +198,7 @@ def read_table(name: str, path: Path, header: bool, separator: str, missing: Seq
             names=list(range(len(first))),
             index_col=False,
             skipinitialspace=True,
-            na_values=[*MISSING, *missing],
+            na_values=cast("list[str]", [*MISSING, *missing]),
             keep_default_na=False,
             low_memory=False,
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
@@ -11,7 +10,6 @@ import numpy as np
 from pydantic import BeforeValidator, ValidationInfo
 from pydantic_core import PydanticCustomError
 
-from harness.core.errors import DataError
 from harness.core.settings import NewSplit
 from harness.datasets._store.store import Store, Writer, prepare, split_key
 from harness.datasets._values.encoding import Kind, lattice_facts
@@ -21,8 +19,6 @@ STEP = "one number above 0, a list of one for each channel of a sequence, or det
 NOISE = "one width above 0, or a list with a width or null for each channel"
 LAST_DIGIT = "last_digit"  # the width of each value is the unit of its last written digit
 VERSION = 4  # of the prepared arrays
-PLACES = 3  # of one rule that are named
-RULES = 5  # that are named
 
 
 def _step(value: Any) -> Any:
@@ -111,37 +107,3 @@ def file_splits(
     facts = lattice_facts(notes["lattices"], kind) | {"test_share": notes.get("test_share")}
     facts |= {name: tuple(notes.get(name, ())) for name in ("left_out", "warnings")}
     return Splits.of(prepared, notes["levels"], notes["description"], **facts)
-
-
-class Faults:
-    """Faults of a source by the rule that they break, each rule with the number of faults and the first places.
-
-    Args:
-        name: of the data set and its source; the message starts with it.
-        joint: between one place and the rule.
-    """
-
-    def __init__(self, name: str, joint: str = " ") -> None:
-        self._name, self._joint = name, joint
-        self._places: defaultdict[str, list[str]] = defaultdict(list)
-        self._counts: Counter[str] = Counter()
-
-    def add(self, place: str, rule: str) -> None:
-        """Add a fault at a place; the rule that it breaks ends with the hint."""
-        self._counts[rule] += 1
-        if len(self._places[rule]) < PLACES:
-            self._places[rule].append(place)
-
-    def raise_any(self) -> None:
-        """Raise a DataError with all faults, if there are any: one in a line, several below their number."""
-        lines = []
-        for rule, places in list(self._places.items())[:RULES]:
-            more = self._counts[rule] - len(places)
-            listed = ", ".join(places) + (f" and {more:,} more" if more else "")
-            lines.append(f"{listed}{self._joint if len(places) == 1 else ': '}{rule}")
-        if len(self._counts) > RULES:
-            lines.append(f"and {sum(list(self._counts.values())[RULES:]):,} of other kinds")
-        if len(lines) == 1:
-            raise DataError(f"{self._name}: {lines[0]}")
-        if lines:
-            raise DataError("\n  ".join([f"{self._name}: {self._counts.total():,} faults", *lines]))

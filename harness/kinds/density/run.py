@@ -319,12 +319,11 @@ def below_floor(test: Evaluation, pipeline: Pipeline, floor: float | None) -> st
     mean = getattr(test, pipeline.unit)
     if floor is None:
         return None
-    noisy = pipeline.dequantises or pipeline.log_widths is not None
-    error = test.standard_error if noisy and math.isfinite(test.standard_error) else 0.0
+    error = test.standard_error if pipeline.has_noise and math.isfinite(test.standard_error) else 0.0
     if not mean < floor - 3 * error:
         return None
     return f"{pipeline.unit} {mean:.4g} is below the resolution floor {floor:.4g} of the data: no likelihood. " + (
-        "The noise or a log-det is wrong" if noisy else "Dequantise the data"
+        "The noise or a log-det is wrong" if pipeline.has_noise else "Dequantise the data"
     )
 
 

@@ -6,8 +6,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from harness.core.errors import DataError
-from harness.datasets._values.encoding import SAMPLE, Survey, choose_encoding
+from harness.datasets._values.encoding import choose_encoding
 from harness.datasets._values.lattice import Lattice, find_lattice, stated_lattice
+from harness.datasets._values.survey import SAMPLE, Survey
 
 COUNTS = np.random.default_rng(0).integers(0, 256, 5000)
 ADC = np.random.default_rng(1).integers(-2048, 2048, 20_000)

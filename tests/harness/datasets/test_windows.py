@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from harness.core.settings import NewSplit
-from harness.datasets._signals.wfdb_records import Stretch
-from harness.datasets._signals.windows import fill_windows, samples, split_in_time, split_ring, starts
+from harness.datasets._signals.windows import Stretch, fill_windows, samples, split_in_time, split_ring, starts
 
 
 def recording(*spans):
