@@ -180,7 +180,9 @@ def _read_rows(paths: Sequence[Path], chosen: CsvOptions) -> Rows:
     name = table.name
     if isinstance(columns, int):
         if columns != len(table.names):
-            raise DataError(f"{name}: has {len(table.names)} columns, and columns = {columns} takes all; name some")
+            raise DataError(
+                f"{name}: has {len(table.names)} columns, and columns = {columns} takes all; name some, or leave it out for all numbers"
+            )
         columns = tuple(range(1, columns + 1))
     drop = chosen.missing != "refuse"
     parts = [each.numbers([each.place(column) for column in columns or ()], drop) for each in tables]

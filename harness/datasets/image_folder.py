@@ -128,7 +128,7 @@ def _build(name: str, folder: Path, files: Sequence[ImageFile], chosen: ImageFol
 
 
 def _images(name: str, folder: Path, files: Sequence[ImageFile], chosen: ImageFolderOptions) -> Iterator[np.ndarray]:
-    """Yield each image, (1, C, H, W); raise a DataError with the number and the first of all faulty files at the end."""
+    """Yield each image, (1, C, H, W); at the end raise a DataError with the number and first of faulty files."""
     resize: Resize | None = {True: "lanczos", "crop": "crop"}.get(chosen.resize)  # type: ignore[assignment]
     faults: list[DataError] = []
     for file in files:
