@@ -142,7 +142,7 @@ def _images(name: str, folder: Path, files: Sequence[ImageFile], chosen: ImageFo
     if len(faults) == 1:
         raise faults[0]
     if faults:
-        first = "\n  ".join(map(str, faults[:FAULTS]))
+        first = "\n  ".join(str(fault).removeprefix(f"{name}: {folder}/") for fault in faults[:FAULTS])
         raise DataError(f"{name}: {folder}: {len(faults):,} faulty files, the first of them:\n  {first}")
 
 

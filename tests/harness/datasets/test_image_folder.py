@@ -169,7 +169,9 @@ def test_larger_images_are_cropped_to_proportion_and_scaled_down_with_antialiasi
 
 def test_scaling_is_described_and_only_done_on_request(store):
     large = OPTIONS | {"shape": [3, 3, 4]}
-    with pytest.raises(DataError, match=r"000\.png, 001.* 27 more: is 8 x 6 pixels; asked for 4 x 3\. say resize"):
+    with pytest.raises(
+        DataError, match=r"30 faulty files, .*\n  000\.png: is 8 x 6 pixels; asked for 4 x 3\. say resize"
+    ):
         FOLDER.check(store, large)
     splits = FOLDER.load(store, large | {"resize": True})
     assert splits.shape == (3, 3, 4)
@@ -246,8 +248,8 @@ def test_all_faulty_images_are_in_one_message(store):
         FOLDER.check(store, OPTIONS)
     first, *others = str(caught.value).split("\n  ")
     assert first == f"images: {store.root / 'mine'}: 5 faulty files, the first of them:" and len(others) == 5
-    assert "003.png: does not decode as an image" in others[0]
-    assert "wide.png: is 9 x 6 pixels; asked for 8 x 6" in others[4]
+    assert others[0].startswith("003.png: does not decode as an image")
+    assert others[4].startswith("wide.png: is 9 x 6 pixels; asked for 8 x 6")
 
 
 def test_images_of_other_sizes_are_cropped_or_left_out_on_request(store):

@@ -14,11 +14,11 @@ from harness.datasets import (
     DatasetInfo,
     Splits,
     Store,
-    csv_columns,
     find_dataset,
     patches,
     waveforms,
 )
+from harness.datasets._values import table_rows
 from harness.execution.data import check_data, examine_data
 
 NOWHERE = Store(None, None, offline=True)
@@ -170,8 +170,8 @@ def test_rows_of_a_table_in_time(store, seed, length):
 def test_a_table_is_parsed_once_for_all_new_splits(store, monkeypatch):
     (store.root / "t.csv").write_text("\n".join(["a", *map(str, range(500))]))
     parsed = []
-    read = csv_columns.read_table
-    monkeypatch.setattr(csv_columns, "read_table", lambda *args: parsed.append(1) or read(*args))
+    read = table_rows.read_table
+    monkeypatch.setattr(table_rows, "read_table", lambda *args: parsed.append(1) or read(*args))
     for seed in range(4):
         find_dataset("csv").loaded(store, {"file": "t.csv", "columns": ["a"], "length": 8}, NewSplit(seed))
     assert len(parsed) == 1
