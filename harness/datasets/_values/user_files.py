@@ -18,6 +18,7 @@ from harness.datasets.base import Splits
 STEP = "one number above 0, a list of one for each channel of a sequence, or detect"
 NOISE = "one width above 0, or a list with a width or null for each channel"
 LAST_DIGIT = "last_digit"  # the width of each value is the unit of its last written digit
+MOST_WIDTHS = 6  # that a description lists
 VERSION = 4  # of the prepared arrays
 
 
@@ -67,7 +68,10 @@ def noise_text(noted: Any) -> str:
     """Return a clause on stated noise, from what `Encoding.noted` returned; empty without."""
     if not isinstance(noted, Mapping):
         return ""
-    widths = ", ".join("none" if width is None else f"{width:g}" for width in dict.fromkeys(noted["noise"]))
+    texts = dict.fromkeys("none" if width is None else f"{width:.4g}" for width in noted["noise"])
+    there = [width for width in noted["noise"] if width is not None]
+    some = f"{min(there):.4g} to {max(there):.4g}" + " (in some channels none)" * ("none" in texts)
+    widths = ", ".join(texts) if len(texts) <= MOST_WIDTHS else some
     share = f"; up to {noted['repeated']:.0%} of the values of a channel occur more than once" * (noted["repeated"] > 0)
     if noted["digits"] is None:
         return f"; uniform noise of the stated width {widths}{share}"
