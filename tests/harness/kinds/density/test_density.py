@@ -211,7 +211,7 @@ def test_raw_lattice_values_end_below_the_floor(data, tmp_path):
 def test_the_floor_allows_three_standard_errors_of_dequantised_data():
     def fault(mean, error, noisy=True, floor=-5.0):
         evaluation = SimpleNamespace(nats_per_dim=mean, standard_error=error)
-        return below_floor(evaluation, SimpleNamespace(unit="nats_per_dim", dequantises=noisy), floor)
+        return below_floor(evaluation, SimpleNamespace(unit="nats_per_dim", has_noise=noisy), floor)
 
     assert fault(-5.02, 0.01) is None and fault(-5.01, 0.01, noisy=False, floor=None) is None
     assert fault(math.nan, math.nan, noisy=False) is None
