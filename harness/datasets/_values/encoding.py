@@ -164,7 +164,7 @@ def choose_encoding(
     if None in detected:
         _refuse_atoms(name, survey, detected, levels, labels, tabular)
         kept = np.dtype(np.float64 if survey.dtype.itemsize == 8 else np.float32)
-        return Encoding(name, None, None, kept, _too_fine(survey, detected))
+        return Encoding(name, None, None, kept, _too_fine(survey, detected, labels))
     lattices = tuple(cast("Sequence[Lattice]", detected))
     if not plain:
         lattices = _counted(lattices, survey, kind, levels)
@@ -326,7 +326,7 @@ def _counted(lattices: tuple[Lattice, ...], survey: Survey, kind: Kind, levels: 
     )
 
 
-def _too_fine(survey: Survey, detected: Sequence[Lattice | None]) -> str:
+def _too_fine(survey: Survey, detected: Sequence[Lattice | None], labels: Sequence[str]) -> str:
     """Return that channels without a lattice are on one of more points than are searched for; empty if none is."""
     for channel, lattice in enumerate(detected):
         points = survey.distinct(channel) if lattice is None else None
@@ -334,7 +334,7 @@ def _too_fine(survey: Survey, detected: Sequence[Lattice | None]) -> str:
         if finer is not None:
             levels = round((survey.high[channel] - survey.low[channel]) / finer.step) + 1
             return (
-                f" of at most {MOST_LEVELS:,} points (channel {channel} has a step of {finer.step:.6g} and {levels:,} "
+                f" of at most {MOST_LEVELS:,} points ({labels[channel]} has a step of {finer.step:.6g} and {levels:,} "
                 "points, which must be stated as `step` if they are a lattice)"
             )
     return ""
@@ -352,31 +352,37 @@ def _refuse_atoms(
     if levels is not None:
         raise DataError(f"{name}: {levels} levels are stated, and no lattice holds all values; state `step`, if any")
     last_digit = "noise: last_digit, or " * tabular
+    repeats = {
+        label: survey.repeated(channel) if survey.dtype.kind == "f" and detected[channel] is None else (0.0, 0.0, 0.0)
+        for channel, label in enumerate(labels)
+    }
+    named = [
+        f"{label} ({share:.0%}; {of_commonest:.0%} are {commonest:g})"
+        for label, (share, commonest, of_commonest) in repeats.items()
+        if share > MOST_REPEATED
+    ]
+    missing = "a commonest value may stand for a missing one, to be left out"
     for channel, lattice in enumerate(detected):
         low, high = survey.low[channel], survey.high[channel]
         if low == high:
             raise DataError(f"{name}: {labels[channel]} has the one value {low + 0.0:g}; leave it out, or state `step`")
         if lattice is not None:
-            finer = _too_fine(survey, detected) or " that was found"
+            finer = _too_fine(survey, detected, labels) or " that was found"
             raise DataError(
                 f"{name}: {labels[channel]} lies on a lattice of step {lattice.step:g} and others on none{finer}; "
                 f"state {last_digit}`step` or `noise`, one for each channel, such as noise: "
                 f"{_proposed(survey, detected)}"
+                + f"; values occur more than once in {', '.join(named[:NAMED])}: {missing}"
+                * bool(named)
             )
-    shares = {labels[channel]: survey.repeated(channel) for channel in range(len(detected))}
-    named = [
-        f"{label} ({share:.0%}; {of_commonest:.0%} are {commonest:g})"
-        for label, (share, commonest, of_commonest) in shares.items()
-        if share > MOST_REPEATED
-    ]
     if named:
         more = f" and {len(named) - NAMED} more" * (len(named) > NAMED)
         raise DataError(
             f"{name}: values occur more than once in {', '.join(named[:NAMED])}{more}, and no lattice"
-            f"{_too_fine(survey, detected)} holds all of them (values are padded, clipped, of few digits, or were "
-            "converted in several ways): a density on them can grow without bound. State the width of noise that "
-            f"bounds it, such as {last_digit}noise: {_proposed(survey, detected)}, or `step` if there is one; a "
-            "commonest value may stand for a missing one, to be left out"
+            f"{_too_fine(survey, detected, labels)} holds all of them (values are padded, clipped, of few digits, or "
+            "were converted in several ways): a density on them can grow without bound. State the width of noise that "
+            f"bounds it, such as {last_digit}noise: {_proposed(survey, detected)}, or `step` if there is one; "
+            f"{missing}"
         )
 
 

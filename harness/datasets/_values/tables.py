@@ -27,6 +27,7 @@ from harness.core.errors import DataError, nearest
 from harness.core.files import DATA, open_file
 from harness.core.provenance.machine import available_memory
 from harness.core.run_options import shown_bytes
+from harness.datasets._values.lattice import EXACT
 from harness.datasets._values.npz_arrays import MEMORY_SHARE
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "<null>
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}  # named where a row has one cell
 NAMED = 8  # columns that a message names
 FEW = 20  # distinct values of a category
+IDS = re.compile(r"(^|[^a-z])(id|subject|patient|person|participant|user|record|session|trial|group)s?([^a-z]|$)", re.I)
+"""Names of columns that tell whose row it is."""
 NUMERIC = 0.5  # share of the cells that are numbers, from which on others are mistakes
 _DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
 _UNPACK: dict[str, Callable[[Any], Any]] = {".gz": lambda file: gzip.GzipFile(fileobj=file), ".bz2": bz2.BZ2File}
@@ -95,6 +98,11 @@ class Table:
         for at, place in enumerate(places):
             column = self.frame[place]
             values[:, at] = column if column.dtype.kind in "iuf" else _converted(column)
+            if column.dtype.kind in "iu" and np.abs(values[:, at]).max(initial=0) >= EXACT:
+                raise DataError(
+                    f"{self.name}: column {self.label(place)} has whole numbers beyond 2^53, which float64 rounds; "
+                    "subtract an offset, or leave the column out"
+                )
             wrong = ~np.isfinite(values[:, at]) & ~(drop & column.isna().to_numpy())
             if wrong.any():
                 raise self._wrong(int(wrong.argmax()), place)
@@ -138,6 +146,16 @@ class Table:
         if not places:
             raise DataError(f"{self.name}: has no column of numbers that vary{self._one_cell()}")
         return places
+
+    def blocks(self) -> list[str]:
+        """Return the columns named like an id that are constant over some rows, and then never have the value again."""
+        found = []
+        for place, name in enumerate(self.names if self.header else ()):
+            numbers = self.frame[place].factorize()[0]
+            runs = 1 + int((np.diff(numbers) != 0).sum())
+            if IDS.search(name.replace("_", " ")) and 2 <= runs == numbers.max() + 1 <= len(numbers) // 2:
+                found.append(self.label(place))
+        return found
 
     def left_out(self, places: Sequence[int]) -> list[str]:
         """Return a clause on the columns that are not used, with the reason."""
@@ -190,6 +208,8 @@ def read_table(name: str, path: Path, header: bool, separator: str, missing: Seq
             f"{name}: {count:,} rows of {len(first):,} columns take {shown_bytes(needed)}, more than "
             f"{shown_bytes(most)}, {MEMORY_SHARE:.0%} of the available memory; write fewer"
         )
+    old = tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1)  # by default it rounded some numbers wrongly
+    exact: dict[str, Any] = {"float_precision": "round_trip"} if old else {}
     with _text(name, path) as file:
         frame = pd.read_csv(
             file,
@@ -201,6 +221,7 @@ def read_table(name: str, path: Path, header: bool, separator: str, missing: Seq
             na_values=cast("list[str]", [*MISSING, *missing]),
             keep_default_na=False,
             low_memory=False,
+            **exact,
         )
     if frame.shape != (count, len(first)):
         raise DataError(f"{name}: is read as {len(frame):,} of {count:,} rows; write it without blank lines and quotes")

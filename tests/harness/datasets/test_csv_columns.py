@@ -198,6 +198,33 @@ def test_one_column_may_have_empty_cells(store):
     assert splits.left_out == ("dropped: 10 of 100 rows with a missing cell",)
 
 
+def test_numbers_are_rounded_as_python_rounds_them_or_refused(store):
+    digits = [f"{value:.17g}" for value in np.random.default_rng(3).normal(size=400) * 1e-7]
+    splits = load(
+        store, "\n".join(["b,a", *(f"{first},{second}" for first, second in zip(digits, digits[::-1], strict=True))])
+    )
+    read = np.concatenate(list(splits.parts().values()))[:, 0, 0]
+    assert read.tolist() == [float(text) for text in digits]
+    with pytest.raises(DataError, match="column 'a' has whole numbers beyond 2\\^53"):
+        load(store, "b,a\n" + "\n".join(f"{row},{2**53 + row}" for row in range(40)))
+
+
+def test_windows_across_people_are_a_warning(store):
+    table = text(VALUES, header="visit,a,b").splitlines()
+    rows = [f"{row // 20},{line}" for row, line in enumerate(table[1:])]
+    for name, warned in (("patient_id", True), ("temperature", False)):
+        splits = load(store, "\n".join([f"{name},{table[0]}", *rows]), length=4)
+        assert any("different 'patient_id'; say groups:" in text for text in splits.warnings) == warned
+    grouped = load(store, "\n".join([f"patient_id,{table[0]}", *rows]), length=4, groups="patient_id")
+    assert not any("windows join" in text for text in grouped.warnings)
+
+
+def test_a_value_that_stands_for_a_missing_one_is_named_beside_a_lattice(store):
+    values = [f"{-9999 if row % 4 == 0 else round(value, 3)},{row % 2}" for row, value in enumerate(VALUES[:, 0])]
+    with pytest.raises(DataError, match=r"'a' has a step of .*'a' \(.*; 25% are -9999\).*may stand for a missing one"):
+        load(store, "\n".join(["a,b", *values]), shuffle=True)
+
+
 def test_all_columns_without_a_header_are_numbers(store):
     assert located(store, "\n".join(f"{a!r},g,{b!r}" for a, b in VALUES.tolist()), header=False)[1] == [1, 3]
     years = "1990,1991,1992\n" + "\n".join(f"{a!r},{b!r},{a + b!r}" for a, b in VALUES.tolist())
@@ -245,7 +272,7 @@ def test_rows_and_windows_with_a_missing_cell_are_dropped_on_request_and_counted
 
 def test_a_lattice_that_is_too_fine_to_be_found_is_named(store):
     fine = np.round(np.linspace(-40, 40, 100) + RNG.normal(size=100) / 100, 3)
-    with pytest.raises(DataError, match=r"others on none of at most 65,536 points \(channel 1 has a step of 0.001"):
+    with pytest.raises(DataError, match=r"others on none of at most 65,536 points \('a' has a step of 0.001"):
         load(store, text(np.stack([fine, COUNTS[:, 0] / 10], axis=1)))
     assert (
         "must be stated as `step`" in load(store, text(np.stack([fine, fine**3], axis=1)).replace("e-", "0")).no_floor
