@@ -1,7 +1,7 @@
 """Suites -> plan -> trials -> records -> tables and figures.
 
-`run`, `plan`, `validate`, `report`, `merge`, `compare` and `replicate` are what the commands call; their keyword
-arguments are the options. Errors that the user can correct are `UserError` and its subclasses.
+`init`, `run`, `plan`, `validate`, `report`, `merge`, `compare` and `replicate` are what the commands call; their
+keyword arguments are the options. Errors that the user can correct are `UserError` and its subclasses.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from harness.interface.compare import compare, replicate
+    from harness.interface.init import init
     from harness.interface.plan import plan
     from harness.interface.report import merge, report
     from harness.interface.run import run
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from harness.kinds.density.trained import TrainedFlow
 
 FUNCTIONS = {
+    "init": "init",
     "run": "run",
     "plan": "plan",
     "validate": "validate",
@@ -136,6 +138,7 @@ __all__ = [
     "UserError",
     "compare",
     "comparisons",
+    "init",
     "load_flow",
     "load_results",
     "merge",

@@ -18,6 +18,7 @@ from harness.core.run_options import shown_bytes
 from harness.core.texts import LONGEST, visible
 
 COMMANDS = (
+    "init",
     "run",
     "plan",
     "validate",

@@ -1,8 +1,9 @@
 """Errors that a user can cause, each with the exit code of the command line."""
 
 import difflib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
+from typing import Any
 
 SHOWN, SHOWN_LENGTH = 60, 80  # names, and characters of a name, in a message: names of columns may be any text
 CLEARLY = 0.1  # a name that is less similar by so much than the nearest is no guess
@@ -31,9 +32,17 @@ class DataMissing(UserError):
 
 
 class DataError(UserError):
-    """A data file exists but is damaged, of the wrong shape, or off its lattice."""
+    """A data file exists but is damaged, of the wrong shape, or off its lattice.
+
+    Attributes:
+        hint: options of the data set that the message proposes; empty if it proposes none.
+    """
 
     exit_code = 3
+
+    def __init__(self, message: str, hint: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.hint = dict(hint or {})
 
 
 class Diverged(Exception):

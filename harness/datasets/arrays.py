@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -31,8 +32,9 @@ from harness.datasets._store.selection import (
 from harness.datasets._store.store import Store, Writer
 from harness.datasets._values.array_options import ArrayOptions
 from harness.datasets._values.encoding import Encoding, choose_encoding, identity
-from harness.datasets._values.npz_arrays import Npz, blocks, open_npz
+from harness.datasets._values.npz_arrays import NUMBERS, Npz, blocks, open_npz
 from harness.datasets._values.survey import Survey
+from harness.datasets._values.tables import IDS
 from harness.datasets._values.user_files import file_splits, noise_text
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
@@ -69,6 +71,39 @@ class Arrays(Dataset, name="npz"):
     on_disk = True
     paths = ("file",)
     options_model = ArrayOptions
+
+    def propose(self, path: Path) -> dict[str, Any] | None:
+        """Return the options of a file: given splits, or the array of the most values; its axes by their sizes."""
+        if not path.is_file() or path.suffix not in (".npz", ".npy"):
+            return None
+        with open_npz(path, f"npz: {path}") as content:
+            shapes = content.shapes()
+        events = {key: held for key, held in shapes.items() if len(held[0]) > 1 and held[1].kind in NUMBERS}
+        if not events:
+            raise DataError(f"npz: {path}: has no array of numbers with the events on its first axis")
+        options: dict[str, Any] = {"file": str(path)}
+        parts = [next((key for key in events if part in key.lower()), None) for part in ("train", "val", "test")]
+        named = [key for key in parts if key is not None]
+        if None not in (parts[0], parts[2]):
+            if named != [key for key in KEYS if key in named]:
+                options["arrays"] = named
+        else:
+            named = [max(events, key=lambda key: math.prod(events[key][0]))]
+            if len(shapes) > 1 and named != ["x"]:
+                options["array"] = named[0]
+            count = events[named[0]][0][:1]
+            groups = [key for key, (shape, _) in shapes.items() if shape == count and IDS.search(key.replace("_", " "))]
+            vectors = len(events[named[0]][0]) == 2  # rows of a table, seldom in the order of time
+            options |= {"groups": groups[0]} if groups else {"shuffle": True} if vectors else {}
+        (_, *axes), kind = events[named[0]]
+        if len(axes) == 1:
+            return options | {"kind": "sequence", "shape": [axes[0], 1]}
+        if len(axes) == 2 and kind == np.uint8:
+            return options | {"shape": [1, *axes]}
+        last = axes[-1] < axes[0] if len(axes) == 2 else axes[-1] in (1, 3, 4)
+        options |= {"kind": "sequence"} if len(axes) == 2 else {}
+        options |= {"layout": "channels_last"} if last else {}
+        return options | {"shape": [axes[-1], *axes[:-1]] if last else axes}
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
         """Return the shape that the options state."""

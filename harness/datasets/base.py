@@ -225,6 +225,10 @@ class Dataset(ABC):
             )
         DATASETS[name] = cls
 
+    def propose(self, path: Path) -> dict[str, Any] | None:
+        """Return options for a file or folder that this data set reads, for `init`; None if it reads no such one."""
+        return None
+
     def option_errors(self, options: Mapping[str, Any]) -> list[tuple[str, str]]:
         """Return every fault of the options as (option name, message); empty if they are right."""
         try:

@@ -35,10 +35,13 @@ from harness.datasets._store.selection import (
 from harness.datasets._store.store import Store, Writer
 from harness.datasets._values.column_options import CsvOptions
 from harness.datasets._values.table_rows import Rows, columns_of, label_of, read_rows, stored_rows
+from harness.datasets._values.tables import proposed_options
 from harness.datasets._values.user_files import file_splits, noise_text
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
 DRIFT = 6  # standard errors between the means of train and test that no shuffled rows have
+
+SUFFIXES = {".csv", ".tsv", ".txt", ".data"}  # of files that `init` takes for tables
 
 Cuts = dict[str, list[tuple[np.ndarray, np.ndarray]]]
 """Split -> its runs of rows, (columns, rows), each with the begins of its events."""
@@ -66,6 +69,12 @@ class CsvColumns(Dataset, name="csv"):
     on_disk = True
     paths = ("file", "test_file", "validation_file")
     options_model = CsvOptions
+
+    def propose(self, path: Path) -> dict[str, Any] | None:
+        """Return the options of a text file with numbers in columns."""
+        if not path.is_file() or not SUFFIXES & {*path.suffixes}:
+            return None
+        return {"file": str(path), **proposed_options(path)}
 
     def located(self, options: Mapping[str, Any], folder: Path | None, root: Path | None = None) -> dict[str, Any]:
         """Return the options with the place of the file, and all its columns of numbers unless they name some."""

@@ -27,6 +27,7 @@ from harness.datasets._store.selection import SPLIT_NAMES, Share, divide, fill, 
 from harness.datasets._store.store import Store, Writer, prepare
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
+SIDE = 32  # pixels that `init` proposes at most
 VERSION = 3  # of the prepared arrays
 FAULTS = 5  # files that a message names
 
@@ -93,6 +94,20 @@ class ImageFolder(Dataset, name="images"):
     on_disk = True
     paths = ("folder",)
     options_model = ImageFolderOptions
+
+    def propose(self, path: Path) -> dict[str, Any] | None:
+        """Return the options of a folder of images: squares of a power of two of pixels, at most 32, grey or RGB."""
+        images = find_images(f"images: {path}", path) if path.is_dir() else []
+        if not images:
+            return None
+        from PIL import Image
+
+        sizes = {image_size(f"images: {path}", image.path) for image in images}
+        side = min(SIDE, 2 ** (min(min(size) for size in sizes).bit_length() - 1))
+        with Image.open(images[0].path) as first:
+            channels = 1 if first.mode in ("1", "L", "LA", "I", "I;16") else 3
+        resize = {} if sizes == {(side, side)} else {"resize": True}
+        return {"folder": str(path), "shape": [channels, side, side], **resize}
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
         """Return the shape that the options state."""

@@ -96,6 +96,8 @@ class Mimic(Dataset, name="mimic"):
         return record, fetched
 
 
+VALUES = 2048  # of a window that `init` proposes, at most
+RECORDS = 10  # from which on whole records are drawn for validation and test
 PATTERN = {*"*?["}  # characters of a pattern
 RecordName = Annotated[str, Field(min_length=1, strict=True)]
 
@@ -134,6 +136,27 @@ class WfdbRecords(Dataset, name="wfdb"):
     imports = ("wfdb",)
     on_disk = True
     options_model = WfdbRecordsOptions
+
+    def propose(self, path: Path) -> dict[str, Any] | None:
+        """Return the options of a folder of records, or of folders of them: all signals of the first, short windows.
+
+        Names of records are relative to the folder above, which is then the data root.
+        """
+        found = path.is_dir() and (sorted(path.glob("*.hea")) or sorted(path.glob("*/*.hea")))
+        if not found:
+            return None
+        import wfdb
+
+        first = wfdb.rdheader(str(found[0].with_suffix("")))
+        longest = min(first.sig_len // 2, VALUES // first.n_sig)
+        deep = found[0].parent != path
+        split = "folder" if deep else "record" if len(found) >= RECORDS else "time"
+        return {
+            "records": f"{path.name}/*/*" if deep else f"{path.name}/*",
+            "channels": list(first.sig_name),
+            "length": max(16, 2 ** (longest.bit_length() - 1)),
+            **({} if split == "time" else {"split": split}),
+        }
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
         """Return (channels, length)."""

@@ -145,7 +145,8 @@ def _unused(name: str, unused: list[str], count: int, options: RecordingOptions,
     if len(unused) > MOST_UNUSED * count and not options.leave_out_records:
         raise DataError(
             f"{name}: {text}. Say leave_out_records: true to use the others alone; own_gains: true with split: record "
-            "uses records of all gains in physical units"
+            "uses records of all gains in physical units",
+            {"own_gains": True, "split": "record"} if "gains" in reason else None,
         )
     return [text]
 

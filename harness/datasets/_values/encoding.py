@@ -362,6 +362,8 @@ def _refuse_atoms(
         if share > MOST_REPEATED
     ]
     missing = "a commonest value may stand for a missing one, to be left out"
+    widths = _proposed(survey, detected)
+    hint = {"noise": "last_digit" if tabular else widths[0] if len(widths) == 1 else widths}
     for channel, lattice in enumerate(detected):
         low, high = survey.low[channel], survey.high[channel]
         if low == high:
@@ -371,9 +373,10 @@ def _refuse_atoms(
             raise DataError(
                 f"{name}: {labels[channel]} lies on a lattice of step {lattice.step:g} and others on none{finer}; "
                 f"state {last_digit}`step` or `noise`, one for each channel, such as noise: "
-                f"{_proposed(survey, detected)}"
+                f"{_listed(widths)}"
                 + f"; values occur more than once in {', '.join(named[:NAMED])}: {missing}"
-                * bool(named)
+                * bool(named),
+                hint,
             )
     if named:
         more = f" and {len(named) - NAMED} more" * (len(named) > NAMED)
@@ -381,14 +384,18 @@ def _refuse_atoms(
             f"{name}: values occur more than once in {', '.join(named[:NAMED])}{more}, and no lattice"
             f"{_too_fine(survey, detected, labels)} holds all of them (values are padded, clipped, of few digits, or "
             "were converted in several ways): a density on them can grow without bound. State the width of noise that "
-            f"bounds it, such as {last_digit}noise: {_proposed(survey, detected)}, or `step` if there is one; "
-            f"{missing}"
+            f"bounds it, such as {last_digit}noise: {_listed(widths)}, or `step` if there is one; {missing}",
+            hint,
         )
 
 
-def _proposed(survey: Survey, detected: Sequence[Lattice | None]) -> str:
+def _proposed(survey: Survey, detected: Sequence[Lattice | None]) -> list[float]:
     """Return a width of noise for each channel: the step of its lattice, or the usual gap between its values."""
     widths = [survey.usual_gap(at) if lattice is None else lattice.step for at, lattice in enumerate(detected)]
+    return [float(f"{width:g}") for width in widths]
+
+
+def _listed(widths: Sequence[float]) -> str:
     texts = [f"{width:g}" for width in widths]
     return texts[0] if len(texts) == 1 else f"[{', '.join(texts[:NAMED])}{', ...' * (len(texts) > NAMED)}]"
 

@@ -18,6 +18,7 @@ from harness.core.run_options import shown_bytes
 BLOCK = 8 << 20  # bytes of the events that are converted together, about
 MEMORY_SHARE = 0.5  # of the available memory, for what has to be in memory at once
 LABEL = 1 << 10  # bytes of a text
+SIGNATURES = (b"PK", b"\x93NUMPY")  # of the beginning of an .npz and a .npy file
 NUMBERS = "uif"  # kinds of dtype: unsigned, signed, floating
 
 
@@ -58,6 +59,10 @@ class Npz:
             )
         return values.astype(values.dtype.newbyteorder("="), copy=False)
 
+    def shapes(self) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+        """Return name -> shape and type of every array."""
+        return {key: (values.shape, values.dtype) for key in self.keys if (values := self._read(key)).shape}
+
     def labels(self, key: str, count: int) -> np.ndarray:
         """Return the array (count,) of numbers or texts, one for each event; raise DataError if it is another."""
         values = self._read(key)
@@ -93,6 +98,9 @@ def open_npz(file: Path, name: str) -> Iterator[Npz]:
     """
     with open_file(file, DATA) as opened, contextlib.ExitStack() as later:
         with reading(name, "it must be an .npz or .npy file, as numpy.savez or numpy.save writes it"):
+            if not opened.read(6).startswith(SIGNATURES):
+                raise ValueError("it has the signature of neither")
+            opened.seek(0)
             source = file if file.suffix == ".npy" else opened
             content = np.load(source, mmap_mode="r", allow_pickle=False)
         if isinstance(content, np.ndarray):

@@ -95,9 +95,8 @@ def read_rows(paths: Sequence[Path], chosen: CsvOptions) -> Rows:
     rows[there] = encoding.encode(values[there][:, :, None], "rows", 0)[..., 0]
     noted, warnings = remarks_on_columns(values[there], labels)
     if chosen.length > 1 and chosen.groups is None and (of_one := table.blocks()):
-        warnings.append(
-            f"windows join rows of different {of_one[0]}; say groups: {of_one[0]}, unless these belong together"
-        )
+        one = table.label(of_one[0])
+        warnings.append(f"windows join rows of different {one}; say groups: {one}, unless these belong together")
     notes = [*table.left_out([*places, *_others(table, chosen)]), *noted]
     return Rows(name, rows, there, marks, breaks, labels, encoding.noted(), notes, warnings)
 

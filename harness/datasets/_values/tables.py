@@ -42,6 +42,8 @@ NAMED = 8  # columns that a message names
 FEW = 20  # distinct values of a category
 IDS = re.compile(r"(^|[^a-z])(id|subject|patient|person|participant|user|record|session|trial|group)s?([^a-z]|$)", re.I)
 """Names of columns that tell whose row it is."""
+TIMES = re.compile(r"(^|[^a-z])(time|date|datetime|timestamp|year|month|day|hour)([^a-z]|$)", re.I)
+"""Names of columns that tell when a row was measured."""
 NUMERIC = 0.5  # share of the cells that are numbers, from which on others are mistakes
 _DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
 _UNPACK: dict[str, Callable[[Any], Any]] = {".gz": lambda file: gzip.GzipFile(fileobj=file), ".bz2": bz2.BZ2File}
@@ -117,7 +119,8 @@ class Table:
             hint = "is not a finite number; fill such cells, or leave the line out" + (
                 ", or say missing: drop" if cell in MISSING else ", or name the `columns` to use"
             )
-        return DataError(f"{self.name}: line {line}, column {self.label(place)}: {cell!r} {hint}")
+        way = {"missing": "drop"} if cell in MISSING else None
+        return DataError(f"{self.name}: line {line}, column {self.label(place)}: {cell!r} {hint}", way)
 
     def unusable(self, place: int) -> str | None:
         """Return why a column is none of numbers to learn from; None if it is one."""
@@ -147,14 +150,14 @@ class Table:
             raise DataError(f"{self.name}: has no column of numbers that vary{self._one_cell()}")
         return places
 
-    def blocks(self) -> list[str]:
-        """Return the columns named like an id that are constant over some rows, and then never have the value again."""
+    def blocks(self) -> list[int]:
+        """Return the places of columns named like an id whose rows of one value follow one another."""
         found = []
         for place, name in enumerate(self.names if self.header else ()):
             numbers = self.frame[place].factorize()[0]
             runs = 1 + int((np.diff(numbers) != 0).sum())
             if IDS.search(name.replace("_", " ")) and 2 <= runs == numbers.max() + 1 <= len(numbers) // 2:
-                found.append(self.label(place))
+                found.append(place)
         return found
 
     def left_out(self, places: Sequence[int]) -> list[str]:
@@ -192,6 +195,11 @@ def read_table(name: str, path: Path, header: bool, separator: str, missing: Seq
     """
     import pandas as pd
 
+    most = int(MEMORY_SHARE * available_memory())
+    if path.stat().st_size > available_memory():
+        raise DataError(
+            f"{name}: has more than {shown_bytes(available_memory())}, the available memory; write fewer rows"
+        )
     rows = partial(_rows, name, path, separator)
     checked = rows()
     line, first = next(checked, (0, []))
@@ -203,7 +211,7 @@ def read_table(name: str, path: Path, header: bool, separator: str, missing: Seq
         count += 1
     if not first or not count:
         raise DataError(f"{name}: has no rows{f' below line {line}' * bool(first)}; it must have numbers")
-    if (needed := 16 * count * len(first)) > (most := int(MEMORY_SHARE * available_memory())):
+    if (needed := 16 * count * len(first)) > most:
         raise DataError(
             f"{name}: {count:,} rows of {len(first):,} columns take {shown_bytes(needed)}, more than "
             f"{shown_bytes(most)}, {MEMORY_SHARE:.0%} of the available memory; write fewer"
@@ -255,6 +263,25 @@ def _text(name: str, path: Path) -> Iterator[TextIO]:
         ) from error
     except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
         raise DataError(f"{name}: cannot be decompressed ({error}); get it anew") from error
+
+
+def proposed_options(path: Path) -> dict[str, Any]:
+    """Return options for a file: its separator and header, rows of one group kept together, others shuffled.
+
+    Rows with a column of time stay in order.
+    """
+    with _text(f"csv: {path}", path) as file:
+        line = file.readline()
+    separator = max((",", *SEPARATORS), key=line.count)
+    cells = next(csv.reader([line], delimiter=separator, skipinitialspace=True), [])
+    header = not _are_numbers([cell.strip() for cell in cells])
+    options: dict[str, Any] = {} if separator == "," else {"separator": separator}
+    if not header:
+        return {**options, "header": False, "shuffle": True}
+    table = read_table(f"csv: {path}", path, header, separator)
+    if of_one := table.blocks():
+        return {**options, "groups": table.names[of_one[0]]}
+    return options if any(map(TIMES.search, table.names)) else {**options, "shuffle": True}
 
 
 def remarks_on_columns(values: np.ndarray, labels: Sequence[str]) -> tuple[list[str], list[str]]:

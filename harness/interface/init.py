@@ -1,0 +1,215 @@
+"""`harness.init`: write a suite for a file or folder of data, with budgets by the measured time of a step."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+import textwrap
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import yaml
+
+from harness.core.arguments import Place, checked, optional, path
+from harness.core.errors import DataError, UserError
+from harness.core.files import write_atomically
+from harness.core.texts import bounded
+from harness.interface.run import run
+
+if TYPE_CHECKING:
+    from harness.datasets import Splits
+
+TRIES = 6  # of loading the data, each with what the refusal before proposes
+QUICK, LOCAL = 600, 7200  # seconds that the profiles are to take on all cores
+REPETITIONS = {"quick": 5, "local": 8}
+CANDIDATES = 8  # of the tuning in each repetition: by halving it takes 5 times its steps, a quarter of a training's
+TRAININGS = 1 + 5 / 4  # in the time of one, for each of the five rows and each repetition
+LEAST, MOST = {"quick": 100, "local": 400}, {"quick": 2000, "local": 20000}  # steps
+MEASURED = 10  # steps
+LONGEST_REASON = 200  # characters of a refusal
+
+EMERGING, PERIODIC = "emerging: {options: {kernel_size: 3}}", "periodic: {options: {kernel_size: 3}}"
+BUTTERFLY = "butterfly: {options: {levels: 10, capped: true}}"
+WOODBURY = "woodbury: {options: {rank_channels: 1, rank_space: 1}}"
+LAYERS = {"vector": (BUTTERFLY, WOODBURY), "sequence": (EMERGING, PERIODIC), "image": (EMERGING, BUTTERFLY)}
+"""Form of an event -> the layers to compare with a 1x1 convolution, by docs/findings/decision.md."""
+
+FAR, FARTHER = (
+    10.0,
+    50.0,
+)  # interquartile ranges from the median to the farthest value, for scales by more than extremes
+
+SUITE = """\
+# Written by `python -m harness init {source}`.
+{reasons}
+suite: {name}
+kind: density
+title: {title}
+unsupported: true   # a layer that does not serve these events is reported so
+layers:
+  conv1x1: {{options: {{parameterisation: plu}}}}
+  {layers}
+  # Controls: two 1x1 convolutions in each step, and a scale for each entry, which mixes nothing.
+  conv1x1-twice: {{layer: conv1x1, keep_mixer: true, options: {{parameterisation: plu}}}}
+  entry-scale: {{layer: scale}}
+flow: {{levels: {levels}, steps: 2, width: 32, gate: bounded}}
+tuning:
+  seed: 106
+  space: {{training.learning_rate: {{low: 5.0e-4, high: 5.0e-2, scale: log}}}}
+training: {{batch_size: {batch}}}
+profiles:
+  smoke:   # seconds: does everything run?
+    seeds: 1
+    training: {{steps: {measured}, evaluate_every: {half}}}
+    datasets: &data
+      {name}: {{data: {dataset}, {scale}options: {options}}}
+  quick:   # a first answer, in about {quick_minutes} minutes on {cores} cores
+    repetitions: {{number: {quick_repetitions}}}
+    tuning: {{candidates: {candidates}, strategy: halving, steps: {quick_tuning}}}
+    training: {{steps: {quick_steps}, evaluate_every: {quick_every}, patience: 4}}
+    datasets: *data
+  local:   # until validation stops improving, in at most {local_minutes} minutes
+    repetitions: {{number: {local_repetitions}}}
+    tuning: {{candidates: {candidates}, strategy: halving, steps: {local_tuning}}}
+    training: {{steps: {local_steps}, evaluate_every: {local_every}, patience: 8}}
+    datasets: *data
+"""
+
+
+@checked
+def init(source: Place, out: Annotated[Path | None, optional(path, str | Path)] = None) -> Path:
+    """Write a suite that compares layers on a file or a folder of data, and return its path.
+
+    The data set, its options and the budgets are chosen and said: the first data set that takes the file, options that
+    its refusals propose until it loads, and as many steps as the measured time of one allows.
+
+    Args:
+        source: a table (.csv, .tsv), arrays (.npz, .npy), a folder of images, or a folder of WFDB records.
+        out: the suite file; by default <name>.yaml in the working directory.
+
+    Raises:
+        UserError: no data set takes the source, none of the proposed options loads it, or the suite file exists.
+    """
+    name = re.sub(r"[^a-z0-9]+", "-", source.name.split(".")[0].lower()).strip("-") or "data"
+    target = Path(f"{name}.yaml") if out is None else out
+    if target.exists():
+        raise UserError(f"{target}: exists; name another file with --out, or remove it")
+    dataset, options, splits, reasons = _chosen(source, target.resolve().parent)
+    scale = _scale(splits)
+    reasons += [f"preprocessing: {scale}, as single values are far from all others"] if scale else []
+    for line in reasons:
+        print(line)
+    count, shape = len(splits.train), splits.shape
+    kind = "image" if len(shape) == 3 else "sequence" if shape[1] > 1 else "vector"
+    facts = {
+        "source": source,
+        "name": name,
+        "title": json.dumps(f"Which layer for {source.name}?", ensure_ascii=False),
+        "reasons": "\n".join(
+            textwrap.fill(line, 118, initial_indent="# ", subsequent_indent="#   ") for line in reasons
+        ),
+        "layers": "\n  ".join(LAYERS[kind]),
+        "scale": f"preprocessing: {scale}, " if scale else "",
+        "levels": 2 if kind != "vector" and all(size % 4 == 0 and size >= 8 for size in shape[1:]) else 1,
+        "batch": 64 if count >= 256 else 16,
+        "dataset": dataset,
+        "options": _flow_style(options),
+        "measured": MEASURED,
+        "half": MEASURED // 2,
+        "candidates": CANDIDATES,
+        "cores": os.cpu_count() or 1,
+    }
+    root = source.resolve().parent if "records" in options else None
+    write_atomically(target, SUITE.format(**facts, **_budgets(1.0)).encode())
+    try:
+        seconds = _seconds_of_a_step(target, root)
+    except BaseException:
+        target.unlink(missing_ok=True)
+        raise
+    write_atomically(target, SUITE.format(**facts, **_budgets(seconds)).encode())
+    steps = _budgets(seconds)
+    print(
+        f"a training step of the slowest layer takes {1000 * seconds:.3g} ms here, so quick has at most "
+        f"{steps['quick_steps']:,} steps and local {steps['local_steps']:,}"
+    )
+    rest = f" --data {root}" if root else ""
+    print(f"wrote {target}; next: python -m harness run {target}{rest}")
+    return target
+
+
+def _chosen(source: Path, folder: Path) -> tuple[str, dict[str, Any], Splits, list[str]]:
+    """Return the data set, its options, its splits, and a line for each choice."""
+    from harness.datasets import DATASETS, Store, find_dataset
+
+    if not source.exists():
+        raise UserError(f"{source}: there is no such file or folder")
+    proposals = {name: proposed for name in DATASETS if (proposed := find_dataset(name).propose(source)) is not None}
+    if not proposals:
+        forms = "a table (.csv, .tsv), arrays (.npz, .npy), a folder of images, or a folder of WFDB records"
+        raise UserError(f"{source}: no data set takes it; `init` takes {forms}")
+    name, options = next(iter(proposals.items()))
+    reasons = [f"data: {name}, {_flow_style(options)}, by the form of the file"]
+    dataset, store = find_dataset(name), Store.at(source.resolve().parent, offline=True)
+    for _ in range(TRIES):
+        try:
+            placed = dataset.located(options, None, store.root)
+            splits = dataset.loaded(store, placed)
+            break
+        except DataError as error:
+            if not error.hint or error.hint.items() <= options.items():
+                raise
+            options |= error.hint
+            reasons.append(f"{_flow_style(error.hint)}, as without it: {bounded(str(error), LONGEST_REASON)}")
+    else:
+        raise UserError(f"{source}: {TRIES} proposals did not load it; the last: {reasons[-1]}")
+    reasons += [splits.description, *splits.left_out, *splits.warnings]
+    for option in dataset.paths:
+        if option in options:
+            place = Path(options[option]).resolve()
+            options[option] = str(place.relative_to(folder) if place.is_relative_to(folder) else place)
+    return name, options, splits, [" ".join(line.split()) for line in reasons]
+
+
+def _scale(splits: Splits) -> str | None:
+    """Return the preprocessing for values that their extremes would squeeze together; None: the usual one."""
+    if splits.levels is not None:
+        return None
+    values = np.moveaxis(splits.train, 1, 0).reshape(splits.shape[0], -1).astype(np.float64)
+    low, middle, high = np.quantile(values, (0.25, 0.5, 0.75), axis=1)
+    farthest = np.abs(values - middle[:, None]).max(axis=1) / np.where(high > low, high - low, np.inf)
+    if farthest.max() < FAR:
+        return None
+    return "standard" if farthest.max() < FARTHER else "asinh"
+
+
+def _seconds_of_a_step(suite: Path, root: Path | None) -> float:
+    """Run the profile smoke, and return the seconds of a step of the slowest layer, with its evaluations."""
+    with tempfile.TemporaryDirectory() as folder:
+        results = run(str(suite), profile="smoke", out=folder, quiet=True, **({"data": root} if root else {}))
+        trained = results.table.dropna(subset=["train_seconds"])
+        if not len(trained):
+            raise UserError(f"{suite}: no layer was trained: {results.status_line}; {'; '.join(results.warnings)}")
+        return float((trained["train_seconds"] / trained["steps"]).max())
+
+
+def _budgets(seconds: float) -> dict[str, int]:
+    """Return the steps of the profiles for the seconds of a step on one core."""
+    facts: dict[str, int] = {}
+    for profile, whole in (("quick", QUICK), ("local", LOCAL)):
+        trainings = 5 * REPETITIONS[profile] * TRAININGS
+        steps = whole * (os.cpu_count() or 1) / trainings / seconds
+        steps = round(min(max(steps, LEAST[profile]), MOST[profile]), -2)
+        facts |= {f"{profile}_steps": int(steps), f"{profile}_every": max(10, int(steps) // 20)}
+        facts |= {f"{profile}_tuning": max(20, int(steps) // 4), f"{profile}_repetitions": REPETITIONS[profile]}
+        facts[f"{profile}_minutes"] = max(1, round(steps * seconds * trainings / (os.cpu_count() or 1) / 60))
+    return facts
+
+
+def _flow_style(options: Mapping[str, Any]) -> str:
+    return yaml.safe_dump(
+        dict(options), default_flow_style=True, sort_keys=False, width=10**6, allow_unicode=True
+    ).strip()

@@ -1,0 +1,182 @@
+"""`init` writes a suite that a run accepts, for each form of data, and says why it chose what it chose."""
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+from harness.core.errors import UserError
+from harness.interface import init as module
+from harness.interface.init import init
+from harness.planning.settle import load_suite
+
+DRAW = np.random.default_rng(0)
+
+
+def table(path, **columns):
+    path.write_text(
+        "\n".join([",".join(columns), *(",".join(map(str, row)) for row in zip(*columns.values(), strict=True))])
+    )
+    return path
+
+
+def four_digits(folder):
+    return table(folder / "few.csv", a=np.char.mod("%.4g", DRAW.lognormal(3, 3, 400)), b=DRAW.normal(size=400))
+
+
+def people(folder):
+    return table(folder / "Long Table.csv", patient_id=np.repeat(range(20), 20), rate=DRAW.normal(size=400))
+
+
+def without_header(folder):
+    path = folder / "uci.data"
+    path.write_text("\n".join(f"{a};{b};yes" for a, b in DRAW.normal(size=(200, 2))))
+    return path
+
+
+def with_holes(folder):
+    return table(folder / "holes.csv", time=range(300), a=["", *DRAW.normal(size=299)], b=DRAW.normal(size=300))
+
+
+def arrays(folder):
+    np.savez(folder / "x.npz", X=DRAW.normal(size=(200, 5)), y=np.zeros(200))
+    return folder / "x.npz"
+
+
+def given_splits(folder):
+    images = DRAW.integers(0, 255, (90, 8, 8, 3), dtype=np.uint8)
+    np.savez(folder / "med.npz", train_images=images[:60], test_images=images[60:])
+    return folder / "med.npz"
+
+
+def windows(folder):
+    np.savez(folder / "w.npz", x=DRAW.normal(size=(120, 16, 2)), subject=np.repeat(range(12), 10))
+    return folder / "w.npz"
+
+
+def pictures(folder):
+    (folder / "pictures").mkdir()
+    for number in range(40):
+        pixels = DRAW.integers(0, 255, (20, 24), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / "pictures" / f"{number}.png")
+    return folder / "pictures"
+
+
+CASES = [
+    (four_digits, "few", {"data": "csv", "options": {"file": "few.csv", "shuffle": True, "noise": "last_digit"}}),
+    (people, "long-table", {"data": "csv", "options": {"file": "Long Table.csv", "groups": "patient_id"}}),
+    (
+        without_header,
+        "uci",
+        {"data": "csv", "options": {"file": "uci.data", "separator": ";", "header": False, "shuffle": True}},
+    ),
+    (with_holes, "holes", {"data": "csv", "options": {"file": "holes.csv", "missing": "drop", "noise": "last_digit"}}),
+    (
+        arrays,
+        "x",
+        {
+            "data": "npz",
+            "options": {"file": "x.npz", "array": "X", "shuffle": True, "kind": "sequence", "shape": [5, 1]},
+        },
+    ),
+    (
+        given_splits,
+        "med",
+        {
+            "data": "npz",
+            "options": {
+                "file": "med.npz",
+                "arrays": ["train_images", "test_images"],
+                "layout": "channels_last",
+                "shape": [3, 8, 8],
+            },
+        },
+    ),
+    (
+        windows,
+        "w",
+        {
+            "data": "npz",
+            "options": {
+                "file": "w.npz",
+                "groups": "subject",
+                "kind": "sequence",
+                "layout": "channels_last",
+                "shape": [2, 16],
+            },
+        },
+    ),
+    (pictures, "pictures", {"data": "images", "options": {"folder": "pictures", "shape": [1, 16, 16], "resize": True}}),
+]
+
+
+@pytest.mark.parametrize(("make", "name", "expected"), CASES, ids=[name for _, name, _ in CASES])
+def test_a_suite_holds_the_options_that_load_the_data(tmp_path, monkeypatch, capsys, make, name, expected):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(module, "_seconds_of_a_step", lambda suite, root: 0.05)
+    path = init(make(tmp_path))
+    assert path.name == f"{name}.yaml"
+    written = yaml.safe_load(path.read_text())
+    found = written["profiles"]["quick"]["datasets"][name]
+    found.pop("preprocessing", None)
+    assert found == expected
+    assert load_suite(path, shapes=True).profile_names == ["smoke", "quick", "local"]
+    said = capsys.readouterr().out
+    assert f"data: {expected['data']}, " in said and f"next: python -m harness run {name}.yaml" in said
+    steps = written["profiles"]["quick"]["training"]["steps"]
+    assert steps == round(min(max(600 * (module.os.cpu_count() or 1) / (5 * 5 * 2.25) / 0.05, 100), 2000), -2)
+
+
+def test_recordings_of_many_gains_are_taken_in_physical_units(tmp_path, monkeypatch, write_segment):
+    monkeypatch.chdir(tmp_path)
+    roots = []
+    monkeypatch.setattr(module, "_seconds_of_a_step", lambda suite, root: roots.append(root) or 0.05)
+    for number in range(12):
+        signals = {name: DRAW.integers(-900, 900, 4000) for name in ("PLETH", "ABP")}
+        write_segment(tmp_path / "people", f"p{number}", signals, gains={"PLETH": 100 + number})
+    found = yaml.safe_load(init(tmp_path / "people").read_text())["profiles"]["smoke"]["datasets"]["people"]
+    assert found["data"] == "wfdb" and roots == [tmp_path]
+    assert found["options"] == {
+        "records": "people/*",
+        "channels": ["PLETH", "ABP"],
+        "length": 1024,
+        "split": "record",
+        "own_gains": True,
+    }
+
+
+def test_a_scale_follows_from_the_tails(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(module, "_seconds_of_a_step", lambda suite, root: 0.05)
+    for name, values, expected in (
+        ("normal", DRAW.normal(size=1000), None),
+        ("outlier", np.append(DRAW.normal(size=999), 20.0), "standard"),
+        ("cauchy", DRAW.standard_cauchy(1000), "asinh"),
+    ):
+        path = init(table(tmp_path / f"{name}.csv", a=values, b=DRAW.normal(size=1000)))
+        assert yaml.safe_load(path.read_text())["profiles"]["smoke"]["datasets"][name].get("preprocessing") == expected
+
+
+def test_what_cannot_be_read_is_refused_and_nothing_is_overwritten(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "words.csv").write_text("a,b\n" + "one,two\n" * 40)
+    (tmp_path / "mine.docx").write_text("")
+    for name, reason in (
+        ("words.csv", "has no column of numbers"),
+        ("mine.docx", "no data set takes it; `init` takes a table"),
+        ("gone.csv", "there is no such file or folder"),
+    ):
+        with pytest.raises(UserError, match=reason):
+            init(tmp_path / name)
+    assert not list(tmp_path.glob("*.yaml"))
+    (tmp_path / "few.yaml").write_text("mine")
+    with pytest.raises(UserError, match=r"few.yaml: exists; name another file with --out"):
+        init(four_digits(tmp_path))
+    assert (tmp_path / "few.yaml").read_text() == "mine"
+
+
+@pytest.mark.system
+def test_the_suite_of_a_table_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    path = init(four_digits(tmp_path), tmp_path / "own.yaml")
+    assert path.exists() and "a training step of the slowest layer takes" in capsys.readouterr().out
