@@ -82,7 +82,7 @@ class Arrays(Dataset, name="npz"):
         """Return the splits, mapped from the cache."""
         chosen = cast(ArrayOptions, self.parse(options))
         return file_splits(
-            store, self.name, chosen, chosen.kind, lambda path, writer: _build(path, chosen, writer, None)
+            store, self.name, chosen.file, chosen, lambda path, writer: _build(path, chosen, writer, None)
         )
 
     def resplit(self, store: Store, options: Mapping[str, Any], new: NewSplit) -> Splits:
@@ -96,7 +96,7 @@ class Arrays(Dataset, name="npz"):
             def build(path: Path, writer: Writer) -> None:
                 _build(path, chosen, writer, new)
 
-            return file_splits(store, self.name, chosen, chosen.kind, build, new)
+            return file_splits(store, self.name, chosen.file, chosen, build, new)
         if chosen.shuffled:
             return super().resplit(store, options, new)
         splits = self.loaded(store, options)
@@ -149,7 +149,7 @@ def _build(path: Path, chosen: ArrayOptions, writer: Writer, new: NewSplit | Non
             fill(writer, masks[key], chosen.shape, encoding.dtype, events(key))
     writer.notes = {
         "levels": encoding.levels,
-        "lattices": encoding.noted(),
+        **encoding.facts(chosen.kind),
         "test_share": test_share,
         "description": f"{path.name}: {_described(chosen, encoding)}; {held_out}",
         "left_out": [
@@ -298,7 +298,7 @@ def _described(chosen: ArrayOptions, encoding: Encoding) -> str:
     if encoding.levels is not None:
         parts.append(f"{encoding.levels} levels")
     if encoding.noise is not None:
-        parts.append(noise_text(encoding.noted()).removeprefix("; "))
+        parts.append(noise_text(encoding).removeprefix("; "))
     elif encoding.lattices is None:
         parts.append("values on no lattice")
     elif chosen.kind == "image":

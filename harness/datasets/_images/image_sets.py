@@ -20,7 +20,7 @@ from harness.datasets._store.selection import HELD_OUT_PART, fill, first_of, hol
 from harness.datasets._store.store import Store, Writer, prepare
 from harness.datasets.base import Splits
 
-VERSION = 1  # of the prepared arrays
+VERSION = 2  # of the prepared arrays
 
 Validation = Annotated[Count, Field(description="the number of training images that are set apart for validation")]
 Test = Annotated[Count, Field(description="the number of test images that are used")]
@@ -131,10 +131,10 @@ def streamed(
         tested = first_of(parts["test"].name, seeded_order(counts["test"]), sizes.test)
         fill(writer, {"train": kept, "validation": held_out}, shape, np.uint8, parts["train"].blocks())
         fill(writer, {"test": tested}, shape, np.uint8, parts["test"].blocks())
-        writer.notes["counts"] = list(counts.values())
+        writer.notes = {"levels": 256, "description": describe(tuple(counts.values()))}
 
-    prepared = prepare(store, name, {"version": VERSION, **sizes.model_dump(mode="json"), **key}, sources, build)
-    return Splits.of(prepared, levels=256, description=describe(tuple(prepared.notes["counts"])))
+    key = {"version": VERSION, **sizes.model_dump(mode="json"), **key}
+    return Splits.of(prepare(store, name, key, sources, build))
 
 
 def made_of(counts: tuple[int, ...], published: tuple[int, ...]) -> str:

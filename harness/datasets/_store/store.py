@@ -14,7 +14,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,7 +90,7 @@ class Prepared:
 
 
 class Writer:
-    """Write the arrays of a loader to `folder`, and JSON values `notes` that it needs when it reads them back."""
+    """Write the arrays of a loader to `folder`, and facts about them, `notes`, that are kept as JSON."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -182,14 +182,15 @@ def _build(folder: Path, key: Mapping[str, Any], sources: Sequence[Path], build:
             "arrays": arrays,
             "notes": writer.notes,
         }
-        (unfinished / META).write_text(json.dumps(meta, indent=1, allow_nan=False), encoding="utf-8")
+        text = json.dumps(meta, indent=1, allow_nan=False, default=astuple)
+        (unfinished / META).write_text(text, encoding="utf-8")
         _flush(unfinished / META)
         if folder.exists():  # it is damaged, otherwise it would have been read
             shutil.rmtree(folder)
         unfinished.rename(folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
-    made = Prepared(folder, meta)
+    made = Prepared(folder, json.loads(text))
     _remove_superseded(made)
     return made
 
