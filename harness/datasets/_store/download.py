@@ -1,14 +1,12 @@
 """Download files into the cache, once and atomically; a file whose checksum is pinned is compared with it.
 
-A loader compares pinned files again when it reads them (`expect`). A file without a pinned checksum has no other check
+A loader compares pinned files again when it reads them. A file without a pinned checksum has no other check
 than those of its format; a change of it changes the checksum of the prepared arrays, and with it the trials.
 """
 
 from __future__ import annotations
 
-import hashlib
 import sys
-from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from harness.core.errors import DataError, DataMissing, UserError
@@ -59,7 +57,7 @@ def fetch(store: Store, name: str, url: str, pinned: str | None = None, by_hand:
                     print(f"fetching {url}", file=sys.stderr, flush=True)
                     pooch.HTTPDownloader(timeout=TIMEOUT)(url, str(unfinished), None)
                     if pinned is not None and (actual := sha256(unfinished)) != pinned:
-                        raise _wrong_sum(dataset, url, actual, pinned, "Nothing was kept; try again")
+                        raise wrong_sum(dataset, url, actual, pinned, "Nothing was kept; try again")
                     unfinished.replace(path)
                 finally:
                     unfinished.unlink(missing_ok=True)
@@ -69,14 +67,6 @@ def fetch(store: Store, name: str, url: str, pinned: str | None = None, by_hand:
     except OSError as error:
         raise unusable(store, error) from error
     return path
-
-
-def expect(name: str, place: Path | str, content: bytes, sums: Mapping[str, str], file: str | None = None) -> bytes:
-    """Return the content of a file at `place`; raise a DataError unless its SHA-256 is that of its name in `sums`."""
-    actual, pinned = hashlib.sha256(content).hexdigest(), sums[file or Path(place).name]
-    if actual != pinned:
-        raise _wrong_sum(name, place, actual, pinned, "Delete the file and get it anew")
-    return content
 
 
 def _innermost(error: BaseException) -> str:
@@ -89,5 +79,6 @@ def _innermost(error: BaseException) -> str:
         error = reason
 
 
-def _wrong_sum(name: str, place: Path | str, actual: str, pinned: str, hint: str) -> DataError:
+def wrong_sum(name: str, place: Path | str, actual: str, pinned: str, hint: str) -> DataError:
+    """Return the error that a file has another checksum than the pinned one."""
     return DataError(f"{name}: {place}: the file's SHA-256 is {actual}, the right one is {pinned}. {hint}")
