@@ -13,7 +13,6 @@ from harness.core.errors import DataError
 from harness.core.settings import NewSplit
 from harness.datasets._images.image_files import pool
 from harness.datasets._signals.windows import Stretch, described_ring, split_ring
-from harness.datasets._store.pooling import take
 from harness.datasets._store.selection import (
     HELD_OUT_PART,
     SEED,
@@ -27,6 +26,7 @@ from harness.datasets._store.selection import (
     seeded_order,
     share_out,
     split_groups,
+    take,
 )
 from harness.datasets._store.store import Store, Writer
 from harness.datasets._values.array_options import ArrayOptions

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from harness.core.errors import DataError, UserError, nearest
 from harness.core.settings import NewSplit, Settings, Unit, size_fault
 from harness.core.third_party import from_here, is_own, third_party_errors
-from harness.datasets._store.pooling import shuffle_and_cut
+from harness.datasets._store.selection import shuffle_and_cut
 from harness.datasets._store.store import Prepared, Store
 from harness.datasets._values.lattice import Lattice
 

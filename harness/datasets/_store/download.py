@@ -10,7 +10,7 @@ import sys
 from pathlib import Path, PurePosixPath
 
 from harness.core.errors import DataError, DataMissing, UserError
-from harness.datasets._store.store import Store, sha256, unusable
+from harness.datasets._store.store import Store, sha256, writing
 
 TIMEOUT = 30  # seconds without data after which the download fails
 
@@ -49,7 +49,7 @@ def fetch(store: Store, name: str, url: str, pinned: str | None = None, by_hand:
     import requests
 
     unfinished = path.with_name(f"{path.name}.part")
-    try:
+    with writing(store):
         path.parent.mkdir(parents=True, exist_ok=True)
         with filelock.FileLock(path.with_name(f"{path.name}.lock")):
             if not path.is_file():  # else another process downloaded it while this one waited
@@ -59,13 +59,11 @@ def fetch(store: Store, name: str, url: str, pinned: str | None = None, by_hand:
                     if pinned is not None and (actual := sha256(unfinished)) != pinned:
                         raise wrong_sum(dataset, url, actual, pinned, "Nothing was kept; try again")
                     unfinished.replace(path)
+                except requests.RequestException as error:  # an OSError
+                    reason = f"{path.name} could not be fetched from {url}: {_innermost(error)}"
+                    raise DataMissing(f"{dataset}: {reason}. Try again, or {hint}") from error
                 finally:
                     unfinished.unlink(missing_ok=True)
-    except requests.RequestException as error:  # an OSError
-        reason = f"{path.name} could not be fetched from {url}: {_innermost(error)}"
-        raise DataMissing(f"{dataset}: {reason}. Try again, or {hint}") from error
-    except OSError as error:
-        raise unusable(store, error) from error
     return path
 
 
