@@ -14,7 +14,6 @@ from harness.core.errors import DataError
 from harness.core.settings import NewSplit
 from harness.datasets._images.image_files import pool
 from harness.datasets._signals.windows import Stretch, described_ring, split_ring
-from harness.datasets._store.pooling import take
 from harness.datasets._store.selection import (
     HELD_OUT_PART,
     SEED,
@@ -28,6 +27,7 @@ from harness.datasets._store.selection import (
     seeded_order,
     share_out,
     split_groups,
+    take,
 )
 from harness.datasets._store.store import Store, Writer
 from harness.datasets._values.array_options import ArrayOptions
@@ -117,7 +117,7 @@ class Arrays(Dataset, name="npz"):
         """Return the splits, mapped from the cache."""
         chosen = cast(ArrayOptions, self.parse(options))
         return file_splits(
-            store, self.name, chosen, chosen.kind, lambda path, writer: _build(path, chosen, writer, None)
+            store, self.name, chosen.file, chosen, lambda path, writer: _build(path, chosen, writer, None)
         )
 
     def resplit(self, store: Store, options: Mapping[str, Any], new: NewSplit) -> Splits:
@@ -131,7 +131,7 @@ class Arrays(Dataset, name="npz"):
             def build(path: Path, writer: Writer) -> None:
                 _build(path, chosen, writer, new)
 
-            return file_splits(store, self.name, chosen, chosen.kind, build, new)
+            return file_splits(store, self.name, chosen.file, chosen, build, new)
         if chosen.shuffled:
             return super().resplit(store, options, new)
         splits = self.loaded(store, options)
@@ -184,7 +184,7 @@ def _build(path: Path, chosen: ArrayOptions, writer: Writer, new: NewSplit | Non
             fill(writer, masks[key], chosen.shape, encoding.dtype, events(key))
     writer.notes = {
         "levels": encoding.levels,
-        "lattices": encoding.noted(),
+        **encoding.facts(chosen.kind),
         "test_share": test_share,
         "description": f"{path.name}: {_described(chosen, encoding)}; {held_out}",
         "left_out": [
@@ -333,7 +333,7 @@ def _described(chosen: ArrayOptions, encoding: Encoding) -> str:
     if encoding.levels is not None:
         parts.append(f"{encoding.levels} levels")
     if encoding.noise is not None:
-        parts.append(noise_text(encoding.noted()).removeprefix("; "))
+        parts.append(noise_text(encoding).removeprefix("; "))
     elif encoding.lattices is None:
         parts.append("values on no lattice")
     elif chosen.kind == "image":

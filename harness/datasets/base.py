@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from harness.core.errors import DataError, UserError, nearest
 from harness.core.settings import NewSplit, Settings, Unit, size_fault
 from harness.core.third_party import from_here, is_own, third_party_errors
-from harness.datasets._store.pooling import shuffle_and_cut
+from harness.datasets._store.selection import shuffle_and_cut
 from harness.datasets._store.store import Prepared, Store
 from harness.datasets._values.lattice import Lattice
 
@@ -118,10 +118,16 @@ class Splits:
                 )
 
     @classmethod
-    def of(cls, prepared: Prepared, levels: int | None, description: str, **facts: Any) -> Splits:
-        """Return the arrays "train", "validation" and "test" of the cache, with their checksum and further facts."""
+    def of(cls, prepared: Prepared, **facts: Any) -> Splits:
+        """Return the arrays "train", "validation" and "test" of the cache, with their checksum.
+
+        `facts` are further attributes, and the notes from the preparation of the arrays those that it lacks.
+        """
+        facts = {name: _tuples(value) for name, value in prepared.notes.items()} | facts
+        if facts.get("lattices") is not None:
+            facts["lattices"] = tuple(Lattice(*lattice) for lattice in facts["lattices"])
         train, validation, test = map(prepared.array, ("train", "validation", "test"))
-        return cls(train, validation, test, levels, description, checksum=prepared.checksum, **facts)
+        return cls(train, validation, test, checksum=prepared.checksum, **facts)
 
     def parts(self) -> dict[str, np.ndarray]:
         """Return the splits by name."""
@@ -177,6 +183,11 @@ class Splits:
     def unit(self) -> Unit:
         """Return the unit of results, bits/dim of a level for images and nats/dim on [-1, 1] for sequences."""
         return "nats_per_dim" if self.levels is None else "bits_per_dim"
+
+
+def _tuples(value: Any) -> Any:
+    """Return a JSON value with tuples in place of lists."""
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 class NoOptions(Settings):

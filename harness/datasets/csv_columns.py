@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
@@ -26,6 +27,7 @@ from harness.datasets._signals.windows import (
 from harness.datasets._store.selection import (
     HELD_OUT_PART,
     SEED,
+    SPLIT_NAMES,
     SPLITS,
     seeded_order,
     share_out,
@@ -34,9 +36,11 @@ from harness.datasets._store.selection import (
 )
 from harness.datasets._store.store import Store, Writer
 from harness.datasets._values.column_options import CsvOptions
-from harness.datasets._values.table_rows import Rows, columns_of, label_of, read_rows, stored_rows
-from harness.datasets._values.tables import proposed_options
-from harness.datasets._values.user_files import file_splits, noise_text
+from harness.datasets._values.encoding import Encoding, choose_encoding, written_digits
+from harness.datasets._values.lattice import EXACT
+from harness.datasets._values.survey import Survey
+from harness.datasets._values.tables import Column, Table, proposed_options, read_table, remarks_on_columns
+from harness.datasets._values.user_files import LAST_DIGIT, file_splits, noise_text
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
 DRIFT = 6  # standard errors between the means of train and test that no shuffled rows have
@@ -85,7 +89,7 @@ class CsvColumns(Dataset, name="csv"):
             path = Store(root, Path()).find(self.name, chosen.file, "")
             try:
                 facts = path.stat()
-                placed["columns"] = list(columns_of(path, chosen, (facts.st_size, facts.st_mtime_ns)))
+                placed["columns"] = list(_columns(path, chosen, (facts.st_size, facts.st_mtime_ns)))
             except OSError as error:
                 raise DataError(f"csv: {path}: cannot be read ({error.strerror or error})") from error
         return placed
@@ -98,32 +102,23 @@ class CsvColumns(Dataset, name="csv"):
     def channels(self, options: Mapping[str, Any]) -> Sequence[str]:
         """Return the names of the columns, where the options have them."""
         columns = cast(CsvOptions, self.parse(options)).columns
-        return tuple(map(label_of, columns)) if isinstance(columns, tuple) else ()
+        return tuple(map(_label, columns)) if isinstance(columns, tuple) else ()
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """Return the splits, mapped from the cache."""
         chosen = cast(CsvOptions, self.parse(options))
         self.shape(options)  # the columns are known
-        others = self._others(store, chosen)
-
-        def build(path: Path, writer: Writer) -> None:
-            _write(read_rows([path, *others], chosen), chosen, writer, None)
-
-        return file_splits(store, self.name, chosen, "sequence", build, None, others)
+        return self._splits(store, chosen, None)
 
     def resplit(self, store: Store, options: Mapping[str, Any], new: NewSplit) -> Splits:
         """Return a new split: groups or classes drawn anew, vectors pooled, or the rows closed to a ring and rotated.
 
-        The number of rows of an event is left out between the splits. The file is parsed once for all new splits.
+        The number of rows of an event is left out between the splits.
         """
         chosen = cast(CsvOptions, self.parse(options))
         if chosen.shuffle or chosen.states_split:
             return super().resplit(store, options, new)
-
-        def build(path: Path, writer: Writer) -> None:
-            _write(stored_rows(store, path, chosen), chosen, writer, new)
-
-        return file_splits(store, self.name, chosen, "sequence", build, new)
+        return self._splits(store, chosen, new)
 
     def split_fault(self, options: Mapping[str, Any], keep_test: bool = False) -> str | None:
         """Return why a split that the file states is not drawn anew: test is kept, and windows may overlap."""
@@ -133,10 +128,134 @@ class CsvColumns(Dataset, name="csv"):
         hint = "" if chosen.length > 1 else ", or say keep_test: true, which draws validation anew from train"
         return f"{self.name}: {chosen.file} states its split; leave `split` out of repetitions.vary{hint}"
 
-    def _others(self, store: Store, chosen: CsvOptions) -> list[Path]:
-        """Return the files of validation and test, if the options name them."""
+    def _splits(self, store: Store, chosen: CsvOptions, new: NewSplit | None) -> Splits:
         files = {"validation_file": chosen.validation_file, "test_file": chosen.test_file}
-        return [store.find(self.name, file, f"it is the option `{name}`") for name, file in files.items() if file]
+        others = [store.find(self.name, file, f"it is the option `{name}`") for name, file in files.items() if file]
+
+        def build(path: Path, writer: Writer) -> None:
+            _write(_read_rows([path, *others], chosen), chosen, writer, new)
+
+        return file_splits(store, self.name, chosen.file, chosen, build, new, others)
+
+
+def _label(column: Column) -> str:
+    return column if isinstance(column, str) else f"column {column}"
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a file, encoded."""
+
+    name: str  # begins messages
+    values: np.ndarray  # (rows, columns)
+    whole: np.ndarray  # of each row whether it has no missing cell, (rows,)
+    marks: np.ndarray  # of each row the number of its group or class, or the place of its split in SPLITS, (rows,)
+    breaks: np.ndarray  # of each row whether it is no neighbour in time of the one before, (rows,)
+    labels: list[str]  # the columns
+    encoding: Encoding
+    left_out: list[str]  # notes on the columns, with those that are not used
+    warnings: list[str]
+
+
+def _table(path: Path, chosen: CsvOptions) -> Table:
+    missing = chosen.missing if isinstance(chosen.missing, tuple) else ()
+    return read_table(f"csv: {path}", path, chosen.header, chosen.separator, missing)
+
+
+@lru_cache(maxsize=16)
+def _columns(path: Path, chosen: CsvOptions, stamp: tuple[int, int]) -> tuple[Column, ...]:
+    """Return all columns of numbers of a file of this size and time."""
+    table = _table(path, chosen)
+    places = table.numeric(_others(table, chosen))
+    return tuple(table.names[place] if chosen.header else place + 1 for place in places)
+
+
+def _others(table: Table, chosen: CsvOptions) -> list[int]:
+    """Return the places of the columns that are used for the split alone."""
+    named = {name: getattr(chosen, name) for name in ("groups", "split", "stratify", "time")}
+    return [table.place(column, name) for name, column in named.items() if column is not None]
+
+
+def _read_rows(paths: Sequence[Path], chosen: CsvOptions) -> Rows:
+    """Return the rows of all files: of train, perhaps validation, and test."""
+    tables = [_table(path, chosen) for path in paths]
+    table, columns = tables[0], chosen.columns
+    name = table.name
+    if isinstance(columns, int):
+        if columns != len(table.names):
+            hint = "name some, or leave `columns` out to use those of numbers"
+            raise DataError(f"{name}: has {len(table.names)} columns, and columns = {columns} takes all; {hint}")
+        columns = tuple(range(1, columns + 1))
+    drop = chosen.missing != "refuse"
+    parts = [each.numbers([each.place(column) for column in columns or ()], drop) for each in tables]
+    places = [table.place(column) for column in columns or ()]
+    values = np.concatenate(parts)
+    marks = np.zeros(len(values), np.int64)
+    if chosen.test_file is not None:
+        marks = np.repeat([0, 1, 2] if len(parts) > 2 else [0, 2], [len(part) for part in parts])
+    elif chosen.marking is not None:
+        marks = _marks(table, *chosen.marking)
+    breaks = np.zeros(len(values), bool)
+    if chosen.time is not None:
+        breaks = np.concatenate([_breaks(each, each.place(chosen.time, "time")) for each in tables])
+    there = np.isfinite(values).all(axis=1)
+    if not there.any():
+        raise DataError(f"{name}: each of its {len(values):,} rows has a missing cell; fill them")
+    if there.all() and np.abs(values).max() < EXACT and (values == np.round(values)).all():
+        values = values.astype(np.int64)
+    survey = Survey(values.shape[1], values.dtype, int(there.sum()))
+    survey.add(values[there][:, :, None])
+    labels = [table.label(place) for place in places]
+    written = tuple(map(written_digits, values[there].T)) if chosen.noise == LAST_DIGIT else None
+    encoding = choose_encoding(name, survey, "sequence", chosen.step, None, chosen.noise, labels, written)
+    rows = np.zeros(values.shape, encoding.dtype)
+    rows[there] = encoding.encode(values[there][:, :, None], "rows", 0)[..., 0]
+    noted, warnings = remarks_on_columns(values[there], labels)
+    if chosen.length > 1 and chosen.groups is None and (of_one := table.blocks()):
+        one = table.label(of_one[0])
+        warnings.append(f"windows join rows of different {one}; say groups: {one}, unless these belong together")
+    if chosen.length > 1 and chosen.groups is None and (of_one := table.blocks()):
+        warnings.append(
+            f"windows join rows of different {of_one[0]}; say groups: {of_one[0]}, unless these belong together"
+        )
+    notes = [*table.left_out([*places, *_others(table, chosen)]), *noted]
+    return Rows(name, rows, there, marks, breaks, labels, encoding, notes, warnings)
+
+
+def _marks(table: Table, option: str, column: Column) -> np.ndarray:
+    """Return the number of each row's group or class, or the place of its split in SPLITS."""
+    cells = table.frame[table.place(column, option)]
+    numbers, values = cells.factorize(sort=option == "split")
+    if lacking := int((numbers < 0).sum()):
+        raise DataError(f"{table.name}: {lacking:,} rows have no value of {_label(column)}; fill it in")
+    if option != "split":
+        return numbers
+    if cells.dtype.kind in "iuf":
+        if len(values) < len(SPLITS):
+            raise DataError(f"{table.name}: {_label(column)} has {len(values)} folds; a split needs three")
+        return np.maximum(numbers - (len(values) - len(SPLITS)), 0)
+    names = [SPLIT_NAMES.get(str(value).strip().lower()) for value in values]
+    if None in names or not {"train", "test"} <= {*names}:
+        raise DataError(
+            f"{table.name}: {_label(column)} has {', '.join(map(repr, map(str, values[:5])))}; it must have train, "
+            "test and perhaps validation, or the numbers of folds"
+        )
+    return np.array([SPLITS.index(str(name)) for name in names])[numbers]
+
+
+def _breaks(table: Table, place: int) -> np.ndarray:
+    """Return of each row whether its time is not one usual step after that of the row before."""
+    import pandas as pd
+
+    cells = table.frame[place]
+    times = cells if cells.dtype.kind in "iuf" else pd.to_datetime(cells, errors="coerce", format="mixed")
+    if (wrong := times.isna()).any():
+        row = int(wrong.argmax())
+        raise DataError(f"{table.name}: row {row + 1} has no time in {table.label(place)}: {cells[row]!r}")
+    steps = np.diff(times.to_numpy().astype(np.float64))
+    rising = steps[steps > 0]
+    usual = float(np.median(rising)) if len(rising) else 0.0
+    return np.concatenate([[False], (steps <= 0) | (steps > 1.5 * usual)])
 
 
 def _write(rows: Rows, chosen: CsvOptions, writer: Writer, new: NewSplit | None) -> None:
@@ -169,13 +288,13 @@ def _write(rows: Rows, chosen: CsvOptions, writer: Writer, new: NewSplit | None)
     shares = "" if chosen.states_split else f"the shares {', '.join(map(str, chosen.shares))} of "
     writer.notes = {
         "levels": None,
-        "lattices": rows.lattices,
+        **rows.encoding.facts("sequence"),
         "left_out": notes,
         "warnings": warnings,
         "test_share": test_share,
         "description": (
             f"{Path(chosen.file).name}: {events} of {rows.values.shape[1]} columns; train, validation and test are "
-            f"{shares}{len(rows.values)} rows, {order}{noise_text(rows.lattices)}"
+            f"{shares}{len(rows.values)} rows, {order}{noise_text(rows.encoding)}"
         ),
     }
 
@@ -184,7 +303,7 @@ def _split(rows: Rows, chosen: CsvOptions, new: NewSplit | None) -> tuple[np.nda
     """Return the place of each row's split in SPLITS, or -1, (rows,); the share of test of a new split; a phrase."""
     if chosen.states_split:
         split = rows.marks.copy()
-        how = f"split by {label_of(chosen.split) if chosen.split is not None else 'file'}"
+        how = f"split by {_label(chosen.split) if chosen.split is not None else 'file'}"
         if 1 not in split:
             train = np.flatnonzero(split == 0)
             order = train[seeded_order(len(train))] if chosen.length == 1 else train[::-1]
@@ -201,7 +320,7 @@ def _split(rows: Rows, chosen: CsvOptions, new: NewSplit | None) -> tuple[np.nda
         split, share, text = split_classes(rows.marks, chosen.shares, new)
     else:
         split, share, text = split_groups(rows.name, rows.marks, chosen.shares, new)
-    return split, share, f"{text} of {label_of(column)}"
+    return split, share, f"{text} of {_label(column)}"
 
 
 def _cut(rows: Rows, split: np.ndarray, chosen: CsvOptions) -> Cuts:

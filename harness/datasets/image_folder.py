@@ -28,7 +28,7 @@ from harness.datasets._store.store import Store, Writer, prepare
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
 SIDE = 32  # pixels that `init` proposes at most
-VERSION = 3  # of the prepared arrays
+VERSION = 4  # of the prepared arrays
 FAULTS = 5  # files that a message names
 
 
@@ -125,21 +125,20 @@ class ImageFolder(Dataset, name="images"):
         files = find_images(name, folder, others=others)
         key = {"version": VERSION, **chosen.model_dump(mode="json"), "place": str(folder), "files": stamp(files)}
         prepared = prepare(store, name, key, [], lambda writer: _build(name, folder, files, chosen, writer))
-        notes = prepared.notes
         unread = [left_out(others)] if others else []
-        return Splits.of(prepared, levels=256, description=notes["description"], left_out=(*unread, *notes["left_out"]))
+        return Splits.of(prepared, left_out=(*unread, *prepared.notes["left_out"]))
 
 
 def _build(name: str, folder: Path, files: Sequence[ImageFile], chosen: ImageFolderOptions, writer: Writer) -> None:
-    writer.notes["left_out"] = []
+    left: list[str] = []
     if chosen.resize == "leave_out":
-        files, *left = _of_size(name, folder, files, chosen.shape)
-        writer.notes["left_out"] = list(filter(None, left))
+        files, left = _of_size(name, folder, files, chosen.shape)
     masks, how = _split(name, folder, files, chosen)
     fill(writer, masks, chosen.shape, np.uint8, _images(name, folder, files, chosen))
     scaled = {True: ", cropped and scaled down by Pillow's Lanczos filter", "crop": ", of larger ones the centre"}
     size = "x".join(map(str, chosen.shape))
-    writer.notes["description"] = f"images of {folder.name}, {size}, 256 levels{scaled.get(chosen.resize, '')}; {how}"
+    text = f"images of {folder.name}, {size}, 256 levels{scaled.get(chosen.resize, '')}; {how}"
+    writer.notes = {"levels": 256, "description": text, "left_out": left}
 
 
 def _images(name: str, folder: Path, files: Sequence[ImageFile], chosen: ImageFolderOptions) -> Iterator[np.ndarray]:
@@ -163,8 +162,8 @@ def _images(name: str, folder: Path, files: Sequence[ImageFile], chosen: ImageFo
 
 def _of_size(
     name: str, folder: Path, files: Sequence[ImageFile], shape: tuple[int, ...]
-) -> tuple[list[ImageFile], str | None]:
-    """Return the images of the right size, and a sentence about the others."""
+) -> tuple[list[ImageFile], list[str]]:
+    """Return the images of the right size, and a note on the others."""
     kept = []
     for file in files:
         size = shape[:0:-1]
@@ -174,7 +173,7 @@ def _of_size(
     if files and not kept:
         raise DataError(f"{name}: {folder}: none of {len(files):,} images is {shape[2]} x {shape[1]} pixels")
     left = len(files) - len(kept)
-    return kept, f"left out: {left:,} of {len(files):,} images, of another size" if left else None
+    return kept, [f"left out: {left:,} of {len(files):,} images, of another size"] * bool(left)
 
 
 def _split(

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from harness.core.settings import Count, NewSplit, Settings
-from harness.datasets._store.pooling import split_generator
+from harness.datasets._store.selection import split_generator
 from harness.datasets._store.store import Store
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 

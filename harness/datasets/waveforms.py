@@ -11,7 +11,7 @@ from pydantic import Field
 from harness.core.settings import NewSplit, Settings
 from harness.datasets._signals.pulse_generator import RATE, simulate
 from harness.datasets._signals.windows import described_ring
-from harness.datasets._store.pooling import split_generator
+from harness.datasets._store.selection import split_generator
 from harness.datasets._store.store import Store
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 

@@ -5,6 +5,7 @@ Validation is a part of the training images, chosen by a fixed seed.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +16,14 @@ from pydantic import Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 from harness.core.errors import DataError
+from harness.core.files import DATA_IN_MEMORY, read_file
 from harness.core.settings import Count, Settings
+from harness.datasets._store.download import fetch, wrong_sum
 from harness.datasets._store.selection import HELD_OUT_PART, fill, first_of, hold_out, seeded_order
 from harness.datasets._store.store import Store, Writer, prepare
 from harness.datasets.base import Splits
 
-VERSION = 1  # of the prepared arrays
+VERSION = 2  # of the prepared arrays
 
 Validation = Annotated[Count, Field(description="the number of training images that are set apart for validation")]
 Test = Annotated[Count, Field(description="the number of test images that are used")]
@@ -102,6 +105,63 @@ def read_at_once(
 
 
 @dataclass(frozen=True)
+class Pinned:
+    """A published file."""
+
+    place: str  # in the data root
+    url: str  # the folder that it is downloaded from, with a slash at its end
+    sha256: str
+
+
+def read_pinned(
+    store: Store,
+    name: str,
+    title: str,
+    files: Sequence[Pinned],
+    shape: tuple[int, ...],
+    images: Callable[..., tuple[np.ndarray, np.ndarray]],
+    sizes: SplitSizes,
+) -> Splits:
+    """Return the splits of published files of the data root or, if one is missing there, downloaded into the cache.
+
+    Args:
+        store, name, title, shape, sizes: as for `read_at_once`.
+        files: the files.
+        images: returns the train and test images of the contents of the files, whose checksums are right.
+
+    Raises:
+        DataMissing: a file is missing and cannot be downloaded.
+        DataError: a file has another checksum, or `images` fails.
+    """
+    sources = [_pinned_file(store, name, file) for file in files]
+
+    def read() -> tuple[np.ndarray, np.ndarray]:
+        contents = []
+        for file, path in zip(files, sources, strict=True):
+            contents.append(read_file(path, DATA_IN_MEMORY))
+            if (actual := hashlib.sha256(contents[-1]).hexdigest()) != file.sha256:
+                raise wrong_sum(name, path, actual, file.sha256, "Delete the file and get it anew")
+        try:
+            return images(*contents)
+        except Exception as error:  # decompressors and pickles may raise anything
+            places = ", ".join(map(str, sources))
+            raise DataError(
+                f"{name}: {places}: not of the published form ({type(error).__name__}: {error}); get it anew"
+            ) from error
+
+    return read_at_once(store, name, title, {"sums": [file.sha256 for file in files]}, sources, shape, read, sizes)
+
+
+def _pinned_file(store: Store, name: str, file: Pinned) -> Path:
+    """Return the path of a file in the data root or in the cache."""
+    path = Path(file.place)
+    if store.root is not None and (store.root / path).is_file():
+        return store.root / path
+    by_hand = f"or at {path} in a data root (--data ROOT)"
+    return fetch(store, f"{name}/{path.name}", file.url + path.name, file.sha256, by_hand)
+
+
+@dataclass(frozen=True)
 class Stream:
     """A part of a set that is never in memory as a whole."""
 
@@ -131,10 +191,10 @@ def streamed(
         tested = first_of(parts["test"].name, seeded_order(counts["test"]), sizes.test)
         fill(writer, {"train": kept, "validation": held_out}, shape, np.uint8, parts["train"].blocks())
         fill(writer, {"test": tested}, shape, np.uint8, parts["test"].blocks())
-        writer.notes["counts"] = list(counts.values())
+        writer.notes = {"levels": 256, "description": describe(tuple(counts.values()))}
 
-    prepared = prepare(store, name, {"version": VERSION, **sizes.model_dump(mode="json"), **key}, sources, build)
-    return Splits.of(prepared, levels=256, description=describe(tuple(prepared.notes["counts"])))
+    key = {"version": VERSION, **sizes.model_dump(mode="json"), **key}
+    return Splits.of(prepare(store, name, key, sources, build))
 
 
 def made_of(counts: tuple[int, ...], published: tuple[int, ...]) -> str:

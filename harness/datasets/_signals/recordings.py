@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import astuple, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -33,10 +33,9 @@ from harness.datasets._signals.windows import (
 )
 from harness.datasets._store.selection import SPLITS, split_groups
 from harness.datasets._store.store import Store, Writer, prepare, split_key
-from harness.datasets._values.lattice import Lattice
 from harness.datasets.base import Splits
 
-VERSION = 5  # of the prepared arrays
+VERSION = 6  # of the prepared arrays
 MOST_UNUSED = 0.05  # share of the records of which nothing may be used, unless the suite allows it
 NAMED = 5  # records that a message names
 VOLTS = {"V": 1.0, "mV": 1e-3, "uV": 1e-6, "µV": 1e-6}
@@ -106,31 +105,23 @@ def recording_splits(
         ]
         dropped, test_share, text, log_widths = _write(writer, recording, records, options, new, where)
         writer.notes = {
+            "levels": None,
             "description": _description(title, recording, dropped, options, text),
             "test_share": test_share,
+            "lattice": options.band_pass is None and not options.own_gains,
             "log_widths": log_widths,
+            "no_floor": _no_floor(options),
             "left_out": unused,
-            "steps": [list(step) for step in recording.steps],
-            "lattices": [
-                # A band-pass removes the offset of a channel.
-                astuple(replace(lattice, offset=0.0) if channel in options.filtered else lattice)
-                for channel, lattice in zip(options.channels, recording.lattices, strict=True)
-            ],
         }
+        if not options.own_gains:
+            writer.notes["steps"] = recording.steps
+            writer.notes["lattices"] = [
+                # A band-pass removes the offset of a channel.
+                replace(lattice, offset=0.0) if channel in options.filtered else lattice
+                for channel, lattice in zip(options.channels, recording.lattices, strict=True)
+            ]
 
-    prepared = prepare(store, name, key, files, build)
-    return Splits.of(
-        prepared,
-        levels=None,
-        description=prepared.notes["description"],
-        lattice=options.band_pass is None and not options.own_gains,
-        steps=None if options.own_gains else tuple((size, unit) for size, unit in prepared.notes["steps"]),
-        lattices=None if options.own_gains else tuple(Lattice(*noted) for noted in prepared.notes["lattices"]),
-        log_widths=None if (logs := prepared.notes["log_widths"]) is None else tuple(logs),
-        no_floor=_no_floor(options),
-        test_share=prepared.notes.get("test_share"),
-        left_out=tuple(prepared.notes["left_out"]),
-    )
+    return Splits.of(prepare(store, name, key, files, build))
 
 
 def _listed(names: Sequence[str]) -> str:

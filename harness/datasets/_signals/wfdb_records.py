@@ -5,16 +5,14 @@ each hold the signals recorded at the time, and gaps. Only segments with all the
 a sample of **any** channel is invalid (the lowest value of its format), the row of all channels is dropped and
 the recording splits there: channels stay aligned, and no window bridges a hole.
 
-The library wfdb reads the lines of signals and segments. The first line, with the sampling rate and the length, is read
-here, as the library takes only the beginning of a number.
+The library wfdb reads headers. As it takes only the beginning of a number, such as 1.25 of `1.25e2`, and 200 for a gain
+of 0, the sampling rate, the length and the gains are compared with their texts.
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
 import re
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -28,10 +26,8 @@ from harness.datasets._signals.windows import Stretch, stretches_of
 from harness.datasets._values.lattice import STATED_ERROR, Lattice
 
 NO_DATA = "~"  # in place of a file or a segment
-DEFAULT_RATE, DEFAULT_GAIN = 250.0, 200.0  # of a header that states none, by the rules of WFDB
-_GAIN = re.compile(r"[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?")
-_NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
-_RATE = re.compile(rf"({_NUMBER})(?:/{_NUMBER}(?:\({_NUMBER}\))?)?")  # RATE[/COUNTER[(BASE)]]
+DEFAULT_GAIN = "200"  # of a header that states none, by the rules of WFDB
+_NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 
 Locate = Callable[[str], Path]
 """Function from the name of a record's file to its path; raises DataMissing if it is missing."""
@@ -119,7 +115,8 @@ def read_header(name: str, path: Path) -> Header:
     )
     if announced != len(parts):
         raise DataError(f"{where}: announces {announced} {kind} and describes {len(parts)}; get the file anew")
-    rate, length = _rate_and_length(where, first)
+    _check_first_line(where, first, header.fs, header.sig_len)
+    rate, length = float(header.fs), header.sig_len
     if several:
         [(segment, count)] = Counter(part for part in parts if part != NO_DATA).most_common(1) or [("", 0)]
         if count > 1:
@@ -134,32 +131,29 @@ def read_header(name: str, path: Path) -> Header:
     return Header(path, rate, length, names, tuple(parts), frames, gains, formats=formats)
 
 
-def _rate_and_length(where: str, fields: list[str]) -> tuple[float, int | None]:
-    """Return frames per second and frames of the first line; wfdb reads `1.25e2` as 1.25."""
-    rate = fields[2] if len(fields) > 2 else str(DEFAULT_RATE)
-    length = fields[3] if len(fields) > 3 else "0"
-    number = _RATE.fullmatch(rate)
-    if number is None or not 0 < float(number[1]) < math.inf:
+def _check_first_line(where: str, fields: list[str], rate: float, length: int | None) -> None:
+    """Raise DataError unless the first line states this rate (RATE[/COUNTER[(BASE)]]) and length, as wfdb has read."""
+    stated = fields[2].partition("/")[0] if len(fields) > 2 else None
+    number = None if stated is None else _NUMBER.fullmatch(stated)
+    if not rate > 0 or (stated is not None and (number is None or float(stated) != rate)):
         raise DataError(
-            f"{where}: a sampling rate of {rate[:40]}; it must be a number above 0, such as 125, 1.25e2 or "
-            "125/500(0) with the frequency of a counter"
+            f"{where}: a sampling rate of {(stated or '')[:40]}; it must be a number above 0 without an exponent, such "
+            "as 125 or 62.5: correct the header"
         )
-    if not (length.isascii() and length.isdigit()):
+    if len(fields) > 3 and fields[3] != str(length):
         raise DataError(
-            f"{where}: a length of {length[:40]}; it must be a whole number of samples, or 0 if it is unknown"
+            f"{where}: a length of {fields[3][:40]}; it must be a whole number of samples behind a rate such as 125 or "
+            "125/500(0): correct the header, or leave the length out if it is unknown"
         )
-    return float(number[1]), int(length) or None
 
 
 def _gain(where: str, fields: list[str]) -> float:
-    """Return the gain that a line of a signal states; wfdb reads 0, uncalibrated, as `DEFAULT_GAIN`."""
-    if len(fields) < 3:
-        return DEFAULT_GAIN
-    try:
-        return float(_GAIN.match(fields[2])[0])  # type: ignore[index]
-    except (TypeError, ValueError) as error:
+    """Return the gain that a line of a signal states."""
+    text = fields[2] if len(fields) > 2 else DEFAULT_GAIN
+    if (number := _NUMBER.match(text)) is None:
         rule = "is no gain; it begins with a number, such as 200/mV: correct the header"
-        raise DataError(f"{where}: {fields[2][:40]!r} {rule}") from error
+        raise DataError(f"{where}: {text[:40]!r} {rule}")
+    return float(number[0])
 
 
 class LackingChannels(DataError):
@@ -319,6 +313,8 @@ def _read_segment(
     from wfdb import rdrecord
 
     header, where = segment.header, f"{name}: {segment.header.path}"
+    if header.length == 0:
+        raise DataError(f"{where}: announces no samples; leave the length out of its first line if it is unknown")
     bits = []
     for channel, place in zip(channels, segment.signals, strict=True):
         if (kind := header.formats[place]) not in BITS:
@@ -337,8 +333,7 @@ def _read_segment(
     try:
         # Not smoothed: an average over a frame is not a value of the converter.
         options = {"physical": False, "smooth_frames": False, "return_res": 32}
-        with _plain_header(segment) as path:
-            record = rdrecord(str(path.with_suffix("")), channels=list(segment.signals), **options)
+        record = rdrecord(str(header.path.with_suffix("")), channels=list(segment.signals), **options)
         samples = list(record.e_d_signal)
     except Exception as error:  # a decoder may raise anything on a damaged file
         size = sum(path.stat().st_size for path in segment.files if path.exists())
@@ -370,25 +365,3 @@ def _read_segment(
         for gain, baseline, unit, count in zip(record.adc_gain, record.baseline, record.units, counts, strict=True)
     )
     return values.astype(np.int16 if largest <= 16 else np.int32 if largest <= 32 else np.int64), valid, scale
-
-
-@contextlib.contextmanager
-def _plain_header(segment: Segment) -> Iterator[Path]:
-    """Yield a header that wfdb reads as `read_header` does: that of the segment, or a copy with a plain first line."""
-    from wfdb import rdheader
-
-    header = segment.header
-    by_wfdb = rdheader(str(header.path.with_suffix("")))
-    if by_wfdb.sig_len == header.length and by_wfdb.fs == header.rate:
-        yield header.path
-        return
-    lines = [line for line in read_text(header.path).splitlines() if line.strip() and not line.lstrip().startswith("#")]
-    first, *lines = lines
-    length = "" if header.length is None else f" {header.length}"
-    with tempfile.TemporaryDirectory() as folder:
-        for file in segment.files:
-            Path(folder, file.name).symlink_to(file.resolve())
-        copy = Path(folder, header.path.name)
-        content = [f"{' '.join(first.split()[:2])} {header.rate!r}{length}", *lines]
-        copy.write_text("\n".join(content) + "\n", encoding="utf-8")
-        yield copy

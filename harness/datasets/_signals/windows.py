@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.core.settings import NewSplit
-from harness.datasets._store.pooling import split_generator
+from harness.datasets._store.selection import split_generator
 
 _AT_ONCE = 4096  # windows that are copied together
 

@@ -1,18 +1,16 @@
 """Download files into the cache, once and atomically; a file whose checksum is pinned is compared with it.
 
-A loader compares pinned files again when it reads them (`expect`). A file without a pinned checksum has no other check
+A loader compares pinned files again when it reads them. A file without a pinned checksum has no other check
 than those of its format; a change of it changes the checksum of the prepared arrays, and with it the trials.
 """
 
 from __future__ import annotations
 
-import hashlib
 import sys
-from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from harness.core.errors import DataError, DataMissing, UserError
-from harness.datasets._store.store import Store, sha256, unusable
+from harness.datasets._store.store import Store, sha256, writing
 
 TIMEOUT = 30  # seconds without data after which the download fails
 
@@ -51,7 +49,7 @@ def fetch(store: Store, name: str, url: str, pinned: str | None = None, by_hand:
     import requests
 
     unfinished = path.with_name(f"{path.name}.part")
-    try:
+    with writing(store):
         path.parent.mkdir(parents=True, exist_ok=True)
         with filelock.FileLock(path.with_name(f"{path.name}.lock")):
             if not path.is_file():  # else another process downloaded it while this one waited
@@ -59,24 +57,14 @@ def fetch(store: Store, name: str, url: str, pinned: str | None = None, by_hand:
                     print(f"fetching {url}", file=sys.stderr, flush=True)
                     pooch.HTTPDownloader(timeout=TIMEOUT)(url, str(unfinished), None)
                     if pinned is not None and (actual := sha256(unfinished)) != pinned:
-                        raise _wrong_sum(dataset, url, actual, pinned, "Nothing was kept; try again")
+                        raise wrong_sum(dataset, url, actual, pinned, "Nothing was kept; try again")
                     unfinished.replace(path)
+                except requests.RequestException as error:  # an OSError
+                    reason = f"{path.name} could not be fetched from {url}: {_innermost(error)}"
+                    raise DataMissing(f"{dataset}: {reason}. Try again, or {hint}") from error
                 finally:
                     unfinished.unlink(missing_ok=True)
-    except requests.RequestException as error:  # an OSError
-        reason = f"{path.name} could not be fetched from {url}: {_innermost(error)}"
-        raise DataMissing(f"{dataset}: {reason}. Try again, or {hint}") from error
-    except OSError as error:
-        raise unusable(store, error) from error
     return path
-
-
-def expect(name: str, place: Path | str, content: bytes, sums: Mapping[str, str], file: str | None = None) -> bytes:
-    """Return the content of a file at `place`; raise a DataError unless its SHA-256 is that of its name in `sums`."""
-    actual, pinned = hashlib.sha256(content).hexdigest(), sums[file or Path(place).name]
-    if actual != pinned:
-        raise _wrong_sum(name, place, actual, pinned, "Delete the file and get it anew")
-    return content
 
 
 def _innermost(error: BaseException) -> str:
@@ -89,5 +77,6 @@ def _innermost(error: BaseException) -> str:
         error = reason
 
 
-def _wrong_sum(name: str, place: Path | str, actual: str, pinned: str, hint: str) -> DataError:
+def wrong_sum(name: str, place: Path | str, actual: str, pinned: str, hint: str) -> DataError:
+    """Return the error that a file has another checksum than the pinned one."""
     return DataError(f"{name}: {place}: the file's SHA-256 is {actual}, the right one is {pinned}. {hint}")

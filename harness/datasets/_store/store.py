@@ -7,14 +7,13 @@ read-only, so that a warm start costs milliseconds and several trials share one 
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import json
 import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +27,9 @@ if TYPE_CHECKING:
     import filelock
 
 META = "meta.json"
+
+Stamps = list[list[str | int]]
+"""The path, size and time of each source."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class Prepared:
     """One prepared data set in the cache."""
 
     folder: Path  # holds one .npy file per array, and meta.json
-    meta: Mapping[str, Any]  # key, sources (path -> SHA-256), arrays (name -> shape, dtype, bytes, SHA-256) and notes
+    meta: Mapping[str, Any]  # key, sources (`Stamps`), arrays (name -> shape, dtype, bytes, SHA-256) and notes
 
     def array(self, name: str) -> np.ndarray:
         """Return an array, mapped into memory and read-only."""
@@ -90,16 +92,17 @@ class Prepared:
 
 
 class Writer:
-    """Write the arrays of a loader to `folder`, and JSON values `notes` that it needs when it reads them back."""
+    """Write the arrays of a loader to `folder`, and facts about them, `notes`, that are kept as JSON."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, store: Store, folder: Path) -> None:
         self.folder = folder
+        self._store = store
         self.notes: dict[str, Any] = {}
 
     def create(self, name: str, shape: tuple[int, ...], dtype: np.dtype | type) -> np.ndarray:
         """Create an array on disk, to be filled piece by piece, so that its content is never in memory twice."""
         path = self.folder / f"{name}.npy"
-        with _naming(path):
+        with writing(self._store):
             array = np.lib.format.open_memmap(path, mode="w+", dtype=np.dtype(dtype), shape=shape, version=(1, 0))
             if hasattr(os, "posix_fallocate"):  # a full disk raises an error here, and would cause a signal later
                 with path.open("r+b") as file:
@@ -109,7 +112,7 @@ class Writer:
     def save(self, name: str, values: np.ndarray) -> None:
         """Write a whole array that fits into memory."""
         path = self.folder / f"{name}.npy"
-        with _naming(path):
+        with writing(self._store):
             np.save(path, np.ascontiguousarray(values), allow_pickle=False)
 
 
@@ -137,35 +140,32 @@ def prepare(
         DataError: the cache cannot be written, or a source cannot be read.
         Other exceptions of `build` propagate unchanged; the cache is then as before.
     """
-    stamps = []
-    for path in sources:
-        try:
+    stamps: Stamps = []
+    with _reading(name):
+        for path in sources:
             with open_file(path, DATA) as file:
                 facts = os.fstat(file.fileno())
-        except OSError as error:
-            raise _unreadable(name, error) from error
-        stamps.append([str(path.absolute()), facts.st_size, facts.st_mtime_ns])
-    text = json.dumps({"key": key, "sources": stamps}, sort_keys=True, allow_nan=False)
+            stamps.append([str(path.absolute()), facts.st_size, facts.st_mtime_ns])
+    text = json.dumps({"key": key, "sources": [path for path, *_ in stamps]}, sort_keys=True, allow_nan=False)
     folder = store.cache / "prepared" / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-    if (prepared := read_prepared(folder)) is not None:
+    if (prepared := read_prepared(folder, stamps)) is not None:
         return prepared
-    try:
+    with writing(store):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _lock(folder):  # another process may make it while this one waits
-            return read_prepared(folder) or _build(folder, key, sources, build)
-    except OSError as error:
-        if _of_the_cache(store, error):
-            raise unusable(store, error) from error
-        raise _unreadable(name, error) from error
+            return read_prepared(folder, stamps) or _build(store, name, folder, key, stamps, build)
 
 
-def _build(folder: Path, key: Mapping[str, Any], sources: Sequence[Path], build: Callable[[Writer], None]) -> Prepared:
+def _build(
+    store: Store, name: str, folder: Path, key: Mapping[str, Any], stamps: Stamps, build: Callable[[Writer], None]
+) -> Prepared:
     _remove_leftovers(folder)
     unfinished = folder.parent / f".{folder.name}-{secrets.token_hex(4)}"
     unfinished.mkdir()
     try:
-        writer = Writer(unfinished)
-        build(writer)
+        writer = Writer(store, unfinished)
+        with _reading(name):
+            build(writer)
         arrays = {}
         for path in sorted(unfinished.glob("*.npy")):
             values = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -176,22 +176,16 @@ def _build(folder: Path, key: Mapping[str, Any], sources: Sequence[Path], build:
                 "sha256": sha256(path),
             }
             _flush(path)
-        meta = {
-            "key": dict(key),
-            "sources": {str(path): sha256(path) for path in sources},
-            "arrays": arrays,
-            "notes": writer.notes,
-        }
-        (unfinished / META).write_text(json.dumps(meta, indent=1, allow_nan=False), encoding="utf-8")
+        meta = {"key": dict(key), "sources": stamps, "arrays": arrays, "notes": writer.notes}
+        text = json.dumps(meta, indent=1, allow_nan=False, default=astuple)
+        (unfinished / META).write_text(text, encoding="utf-8")
         _flush(unfinished / META)
-        if folder.exists():  # it is damaged, otherwise it would have been read
+        if folder.exists():  # it is damaged or of an earlier state of the sources, otherwise it would have been read
             shutil.rmtree(folder)
         unfinished.rename(folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
-    made = Prepared(folder, meta)
-    _remove_superseded(made)
-    return made
+    return Prepared(folder, json.loads(text))
 
 
 def _lock(folder: Path) -> filelock.BaseFileLock:
@@ -214,62 +208,41 @@ def _remove_leftovers(folder: Path) -> None:
             continue  # its process is running
 
 
-def _remove_superseded(made: Prepared) -> None:
-    """Remove arrays made under the same key from earlier states of the same source files."""
-    if not made.meta["sources"]:
-        return
-    for folder in made.folder.parent.glob("[!.]*-*/"):
-        older = read_prepared(folder)
-        if older is None or folder == made.folder or older.meta.get("key") != made.meta["key"]:
-            continue
-        if list(older.meta.get("sources", ())) == list(made.meta["sources"]):
-            shutil.rmtree(folder, ignore_errors=True)
-
-
 def _flush(path: Path) -> None:
     """Flush a file to the disk before it gets its name."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
 
 
-def unusable(store: Store, error: OSError) -> DataError:
-    """Return the error that the cache cannot be written."""
-    return DataError(
-        f"{store.cache}: the cache of prepared data cannot be used ({error.strerror or error}); "
-        "set $INVERTBENCH_CACHE to a folder that can be written"
-    )
-
-
-def _unreadable(name: str, error: OSError) -> DataError:
-    what = f"{error.filename}: " if error.filename else ""
-    return DataError(f"{name}: {what}cannot be read ({error.strerror or error})")
-
-
 @contextlib.contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Add the file's name and an error number to an OSError of numpy, which may lack both."""
+def writing(store: Store) -> Iterator[None]:
+    """Turn an OSError into the error that the cache cannot be written."""
     try:
         yield
     except OSError as error:
-        raise OSError(error.errno or errno.EIO, error.strerror or str(error), str(path)) from error
+        raise DataError(
+            f"{store.cache}: the cache of prepared data cannot be used ({error.strerror or error}); "
+            "set $INVERTBENCH_CACHE to a folder that can be written"
+        ) from error
 
 
-def _of_the_cache(store: Store, error: OSError) -> bool:
-    """Return whether an error concerns the cache, the only place written, and not a source that a builder reads."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return True
-    if error.filename is None:  # such as a decoder's error
-        return False
-    place, cache = Path(os.fsdecode(error.filename)).absolute(), store.cache.absolute()
-    return place.is_relative_to(cache) or cache.is_relative_to(place)
+@contextlib.contextmanager
+def _reading(name: str) -> Iterator[None]:
+    """Turn an OSError into the error that a source of the data set `name` cannot be read."""
+    try:
+        yield
+    except OSError as error:
+        what = f"{error.filename}: " if error.filename else ""
+        raise DataError(f"{name}: {what}cannot be read ({error.strerror or error})") from error
 
 
-def read_prepared(folder: Path) -> Prepared | None:
-    """Return the arrays of a cache folder, if it is complete: every array of the recorded size."""
+def read_prepared(folder: Path, stamps: Stamps) -> Prepared | None:
+    """Return the arrays of a cache folder, if they are of these sources and every one has the recorded size."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
         meta = json.loads(read_text(folder / META, RECORD))
         sizes = {name: facts["bytes"] for name, facts in meta["arrays"].items()}
-        if sizes and all((folder / f"{name}.npy").stat().st_size == size for name, size in sizes.items()):
+        whole = all((folder / f"{name}.npy").stat().st_size == size for name, size in sizes.items())
+        if sizes and whole and meta["sources"] == stamps:
             return Prepared(folder, meta)
     return None
 

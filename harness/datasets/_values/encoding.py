@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -40,13 +40,23 @@ class Encoding:
     digits: tuple[int, ...] | None = None  # the significant digits of each channel, if they state the noise
     lost: int = 0  # channels whose last digits are finer than float32
 
-    def noted(self) -> list[tuple[float, ...]] | dict[str, Any] | str:
-        """Return the lattices as JSON values, from which `lattice_facts` makes them again, or why there are none."""
+    def facts(self, kind: Kind) -> dict[str, Any]:
+        """Return the facts of `Splits` that follow from the encoding."""
         if self.noise is not None:
-            return {"noise": self.noise, "repeated": self.repeated, "digits": self.digits, "lost": self.lost}
+            without = [str(number) for number, width in enumerate(self.noise, 1) if width is None]
+            return {
+                "lattice": False,
+                "noise": [width is not None for width in self.noise],
+                "digits": self.digits,
+                "lattices": [Lattice(0.0, width or 1.0) for width in self.noise],
+                "steps": [(width, "units of the file (stated noise)") for width in self.noise if width is not None],
+                "no_floor": f"no noise is added to channel {', '.join(without)}" if without else None,
+            }
         if self.lattices is None:
-            return f"the values lie on no lattice{self.finer or ''}; no noise is added to them"
-        return [astuple(lattice) for lattice in self.lattices]
+            why = f"the values lie on no lattice{self.finer or ''}; no noise is added to them"
+            return {"lattice": False, "no_floor": why}
+        steps = [(lattice.step, "units of the file") for lattice in self.lattices] if kind == "sequence" else None
+        return {"lattices": self.lattices, "steps": steps}
 
     def encode(self, events: np.ndarray, part: str, first: int) -> np.ndarray:
         """Return lattice indices k of events (n, C, *spatial), in `dtype`; the values themselves without a lattice.
@@ -79,27 +89,6 @@ class Encoding:
                     f"0..{self.levels - 1} of step {self.lattices[0].step:g}; state the right `levels` or `step`"
                 )
         return k.astype(self.dtype, copy=False)
-
-
-def lattice_facts(noted: Sequence[Sequence[float]] | Mapping[str, Any] | str, kind: Kind) -> dict[str, Any]:
-    """Return the facts of `Splits` that follow from the lattices that `Encoding.noted` returned."""
-    if isinstance(noted, Mapping):
-        widths = noted["noise"]
-        without = [str(number) for number, width in enumerate(widths, 1) if width is None]
-        return {
-            "lattice": False,
-            "noise": tuple(width is not None for width in widths),
-            "digits": None if noted["digits"] is None else tuple(noted["digits"]),
-            "lattices": tuple(Lattice(0.0, width or 1.0) for width in widths),
-            "steps": tuple((width, "units of the file (stated noise)") for width in widths if width is not None),
-            "no_floor": f"no noise is added to channel {', '.join(without)}" if without else None,
-        }
-    if isinstance(noted, str):
-        return {"lattice": False, "no_floor": noted}
-    lattices = tuple(Lattice(*each) for each in noted)
-    if kind == "image":
-        return {"lattices": lattices}
-    return {"lattices": lattices, "steps": tuple((lattice.step, "units of the file") for lattice in lattices)}
 
 
 def identity(name: str, levels: int, channels: int) -> Encoding:

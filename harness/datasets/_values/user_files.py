@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BeforeValidator, ValidationInfo
 from pydantic_core import PydanticCustomError
 
-from harness.core.settings import NewSplit
+from harness.core.settings import NewSplit, Settings
 from harness.datasets._store.store import Store, Writer, prepare, split_key
-from harness.datasets._values.encoding import Kind, lattice_facts
+from harness.datasets._values.encoding import Encoding
 from harness.datasets.base import Splits
 
 STEP = "one number above 0, a list of one for each channel of a sequence, or detect"
 NOISE = "one width above 0, or a list with a width or null for each channel"
 LAST_DIGIT = "last_digit"  # the width of each value is the unit of its last written digit
 MOST_WIDTHS = 6  # that a description lists
-VERSION = 4  # of the prepared arrays
+VERSION = 5  # of the prepared arrays
 
 
 def _step(value: Any) -> Any:
@@ -64,50 +64,31 @@ def for_each_channel(value: Any, info: ValidationInfo, channels: int | None) -> 
     return value
 
 
-def noise_text(noted: Any) -> str:
-    """Return a clause on stated noise, from what `Encoding.noted` returned; empty without."""
-    if not isinstance(noted, Mapping):
+def noise_text(encoding: Encoding) -> str:
+    """Return a clause on stated noise; empty without."""
+    if encoding.noise is None:
         return ""
-    texts = dict.fromkeys("none" if width is None else f"{width:.4g}" for width in noted["noise"])
-    there = [width for width in noted["noise"] if width is not None]
+    texts = dict.fromkeys("none" if width is None else f"{width:.4g}" for width in encoding.noise)
+    there = [width for width in encoding.noise if width is not None]
     some = f"{min(there):.4g} to {max(there):.4g}" + " (in some channels none)" * ("none" in texts)
     widths = ", ".join(texts) if len(texts) <= MOST_WIDTHS else some
-    share = f"; up to {noted['repeated']:.0%} of the values of a channel occur more than once" * (noted["repeated"] > 0)
-    if noted["digits"] is None:
+    share = f"; up to {encoding.repeated:.0%} of the values of a channel occur more than once" * (encoding.repeated > 0)
+    if encoding.digits is None:
         return f"; uniform noise of the stated width {widths}{share}"
-    lost = f"; in {noted['lost']} columns at least 2^-20 of the range, as float32 holds no less" * (noted["lost"] > 0)
+    lost = f"; in {encoding.lost} columns at least 2^-20 of the range, as float32 holds no less" * (encoding.lost > 0)
     return f"; uniform noise of the unit of the last digit of each value, at least {widths}{lost}{share}"
-
-
-class FileOptions(Protocol):
-    """Options of a data set that is one file."""
-
-    @property
-    def file(self) -> str:
-        """The path of the file."""
-
-    def model_dump(self, *, mode: str) -> dict[str, Any]:
-        """Return the options as JSON values."""
 
 
 def file_splits(
     store: Store,
     name: str,
-    chosen: FileOptions,
-    kind: Kind,
+    file: str,
+    options: Settings,
     build: Callable[[Path, Writer], None],
     new: NewSplit | None = None,
     others: Sequence[Path] = (),
 ) -> Splits:
-    """Return the splits of a file, and perhaps others, prepared by `build(path, writer)` on the first call.
-
-    `build` notes "levels", "lattices" (of `Encoding.noted`), "description", "left_out" and "warnings" and, of a new
-    split, "test_share".
-    """
-    path = store.find(name, chosen.file, "it is the option `file`: beside the suite, below the data root or absolute")
-    key = {"version": VERSION, **chosen.model_dump(mode="json"), **split_key(new)}
-    prepared = prepare(store, name, key, [path, *others], lambda writer: build(path, writer))
-    notes = prepared.notes
-    facts = lattice_facts(notes["lattices"], kind) | {"test_share": notes.get("test_share")}
-    facts |= {name: tuple(notes.get(name, ())) for name in ("left_out", "warnings")}
-    return Splits.of(prepared, notes["levels"], notes["description"], **facts)
+    """Return the splits of a file, and perhaps others, prepared by `build(path, writer)` on the first call."""
+    path = store.find(name, file, "it is the option `file`: beside the suite, below the data root or absolute")
+    key = {"version": VERSION, **options.model_dump(mode="json"), **split_key(new)}
+    return Splits.of(prepare(store, name, key, [path, *others], lambda writer: build(path, writer)))

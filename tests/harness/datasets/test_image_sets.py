@@ -14,6 +14,7 @@ import pytest
 
 from harness.core.errors import DataError, DataMissing, SuiteError, UserError
 from harness.datasets import Store, cifar10, find_dataset, mnist
+from harness.datasets._images.image_sets import Pinned
 from harness.planning.settle import load_suite, settle
 
 SMALL = {"validation": 10, "test": 10}
@@ -46,87 +47,67 @@ def idx(values):
 
 
 class FakeMnist:
-    """50 training and 10 test images in MNIST's files; those in `files` are written, the others removed."""
+    """50 training and 10 test images in MNIST's files."""
 
     cls, name, shape, total = mnist.Mnist, "mnist", (1, 28, 28), 60_000
-    test_file, unreadable = "t10k-images-idx3-ubyte", "not a whole file of images in MNIST's format"
 
     def __init__(self, root):
-        self.folder = root / "MNIST" / "raw"
-        rng = np.random.default_rng(0)
-        self.train = rng.integers(0, 256, (50, 1, 28, 28), dtype=np.uint8)
-        self.test = rng.integers(0, 256, (10, 1, 28, 28), dtype=np.uint8)
-        self.contents = {"train-images-idx3-ubyte": idx(self.train[:, 0]), self.test_file: idx(self.test[:, 0])}
+        self.root, rng = root, np.random.default_rng(0)
+        self.train = rng.integers(0, 256, (50, *self.shape), dtype=np.uint8)
+        self.test = rng.integers(0, 256, (10, *self.shape), dtype=np.uint8)
+        self.contents = self.packed(self.train, self.test)
 
-    def write(self, packed=True):
+    def packed(self, train, test):
+        """Return the contents of the published files, by their places in the data root."""
+        contents = [gzip.compress(idx(values[:, 0])) for values in (train, test)]
+        return {file.place: content for file, content in zip(mnist.FILES, contents, strict=True)}
+
+    def write(self, url=NOWHERE):
         """Write the files and return the data set with their checksums."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        every = self.contents | {f"{name}.gz": gzip.compress(self.contents[name]) for name in self.contents}
-        for name, content in every.items():
-            if name.endswith(".gz") == packed:
-                (self.folder / name).write_bytes(content)
-        return self.cls({name: digest(content) for name, content in every.items()}, NOWHERE)
+        for place, content in self.contents.items():
+            (self.root / place).parent.mkdir(parents=True, exist_ok=True)
+            (self.root / place).write_bytes(content)
+        return self.dataset([Pinned(place, url, digest(content)) for place, content in self.contents.items()])
 
-    def place(self, packed):
-        """Return the file with the test images, and its place in messages."""
-        path = self.folder / (f"{self.test_file}.gz" if packed else self.test_file)
-        return path, str(path)
+    def dataset(self, files):
+        return self.cls(files)
 
 
 class FakeCifar10(FakeMnist):
-    """50 training and 10 test images in CIFAR-10's files."""
+    """50 training and 10 test images in CIFAR-10's archive."""
 
     cls, name, shape, total = cifar10.Cifar10, "cifar10", (3, 32, 32), 50_000
-    test_file, unreadable = "test_batch", "not one of CIFAR-10's batches"
 
-    def __init__(self, root):
-        self.root, self.folder = root, root / cifar10.FOLDER
-        rng = np.random.default_rng(0)
-        self.train = rng.integers(0, 256, (50, 3, 32, 32), dtype=np.uint8)
-        self.test = rng.integers(0, 256, (10, 3, 32, 32), dtype=np.uint8)
-        parts = {f"data_batch_{n + 1}": part for n, part in enumerate(np.split(self.train, 5))}
-        self.contents = {name: self.batch(part) for name, part in (parts | {self.test_file: self.test}).items()}
+    def packed(self, train, test):
+        return self.archive([batch(images) for images in (*np.split(train, 5), test)])
 
-    def batch(self, images):
-        return pickle.dumps({"data": images.reshape(len(images), -1), "labels": [0] * len(images)}, protocol=2)
-
-    def archive(self):
+    def archive(self, batches):
         content = io.BytesIO()
         with tarfile.open(fileobj=content, mode="w:gz") as tar:
-            for name, data in self.contents.items():
+            for name, data in zip(cifar10.BATCHES, batches, strict=False):
                 member = tarfile.TarInfo(f"{cifar10.FOLDER}/{name}")
                 member.size = len(data)
                 tar.addfile(member, io.BytesIO(data))
-        return content.getvalue()
+        return {cifar10.ARCHIVE.place: content.getvalue()}
 
-    def write(self, packed=True):
-        content = self.archive()
-        files = {self.root / cifar10.ARCHIVE: content}
-        if not packed:
-            self.folder.mkdir(exist_ok=True)
-            files = {self.folder / name: data for name, data in self.contents.items()}
-        for path, data in files.items():
-            path.write_bytes(data)
-        sums = {cifar10.ARCHIVE: content} | self.contents
-        return self.cls({name: digest(data) for name, data in sums.items()}, NOWHERE)
+    def dataset(self, files):
+        return self.cls(*files)
 
-    def place(self, packed):
-        path = self.root / cifar10.ARCHIVE if packed else self.folder / self.test_file
-        return path, str(path)
+
+def batch(images):
+    return pickle.dumps({"data": images.reshape(len(images), -1), "labels": [0] * len(images)}, protocol=2)
 
 
 PRESETS = pytest.mark.parametrize("preset", [FakeMnist, FakeCifar10])
-PACKED = pytest.mark.parametrize("packed", [True, False])
 
 
 # Sets with pinned files
 
 
 @PRESETS
-@PACKED
-def test_the_images_are_those_of_the_files_and_sizes_are_cut_from_one_prepared_copy(preset, packed, store, root):
+def test_the_images_are_those_of_the_files_and_sizes_are_cut_from_one_prepared_copy(preset, store, root):
     fake = preset(root)
-    dataset = fake.write(packed)
+    dataset = fake.write()
     before = sorted(root.rglob("*"))
     dataset.check(store, SMALL)
     whole = dataset.load(store, SMALL)
@@ -160,24 +141,6 @@ def test_sizes_beyond_the_data_are_refused(preset, store):
     assert dataset.option_errors({"validation": 1, "train": total - 1}) == []
 
 
-@PRESETS
-@PACKED
-def test_a_file_with_another_checksum_is_refused(preset, packed, store, root):
-    fake = preset(root)
-    dataset = fake.write(packed)
-    path, place = fake.place(packed)
-    whole = path.read_bytes()
-    for content in (whole[:-1], whole[:-1] + bytes([whole[-1] ^ 1])):
-        path.write_bytes(content)
-        with pytest.raises(DataError) as caught:
-            dataset.check(store, SMALL)
-        message = str(caught.value)
-        assert message.startswith(f"{fake.name}: {place}: the file's SHA-256 is {digest(content)}")
-        assert digest(whole) in message
-    path.write_bytes(whole)
-    dataset.check(store, SMALL)
-
-
 class Planted:
     """Make a folder when unpickled."""
 
@@ -188,29 +151,49 @@ class Planted:
         return os.mkdir, (str(self.place),)
 
 
-@PACKED
-def test_no_batch_with_another_checksum_is_unpickled(packed, store, root, tmp_path):
+@PRESETS
+def test_a_file_with_another_checksum_is_refused(preset, store, root):
+    fake = preset(root)
+    dataset = fake.write()
+    place, whole = list(fake.contents.items())[-1]
+    for content in (whole[:-1], whole[:-1] + bytes([whole[-1] ^ 1])):
+        (root / place).write_bytes(content)
+        with pytest.raises(DataError) as caught:
+            dataset.check(store, SMALL)
+        message = str(caught.value)
+        assert message.startswith(f"{fake.name}: {root / place}: the file's SHA-256 is {digest(content)}")
+        assert digest(whole) in message
+
+
+def test_no_batch_of_an_archive_with_another_checksum_is_unpickled(store, root, tmp_path):
     fake, harm = FakeCifar10(root), tmp_path / "harm"
-    right = fake.write(packed)._sums
-    fake.contents["data_batch_3"] = pickle.dumps(Planted(harm))
-    planted = fake.write(packed)._sums
-    for sums in (right, right | {cifar10.ARCHIVE: planted[cifar10.ARCHIVE]}):  # the archive's is right in the second
-        with pytest.raises(DataError, match="the file's SHA-256 is"):
-            fake.cls(sums, NOWHERE).check(store, SMALL)
-        assert not harm.exists()
-    with pytest.raises(DataError, match="not one of CIFAR-10's batches"):
-        fake.cls(planted, NOWHERE).check(store, SMALL)
+    right = fake.write()
+    fake.contents = fake.archive([pickle.dumps(Planted(harm))] * len(cifar10.BATCHES))
+    planted = fake.write()
+    with pytest.raises(DataError, match="the file's SHA-256 is"):
+        right.check(store, SMALL)
+    assert not harm.exists()
+    with pytest.raises(DataError, match="not of the published form"):
+        planted.check(store, SMALL)
     assert harm.exists(), "the planted pickle works if its checksum is accepted"
 
 
 IMAGES = np.zeros((2, 28, 28), np.uint8)
+CUT = gzip.compress(idx(IMAGES))
+FORM = r"not of the published form \(.*\); get it anew"
 UNREADABLE = {
-    "empty": (FakeMnist, b"", "not a whole file"),
-    "a short header": (FakeMnist, b"\0\0\x08\x03\0\0", "not a whole file"),
-    "too short": (FakeMnist, idx(IMAGES)[:-1], "not a whole file"),
-    "floats": (FakeMnist, idx(IMAGES).replace(b"\x08\x03", b"\x0d\x03", 1), "not a whole file"),
-    "another size": (FakeMnist, idx(np.zeros((2, 32, 32), np.uint8)), r"should be \(1, 28, 28\) of uint8"),
-    "another pickle": (FakeCifar10, pickle.dumps([1, 2, 3]), "not one of CIFAR-10's batches"),
+    "empty": (FakeMnist, gzip.compress(b""), FORM),
+    "a short header": (FakeMnist, gzip.compress(b"\0\0\x08\x03\0\0"), FORM),
+    "too short": (FakeMnist, gzip.compress(idx(IMAGES)[:-1]), FORM),
+    "floats": (FakeMnist, gzip.compress(idx(IMAGES).replace(b"\x08\x03", b"\x0d\x03", 1)), "begins with 0x00000d03"),
+    "another size": (
+        FakeMnist,
+        gzip.compress(idx(np.zeros((2, 32, 32), np.uint8))),
+        r"should be \(1, 28, 28\) of uint8",
+    ),
+    "not packed": (FakeMnist, idx(IMAGES), FORM),
+    "packed and cut": (FakeMnist, CUT[: len(CUT) // 2], FORM),
+    "another pickle": (FakeCifar10, pickle.dumps([1, 2, 3]), FORM),
     "float batches": (FakeCifar10, pickle.dumps({"data": np.zeros((2, 3072))}), r"should be \(3, 32, 32\) of uint8"),
 }
 
@@ -219,33 +202,23 @@ UNREADABLE = {
 def test_files_of_another_form_are_refused(name, store, root):
     preset, content, message = UNREADABLE[name]
     fake = preset(root)
-    fake.contents[fake.test_file] = content
+    if preset is FakeCifar10:
+        fake.contents = fake.archive([content] * len(cifar10.BATCHES))
+    else:
+        fake.contents[mnist.FILES[1].place] = content
     with pytest.raises(DataError, match=f"^{fake.name}: .*{message}"):
-        fake.write(packed=False).check(store, SMALL)
+        fake.write().check(store, SMALL)
 
 
-@PRESETS
 @pytest.mark.parametrize("kept", [0.0, 0.01, 0.5, 0.99])
-def test_packed_files_that_end_early_are_refused_although_their_checksum_is_right(preset, kept, store, root):
-    fake = preset(root)
-    sums = dict(fake.write()._sums)
-    path, place = fake.place(packed=True)
-    path.write_bytes(path.read_bytes()[: int(kept * path.stat().st_size)])
-    sums[path.name] = digest(path.read_bytes())
-    with pytest.raises(DataError, match=rf"^{fake.name}: {place}: not (a|the) whole .*; get it anew"):
-        fake.cls(sums, NOWHERE).check(store, SMALL)
-
-
-def test_an_archive_or_a_folder_without_a_batch_is_refused(store, root):
+def test_an_archive_that_ends_early_or_lacks_a_batch_is_refused_although_its_checksum_is_right(kept, store, root):
     fake = FakeCifar10(root)
-    whole = fake.write(packed=False)
-    (fake.folder / "data_batch_4").unlink()
-    with pytest.raises(DataMissing, match=rf"cifar10: {fake.folder}/data_batch_4: no such file; unpack"):
-        whole.check(store, SMALL)
-    del fake.contents["test_batch"]
-    sums = whole._sums | fake.write()._sums
-    with pytest.raises(DataError, match=r"not the whole archive \(.*test_batch"):
-        fake.cls(sums, NOWHERE).check(store, SMALL)
+    [(place, content)] = fake.contents.items()
+    batches = [batch(images) for images in np.split(fake.train, 5)]
+    for contents in ({place: content[: int(kept * len(content))]}, fake.archive(batches)):
+        fake.contents = contents
+        with pytest.raises(DataError, match=rf"^cifar10: {root / place}: {FORM}"):
+            fake.write().check(store, SMALL)
 
 
 @PRESETS
@@ -253,25 +226,24 @@ def test_missing_files_are_reported_with_their_source_and_fetched(preset, store,
     folder, address, _ = served
     fake = preset(folder)
     dataset = fake.write()
-    below = fake.place(packed=True)[0].parent.relative_to(folder)
     with pytest.raises(DataMissing) as caught:
         dataset.check(store, SMALL)
     message = str(caught.value)
     assert message.startswith(f"{fake.name}: ") and "is not there, and offline nothing is fetched" in message
     assert f"It comes from {NOWHERE}" in message and "a data root (--data ROOT)" in message
     assert str(store.cache / "downloads" / fake.name) in message and caught.value.exit_code == 3
-    dataset = fake.cls(dataset._sums, f"{address}{below}/")
+    below = (folder / next(iter(fake.contents))).parent.relative_to(folder)
+    dataset = fake.write(f"{address}{below}/")
     dataset.check(Store(root, store.cache), SMALL)
     for place in (root, None):
         assert events(dataset.load(Store(place, store.cache, offline=True), SMALL).test) == events(fake.test)
 
 
-def test_pinned_checksums_cover_the_files_that_torchvision_reads():
+def test_the_archive_is_the_one_that_torchvision_reads():
     from torchvision.datasets import CIFAR10
 
-    names = {CIFAR10.filename, *(name for name, _ in (*CIFAR10.train_list, *CIFAR10.test_list))}
-    assert cifar10.SUMS.keys() == names
-    assert (CIFAR10.filename, CIFAR10.base_folder) == (cifar10.ARCHIVE, cifar10.FOLDER)
+    names = tuple(name for name, _ in (*CIFAR10.train_list, *CIFAR10.test_list))
+    assert (CIFAR10.filename, CIFAR10.base_folder, names) == (cifar10.ARCHIVE.place, cifar10.FOLDER, cifar10.BATCHES)
 
 
 def test_the_real_digits(data_root, tmp_path):
@@ -281,8 +253,7 @@ def test_the_real_digits(data_root, tmp_path):
     for name, md5 in MNIST.resources:
         if "images" in name:
             content = (raw / name).read_bytes()
-            assert hashlib.md5(content).hexdigest() == md5 and digest(content) == mnist.SUMS[name]
-            assert digest(gzip.decompress(content)) == mnist.SUMS[name.removesuffix(".gz")]
+            assert hashlib.md5(content).hexdigest() == md5 and digest(content) in {file.sha256 for file in mnist.FILES}
     digits.check(store, {})
     splits = digits.load(store, {})
     assert [len(part) for part in splits.parts().values()] == [50_000, 10_000, 10_000]
