@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import tempfile
@@ -17,7 +16,7 @@ import yaml
 from harness.core.arguments import Place, checked, optional, path
 from harness.core.errors import DataError, UserError
 from harness.core.files import write_atomically
-from harness.core.texts import bounded
+from harness.core.texts import bounded, visible
 from harness.interface.run import run
 
 if TYPE_CHECKING:
@@ -26,10 +25,10 @@ if TYPE_CHECKING:
 TRIES = 6  # of loading the data, each with what the refusal before proposes
 QUICK, LOCAL = 600, 7200  # seconds that the profiles are to take on all cores
 REPETITIONS = {"quick": 5, "local": 8}
-CANDIDATES = 8  # of the tuning in each repetition: by halving it takes 5 times its steps, a quarter of a training's
-TRAININGS = 1 + 5 / 4  # in the time of one, for each of the five rows and each repetition
+TRAININGS = (
+    1 + 5 / 4
+)  # per row and repetition: halving of 8 candidates takes 5 times its steps, a quarter of a training's
 LEAST, MOST = {"quick": 100, "local": 400}, {"quick": 2000, "local": 20000}  # steps
-MEASURED = 10  # steps
 LONGEST_REASON = 200  # characters of a refusal
 
 EMERGING, PERIODIC = "emerging: {options: {kernel_size: 3}}", "periodic: {options: {kernel_size: 3}}"
@@ -38,17 +37,14 @@ WOODBURY = "woodbury: {options: {rank_channels: 1, rank_space: 1}}"
 LAYERS = {"vector": (BUTTERFLY, WOODBURY), "sequence": (EMERGING, PERIODIC), "image": (EMERGING, BUTTERFLY)}
 """Form of an event -> the layers to compare with a 1x1 convolution, by docs/findings/decision.md."""
 
-FAR, FARTHER = (
-    10.0,
-    50.0,
-)  # interquartile ranges from the median to the farthest value, for scales by more than extremes
+FAR, FARTHER = 10.0, 50.0  # interquartile ranges from the median to the farthest value: not scaled by extremes
 
 SUITE = """\
 # Written by `python -m harness init {source}`.
 {reasons}
 suite: {name}
 kind: density
-title: {title}
+title: Which layer for {name}?
 unsupported: true   # a layer that does not serve these events is reported so
 layers:
   conv1x1: {{options: {{parameterisation: plu}}}}
@@ -64,17 +60,17 @@ training: {{batch_size: {batch}}}
 profiles:
   smoke:   # seconds: does everything run?
     seeds: 1
-    training: {{steps: {measured}, evaluate_every: {half}}}
+    training: {{steps: 10, evaluate_every: 5}}
     datasets: &data
       {name}: {{data: {dataset}, {scale}options: {options}}}
   quick:   # a first answer, in about {quick_minutes} minutes on {cores} cores
     repetitions: {{number: {quick_repetitions}}}
-    tuning: {{candidates: {candidates}, strategy: halving, steps: {quick_tuning}}}
+    tuning: {{candidates: 8, strategy: halving, steps: {quick_tuning}}}
     training: {{steps: {quick_steps}, evaluate_every: {quick_every}, patience: 4}}
     datasets: *data
   local:   # until validation stops improving, in at most {local_minutes} minutes
     repetitions: {{number: {local_repetitions}}}
-    tuning: {{candidates: {candidates}, strategy: halving, steps: {local_tuning}}}
+    tuning: {{candidates: 8, strategy: halving, steps: {local_tuning}}}
     training: {{steps: {local_steps}, evaluate_every: {local_every}, patience: 8}}
     datasets: *data
 """
@@ -94,7 +90,9 @@ def init(source: Place, out: Annotated[Path | None, optional(path, str | Path)] 
     Raises:
         UserError: no data set takes the source, none of the proposed options loads it, or the suite file exists.
     """
-    name = re.sub(r"[^a-z0-9]+", "-", source.name.split(".")[0].lower()).strip("-") or "data"
+    name = re.sub(r"[^a-z0-9]+", "-", source.name.split(".")[0].lower()).strip("-")
+    if not name or yaml.safe_load(name) != name:  # such as a number
+        name = f"data-{name}".rstrip("-")
     target = Path(f"{name}.yaml") if out is None else out
     if target.exists():
         raise UserError(f"{target}: exists; name another file with --out, or remove it")
@@ -103,25 +101,15 @@ def init(source: Place, out: Annotated[Path | None, optional(path, str | Path)] 
     reasons += [f"preprocessing: {scale}, as single values are far from all others"] if scale else []
     for line in reasons:
         print(line)
-    count, shape = len(splits.train), splits.shape
-    kind = "image" if len(shape) == 3 else "sequence" if shape[1] > 1 else "vector"
-    facts = {
-        "source": source,
+    facts = _form(splits) | {
+        "source": visible(str(source)),
         "name": name,
-        "title": json.dumps(f"Which layer for {source.name}?", ensure_ascii=False),
         "reasons": "\n".join(
             textwrap.fill(line, 118, initial_indent="# ", subsequent_indent="#   ") for line in reasons
         ),
-        "layers": "\n  ".join(LAYERS[kind]),
         "scale": f"preprocessing: {scale}, " if scale else "",
-        "levels": 2 if kind != "vector" and all(size % 4 == 0 and size >= 8 for size in shape[1:]) else 1,
-        "batch": 64 if count >= 256 else 16,
         "dataset": dataset,
         "options": _flow_style(options),
-        "measured": MEASURED,
-        "half": MEASURED // 2,
-        "candidates": CANDIDATES,
-        "cores": os.cpu_count() or 1,
     }
     root = source.resolve().parent if "records" in options else None
     write_atomically(target, SUITE.format(**facts, **_budgets(1.0)).encode())
@@ -130,8 +118,8 @@ def init(source: Place, out: Annotated[Path | None, optional(path, str | Path)] 
     except BaseException:
         target.unlink(missing_ok=True)
         raise
-    write_atomically(target, SUITE.format(**facts, **_budgets(seconds)).encode())
     steps = _budgets(seconds)
+    write_atomically(target, SUITE.format(**facts, **steps).encode())
     print(
         f"a training step of the slowest layer takes {1000 * seconds:.3g} ms here, so quick has at most "
         f"{steps['quick_steps']:,} steps and local {steps['local_steps']:,}"
@@ -174,6 +162,17 @@ def _chosen(source: Path, folder: Path) -> tuple[str, dict[str, Any], Splits, li
     return name, options, splits, [" ".join(line.split()) for line in reasons]
 
 
+def _form(splits: Splits) -> dict[str, Any]:
+    """Return what follows from the shape and the number of the events."""
+    kind = "image" if len(splits.shape) == 3 else "sequence" if splits.shape[1] > 1 else "vector"
+    halved_twice = kind != "vector" and all(size % 4 == 0 and size >= 8 for size in splits.shape[1:])
+    return {
+        "layers": "\n  ".join(LAYERS[kind]),
+        "levels": 2 if halved_twice else 1,
+        "batch": 64 if len(splits.train) >= 256 else 16,
+    }
+
+
 def _scale(splits: Splits) -> str | None:
     """Return the preprocessing for values that their extremes would squeeze together; None: the usual one."""
     if splits.levels is not None:
@@ -198,14 +197,14 @@ def _seconds_of_a_step(suite: Path, root: Path | None) -> float:
 
 def _budgets(seconds: float) -> dict[str, int]:
     """Return the steps of the profiles for the seconds of a step on one core."""
-    facts: dict[str, int] = {}
+    facts = {"cores": os.cpu_count() or 1}
     for profile, whole in (("quick", QUICK), ("local", LOCAL)):
         trainings = 5 * REPETITIONS[profile] * TRAININGS
-        steps = whole * (os.cpu_count() or 1) / trainings / seconds
+        steps = whole * facts["cores"] / trainings / seconds
         steps = round(min(max(steps, LEAST[profile]), MOST[profile]), -2)
         facts |= {f"{profile}_steps": int(steps), f"{profile}_every": max(10, int(steps) // 20)}
         facts |= {f"{profile}_tuning": max(20, int(steps) // 4), f"{profile}_repetitions": REPETITIONS[profile]}
-        facts[f"{profile}_minutes"] = max(1, round(steps * seconds * trainings / (os.cpu_count() or 1) / 60))
+        facts[f"{profile}_minutes"] = max(1, round(steps * seconds * trainings / facts["cores"] / 60))
     return facts
 
 

@@ -145,6 +145,14 @@ def test_recordings_of_many_gains_are_taken_in_physical_units(tmp_path, monkeypa
     }
 
 
+@pytest.mark.parametrize(("file", "name"), [("2024.csv", "data-2024"), ("no.csv", "data-no"), ("µV.csv", "v")])
+def test_a_name_that_yaml_would_read_otherwise_gets_a_prefix(tmp_path, monkeypatch, file, name):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(module, "_seconds_of_a_step", lambda suite, root: 0.05)
+    path = init(table(tmp_path / file, a=DRAW.normal(size=100)))
+    assert path.name == f"{name}.yaml" and load_suite(path).name == name
+
+
 def test_a_scale_follows_from_the_tails(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(module, "_seconds_of_a_step", lambda suite, root: 0.05)
