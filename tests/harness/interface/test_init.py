@@ -150,7 +150,7 @@ def test_a_name_that_yaml_would_read_otherwise_gets_a_prefix(tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(module, "_seconds_of_a_step", lambda suite, root: 0.05)
     path = init(table(tmp_path / file, a=DRAW.normal(size=100)))
-    assert path.name == f"{name}.yaml" and load_suite(path).name == name
+    assert path.name == f"{name}.yaml" and load_suite(path).suite == name
 
 
 def test_a_scale_follows_from_the_tails(tmp_path, monkeypatch):
