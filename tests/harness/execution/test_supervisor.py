@@ -121,7 +121,7 @@ def test_every_fault_is_a_record_with_its_reason(faulty, label):
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_daemon_ends_with_the_trial_that_has_started_it(faulty, wait_for):
     out, trials, _, _ = faulty
-    wait_for(lambda: not daemons(int((out / "notes" / f"{trials['leave_a_daemon'].id}.pid").read_text())), 2)
+    wait_for(lambda: not daemons(int((out / "notes" / f"{trials['leave_a_daemon'].id}.pid").read_text())), seconds=2)
 
 
 def test_every_trial_is_reported_once(faulty):
@@ -198,7 +198,7 @@ def test_interrupt_ends_running_trials_and_keeps_finished_ones(work, tmp_path, t
     assert [path.stem for path in (tmp_path / "records").glob("*.json")] == [trials[0].id]
     pids = [int(path.read_text()) for path in (tmp_path / "notes").glob("*.pid")]
     assert len(pids) == 3
-    wait_for(lambda: not any(map(alive, pids)), 2)
+    wait_for(lambda: not any(map(alive, pids)), seconds=2)
 
 
 SUPERVISOR = """
@@ -229,12 +229,12 @@ def test_no_process_survives_a_killed_supervisor(tmp_path, trial, wait_for):
     environment = os.environ | {"PYTHONPATH": root}
     with subprocess.Popen([sys.executable, script], env=environment, start_new_session=True) as supervisor:
         notes = tmp_path / "notes"
-        wait_for(lambda: len(list(notes.glob("*.pid"))) == 2, 60)
+        wait_for(lambda: len(list(notes.glob("*.pid"))) == 2, seconds=60)
         pids = wait_for(lambda: [int(text) for path in notes.glob("*.pid") if (text := path.read_text())])
         children = wait_for(lambda: descendants(pids, children_now()))
         [daemon] = wait_for(lambda: [daemon for pid in pids for daemon in daemons(pid)])
         os.killpg(supervisor.pid, signal.SIGKILL)
-    wait_for(lambda: not any(map(alive, [*pids, *children, daemon])), 3)
+    wait_for(lambda: not any(map(alive, [*pids, *children, daemon])), seconds=3)
 
 
 def daemons(pid):
