@@ -156,36 +156,6 @@ def test_published_datasets_have_a_shape_and_instructions(name, root, tmp_path):
         assert caught.value.exit_code == 3
 
 
-@pytest.mark.parametrize("name", NAMED_BY_OPTIONS)
-def test_user_datasets_name_their_required_options(name):
-    needed = [option for option, field in find_dataset(name).options_model.model_fields.items() if field.is_required()]
-    faults = dict(find_dataset(name).option_errors({}))
-    assert needed and list(faults) == needed
-    for option in needed:
-        assert faults[option].startswith(f"{name}: the option {option!r} is missing; it is ")
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "at", "message"),
-    [
-        ("waveforms", {"length": 0}, "length", r"waveforms: length = 0 should be greater than or equal to 16; it is"),
-        ("waveforms", {"length": "256"}, "length", r"length = '256' should be a valid integer"),
-        ("waveforms", {"lenght": 256}, "lenght", r"no option 'lenght'; did you mean length\?"),
-        ("waveforms", {"seed": True}, "seed", r"seed = True should be a valid integer"),
-        ("patches", {"test": 105}, "test", r"test = 105 should be less than or equal to 104; it is .*tile"),
-        ("digits", {"size": 8}, "size", r"digits: no option 'size'; there are none"),
-        ("mnist", {"root": "x"}, "root", r"mnist: no option 'root'"),
-    ],
-)
-def test_wrong_options_are_reported_with_their_rule(name, options, at, message):
-    dataset = find_dataset(name)
-    [(option, text)] = dataset.option_errors(options)
-    assert option == at
-    with pytest.raises(UserError, match=message) as caught:
-        dataset.check(STORE, options)
-    assert str(caught.value) == text
-
-
 def test_splits_with_wrong_levels_or_shapes_are_refused():
     good = np.zeros((2, 1, 4, 4), dtype=np.uint8)
     with pytest.raises(DataError, match=r"test split has values 0\.\.17; 17 levels are 0\.\.16"):

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.core.errors import DataError, DataMissing, UserError
+from harness.core.errors import DataError, DataMissing
 from harness.datasets import find_dataset
 from harness.datasets._images.image_files import find_images, read_image, stamp
 
@@ -345,22 +345,6 @@ def test_an_unreadable_folder_is_refused(store, monkeypatch):
     monkeypatch.setattr("os.scandir", refused)
     with pytest.raises(DataError, match=r"images: .*mine: cannot be read \(Permission denied\)"):
         FOLDER.check(store, OPTIONS)
-
-
-@pytest.mark.parametrize(
-    ("options", "at", "message"),
-    [
-        ({"shape": [2, 6, 8]}, "shape", r"should be \[1, H, W\] or \[3, H, W\]"),
-        ({"shape": [3, 6]}, "shape", r"should be \[1, H, W\]"),
-        ({"validation": 1.0}, "validation", "less than 1"),
-        ({"test": 0.0}, "test", "greater than 0"),
-        ({"resize": "yes"}, "resize", "should be true, false, crop or leave_out"),
-    ],
-)
-def test_wrong_options_are_refused(options, at, message, store):
-    assert [name for name, _ in FOLDER.option_errors(OPTIONS | options)] == [at]
-    with pytest.raises(UserError, match=message):
-        FOLDER.check(store, OPTIONS | options)
 
 
 def test_a_change_in_the_folder_is_noticed(store):

@@ -160,19 +160,3 @@ def test_a_width_that_bounds_nothing_is_refused(table, options, named):
     with pytest.raises(DataError) as refusal:
         table(**options)
     assert all(text in str(refusal.value) for text in named)
-
-
-def test_the_last_digit_is_for_written_numbers():
-    [(name, fault)] = DATASETS["npz"]().option_errors({"file": "x.npz", "shape": [1, 2, 2], "noise": "last_digit"})
-    assert name == "noise" and "last_digit is for csv" in fault
-
-
-@pytest.mark.parametrize("noise", [0, -1, "wide", [], [None], [0.1, 0.2, 0.3], float("inf"), True])
-def test_an_odd_noise_is_a_fault_of_the_option(noise):
-    faults = DATASETS["csv"]().option_errors({"file": "x.csv", "columns": ["a", "b"], "noise": noise})
-    assert [name for name, _ in faults] == ["noise"]
-
-
-def test_noise_and_step_exclude_each_other():
-    options = {"file": "x.csv", "columns": ["a"], "step": 1, "noise": 1}
-    assert [name for name, _ in DATASETS["csv"]().option_errors(options)] == ["noise"]
