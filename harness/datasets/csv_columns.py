@@ -214,10 +214,6 @@ def _read_rows(paths: Sequence[Path], chosen: CsvOptions) -> Rows:
     if chosen.length > 1 and chosen.groups is None and (of_one := table.blocks()):
         one = table.label(of_one[0])
         warnings.append(f"windows join rows of different {one}; say groups: {one}, unless these belong together")
-    if chosen.length > 1 and chosen.groups is None and (of_one := table.blocks()):
-        warnings.append(
-            f"windows join rows of different {of_one[0]}; say groups: {of_one[0]}, unless these belong together"
-        )
     notes = [*table.left_out([*places, *_others(table, chosen)]), *noted]
     return Rows(name, rows, there, marks, breaks, labels, encoding, notes, warnings)
 
