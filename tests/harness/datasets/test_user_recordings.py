@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from harness.cli.parser import main
 from harness.core.errors import DataError, DataMissing, UserError
-from harness.core.records import read_record
 from harness.core.settings import DataRef, NewSplit
 from harness.datasets import Store, find_dataset
 from harness.pipeline.data_remarks import examine
@@ -15,21 +13,6 @@ from harness.pipeline.pipeline import Pipeline
 WFDB = find_dataset("wfdb")
 ICU = {"records": ["icu/icu01", "icu/icu02"], "validation": 0.15, "test": 0.2}
 SMALL = {"records": ["r"], "length": 16, "gap_seconds": 0.4, "validation": 0.2, "test": 0.2}
-
-SUITE = """\
-suite: tiny
-kind: density
-title: A tiny suite
-layers: {conv1x1: {}}
-training: {learning_rate: 1e-3, steps: 2, batch_size: 8, evaluate_every: 1}
-profiles:
-  quick:
-    flow: {levels: 1, steps: 1, width: 4}
-    datasets:
-      mine:
-        data: wfdb
-        options: {records: [r], length: 16, gap_seconds: 0.4, validation: 0.2, test: 0.2}
-"""
 
 
 @pytest.fixture
@@ -175,27 +158,6 @@ def test_a_band_above_half_the_sampling_rate_raises_a_user_error(store, made):
     with pytest.raises(UserError, match=r"r\.hea: sampled at 125 Hz, so a band-pass ends below 62\.5 Hz") as caught:
         WFDB.check(store, SMALL | {"band_pass": [0.5, 62.5]})
     assert caught.value.exit_code == 2 and not isinstance(caught.value, DataError)
-
-
-@pytest.mark.usefixtures("made", "no_figures")
-def test_a_filtered_table_says_that_it_has_no_floor_and_what_it_compares_with(store, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("INVERTBENCH_CACHE", str(store.cache))
-    monkeypatch.setenv("INVERTBENCH_KERNELS", "off")  # the empty cache has no kernels, and a build takes a minute
-    filtered = SUITE.replace("test: 0.2}", "test: 0.2, band_pass: [0.5, 8], band_pass_channels: [PLETH]}")
-    (tmp_path / "tiny.yaml").write_text(filtered)
-    assert main(["run", "tiny.yaml", "--data", "root"]) == 0
-    table = (tmp_path / "reports" / "tiny" / "table.md").read_text()
-    for words in (
-        "PLETH band-pass filtered after dequantisation",
-        "no floor can be stated",
-        "only under the same filter",
-    ):
-        assert words in table
-    assert "raw values" not in table
-    [record] = [read_record(path) for path in (tmp_path / "reports" / "tiny" / "records").glob("*.json")]
-    assert record.rows[0]["floor"] is None and record.rows[0]["audit"] == "passed"
-    assert "dequantise" not in record.notes, "they were dequantised, before the filter"
 
 
 @pytest.mark.parametrize(
