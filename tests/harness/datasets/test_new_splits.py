@@ -168,7 +168,9 @@ def test_rows_of_a_table_in_time(store, seed, length):
 
 def test_too_few_rows_for_gaps(store):
     (store.root / "t.csv").write_text("\n".join(["a", *map(str, range(500))]))
-    with pytest.raises(DataError, match=r"split 0 leaves 50 of 500 rows for validation, too few for a window of 60"):
+    with pytest.raises(
+        DataError, match=r"validation has 50 of 500 rows, and not 60 in a row .*split 0: .* with 60 rows"
+    ):
         find_dataset("csv").loaded(store, {"file": "t.csv", "columns": ["a"], "length": 60}, NewSplit(0))
 
 
