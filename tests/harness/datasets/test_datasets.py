@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from harness.core.errors import DataError, DataMissing, UserError
-from harness.datasets import DATASETS, Splits, Store, find_dataset
+from harness.datasets import DATASETS, NewSplit, Splits, Store, find_dataset
 from harness.datasets.patches import HEIGHT, WIDTH, PatchOptions, cut_patches
 
 STORE = Store(root=None, cache=Path("no-cache"), offline=True)  # nothing installed needs either
@@ -62,14 +62,6 @@ def test_splits_have_the_announced_shape_and_are_deterministic(name, loaded):
         np.testing.assert_array_equal(values, again[part])
 
 
-@pytest.mark.parametrize("name", INSTALLED)
-def test_no_example_is_in_two_splits(name, loaded):
-    events = {part: {event.tobytes() for event in values} for part, values in loaded[name].parts().items()}
-    assert not events["train"] & events["validation"]
-    assert not events["train"] & events["test"]
-    assert not events["validation"] & events["test"]
-
-
 def test_all_digits_are_present_with_17_levels_and_equal_shares(loaded):
     from sklearn.datasets import load_digits
 
@@ -112,8 +104,9 @@ def numbered_photographs() -> np.ndarray:
     return np.repeat(numbers, 3, axis=3)
 
 
-def test_patches_of_different_splits_share_no_pixel():
-    parts = cut_patches(numbered_photographs(), PatchOptions(train=20_000))
+@pytest.mark.parametrize("new", [None, NewSplit(0), NewSplit(1)])
+def test_patches_of_different_splits_share_no_pixel(new):
+    parts = cut_patches(numbered_photographs(), PatchOptions(train=20_000), new)
     uses = [np.bincount(part[:, 0].ravel(), minlength=2 * HEIGHT * WIDTH) for part in parts]
     train, validation, test = (count > 0 for count in uses)
     assert not (train & validation).any()
