@@ -47,9 +47,6 @@ DRIFT = 6  # standard errors between the means of train and test that no shuffle
 
 SUFFIXES = {".csv", ".tsv", ".txt", ".data"}  # of files that `init` takes for tables
 
-Cuts = dict[str, list[tuple[np.ndarray, np.ndarray]]]
-"""Split -> its runs of rows, (columns, rows), each with the begins of its events."""
-
 
 class CsvColumns(Dataset, name="csv"):
     """Columns of a user-supplied .csv file."""
@@ -214,10 +211,6 @@ def _read_rows(paths: Sequence[Path], chosen: CsvOptions) -> Rows:
     if chosen.length > 1 and chosen.groups is None and (of_one := table.blocks()):
         one = table.label(of_one[0])
         warnings.append(f"windows join rows of different {one}; say groups: {one}, unless these belong together")
-    if chosen.length > 1 and chosen.groups is None and (of_one := table.blocks()):
-        warnings.append(
-            f"windows join rows of different {of_one[0]}; say groups: {of_one[0]}, unless these belong together"
-        )
     notes = [*table.left_out([*places, *_others(table, chosen)]), *noted]
     return Rows(name, rows, there, marks, breaks, labels, encoding, notes, warnings)
 
@@ -268,22 +261,30 @@ def _write(rows: Rows, chosen: CsvOptions, writer: Writer, new: NewSplit | None)
     if chosen.shuffle:
         rows = replace(rows, values=rows.values[seeded_order(len(rows.values))])
     ordered = chosen.marking is None and not chosen.states_split
+    runs: Mapping[str, Sequence[Stretch]]
     if ordered and new is not None:
-        cuts, share = _cut_ring(rows, chosen, new)
+        runs, share = _ring(rows, chosen, new)
         test_share: float | None = share
         gap = "one row" if chosen.length == 1 else f"{chosen.length} rows"
         order = f"{described_ring(new)}, with {gap} between the splits"
     else:
         split, test_share, order = _split(rows, chosen, new)
-        cuts = _cut(rows, split, chosen)
+        runs = _of_splits(rows, split, chosen)
         if ordered and not chosen.shuffle and chosen.length == 1:
             warnings += _drift(rows, split)
-    for name, pieces in cuts.items():
-        count = sum(len(begins) for _, begins in pieces)
+    for name, stretches in runs.items():
+        stride = chosen.stride if name == "train" and chosen.stride is not None else chosen.length
+        cuts = [(stretch.values, starts(stretch, chosen.length, stride)) for stretch in stretches]
+        if not (count := sum(len(begins) for _, begins in cuts)):
+            raise DataError(
+                f"{rows.name}: {name} has {samples(stretches)} of {len(rows.values)} rows, and not {chosen.length} in "
+                f"a row for a window ({order}); take a shorter length or other shares"
+            )
         target = writer.create(name, (count, rows.values.shape[1], chosen.length), rows.values.dtype)
-        for part, begins in pieces:
-            fill_windows(target[: len(begins)], part, begins)
-            target = target[len(begins) :]
+        for part, begins in cuts:
+            if len(begins):
+                fill_windows(target[: len(begins)], part, begins)
+                target = target[len(begins) :]
     events = "vectors" if chosen.length == 1 else f"windows of {chosen.length} rows"
     shares = "" if chosen.states_split else f"the shares {', '.join(map(str, chosen.shares))} of "
     writer.notes = {
@@ -323,30 +324,18 @@ def _split(rows: Rows, chosen: CsvOptions, new: NewSplit | None) -> tuple[np.nda
     return split, share, f"{text} of {_label(column)}"
 
 
-def _cut(rows: Rows, split: np.ndarray, chosen: CsvOptions) -> Cuts:
-    """Return the runs of rows of each split with the begins of their events.
+def _of_splits(rows: Rows, split: np.ndarray, chosen: CsvOptions) -> dict[str, list[Stretch]]:
+    """Return the runs of rows of each split, for vectors one.
 
     A run ends at a missing cell, where the split or the group is another, and at a hole in time.
     """
-    cuts: Cuts = {name: [] for name in SPLITS}
     if chosen.length == 1:
-        for place, name in enumerate(SPLITS):
-            values = rows.values[split == place].T
-            cuts[name] = [(values, np.arange(0, values.shape[1], _stride(name, chosen)))] * bool(values.shape[1])
-    else:
-        for run in _runs(rows, np.diff(rows.marks) | np.diff(split)):
-            if split[run.start] >= 0:
-                name = SPLITS[split[run.start]]
-                begins = starts(run, chosen.length, _stride(name, chosen))
-                cuts[name] += [(run.values, begins)] * bool(len(begins))
-    for place, name in enumerate(SPLITS):
-        if not cuts[name]:
-            count = int((split == place).sum())
-            raise DataError(
-                f"{rows.name}: {name} has {count} of {len(split)} rows, and not {chosen.length} in a row for a window; "
-                "take a shorter length or other shares"
-            )
-    return cuts
+        return {name: [Stretch(0, rows.values[split == place].T)] for place, name in enumerate(SPLITS)}
+    runs: dict[str, list[Stretch]] = {name: [] for name in SPLITS}
+    for run in _runs(rows, np.diff(rows.marks) | np.diff(split)):
+        if split[run.start] >= 0:
+            runs[SPLITS[split[run.start]]].append(run)
+    return runs
 
 
 def _runs(rows: Rows, changes: np.ndarray) -> Iterator[Stretch]:
@@ -372,27 +361,9 @@ def _drift(rows: Rows, split: np.ndarray) -> list[str]:
     ]
 
 
-def _stride(split: str, chosen: CsvOptions) -> int:
-    return chosen.stride if split == "train" and chosen.stride is not None else chosen.length
-
-
-def _cut_ring(rows: Rows, chosen: CsvOptions, new: NewSplit) -> tuple[Cuts, float]:
-    """Return the runs of rows of each new split with the begins of their events, and the share of test."""
-    name, total = rows.name, len(rows.values)
-    used = sum(share_out(name, total, chosen.shares))
+def _ring(rows: Rows, chosen: CsvOptions, new: NewSplit) -> tuple[dict[str, tuple[Stretch, ...]], float]:
+    """Return the runs of rows of each new split, and the share of test."""
+    used = sum(share_out(rows.name, len(rows.values), chosen.shares))
     rows = replace(rows, **{key: getattr(rows, key)[:used] for key in ("values", "whole", "breaks")})
     _, validation, test = (share / math.fsum(chosen.shares) for share in chosen.shares)
-    runs = list(_runs(rows, np.zeros(used - 1, bool)))
-    parts, test_share = split_ring(runs, validation, test, chosen.length, new)
-    cuts = {}
-    for split, stretches in parts.items():
-        begun = [(stretch.values, starts(stretch, chosen.length, _stride(split, chosen))) for stretch in stretches]
-        pieces = [(values, begins) for values, begins in begun if len(begins)]
-        if not pieces:
-            raise DataError(
-                f"{name}: split {new.seed} leaves {samples(stretches)} of {total} rows for {split}, too few for "
-                f"a window of {chosen.length}; {chosen.length} rows are left out between the splits. Take a shorter "
-                "length or other shares"
-            )
-        cuts[split] = pieces
-    return cuts, test_share
+    return split_ring(list(_runs(rows, np.zeros(used - 1, bool))), validation, test, chosen.length, new)

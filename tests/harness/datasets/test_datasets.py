@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from harness.core.errors import DataError, DataMissing, UserError
-from harness.datasets import DATASETS, Splits, Store, find_dataset
+from harness.datasets import DATASETS, NewSplit, Splits, Store, find_dataset
 from harness.datasets.patches import HEIGHT, WIDTH, PatchOptions, cut_patches
 
 STORE = Store(root=None, cache=Path("no-cache"), offline=True)  # nothing installed needs either
@@ -62,14 +62,6 @@ def test_splits_have_the_announced_shape_and_are_deterministic(name, loaded):
         np.testing.assert_array_equal(values, again[part])
 
 
-@pytest.mark.parametrize("name", INSTALLED)
-def test_no_example_is_in_two_splits(name, loaded):
-    events = {part: {event.tobytes() for event in values} for part, values in loaded[name].parts().items()}
-    assert not events["train"] & events["validation"]
-    assert not events["train"] & events["test"]
-    assert not events["validation"] & events["test"]
-
-
 def test_all_digits_are_present_with_17_levels_and_equal_shares(loaded):
     from sklearn.datasets import load_digits
 
@@ -112,8 +104,9 @@ def numbered_photographs() -> np.ndarray:
     return np.repeat(numbers, 3, axis=3)
 
 
-def test_patches_of_different_splits_share_no_pixel():
-    parts = cut_patches(numbered_photographs(), PatchOptions(train=20_000))
+@pytest.mark.parametrize("new", [None, NewSplit(0), NewSplit(1)])
+def test_patches_of_different_splits_share_no_pixel(new):
+    parts = cut_patches(numbered_photographs(), PatchOptions(train=20_000), new)
     uses = [np.bincount(part[:, 0].ravel(), minlength=2 * HEIGHT * WIDTH) for part in parts]
     train, validation, test = (count > 0 for count in uses)
     assert not (train & validation).any()
@@ -154,36 +147,6 @@ def test_published_datasets_have_a_shape_and_instructions(name, root, tmp_path):
         with pytest.raises(DataMissing, match=rf"^{name}: .*data root") as caught:
             use(store, {})
         assert caught.value.exit_code == 3
-
-
-@pytest.mark.parametrize("name", NAMED_BY_OPTIONS)
-def test_user_datasets_name_their_required_options(name):
-    needed = [option for option, field in find_dataset(name).options_model.model_fields.items() if field.is_required()]
-    faults = dict(find_dataset(name).option_errors({}))
-    assert needed and list(faults) == needed
-    for option in needed:
-        assert faults[option].startswith(f"{name}: the option {option!r} is missing; it is ")
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "at", "message"),
-    [
-        ("waveforms", {"length": 0}, "length", r"waveforms: length = 0 should be greater than or equal to 16; it is"),
-        ("waveforms", {"length": "256"}, "length", r"length = '256' should be a valid integer"),
-        ("waveforms", {"lenght": 256}, "lenght", r"no option 'lenght'; did you mean length\?"),
-        ("waveforms", {"seed": True}, "seed", r"seed = True should be a valid integer"),
-        ("patches", {"test": 105}, "test", r"test = 105 should be less than or equal to 104; it is .*tile"),
-        ("digits", {"size": 8}, "size", r"digits: no option 'size'; there are none"),
-        ("mnist", {"root": "x"}, "root", r"mnist: no option 'root'"),
-    ],
-)
-def test_wrong_options_are_reported_with_their_rule(name, options, at, message):
-    dataset = find_dataset(name)
-    [(option, text)] = dataset.option_errors(options)
-    assert option == at
-    with pytest.raises(UserError, match=message) as caught:
-        dataset.check(STORE, options)
-    assert str(caught.value) == text
 
 
 def test_splits_with_wrong_levels_or_shapes_are_refused():

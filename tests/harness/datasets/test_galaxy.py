@@ -45,9 +45,9 @@ def events(*parts) -> list[bytes]:
 
 
 @pytest.mark.parametrize("place", [PLACE, "noninteracting"])
-@pytest.mark.parametrize("inside", ["", "images"])
-def test_train_and_test_are_the_published_splits_except_validation(place, inside, store):
-    write(store, place, inside)
+@pytest.mark.parametrize(("inside", "side"), [("", 128), ("images", 64)])
+def test_train_and_test_are_the_published_splits_except_validation(place, inside, side, store):
+    write(store, place, inside, side)
     GALAXY.check(store, OPTIONS)
     splits = GALAXY.load(store, OPTIONS)
     assert [len(part) for part in splits.parts().values()] == [9, 3, 11]
@@ -57,13 +57,6 @@ def test_train_and_test_are_the_published_splits_except_validation(place, inside
     np.testing.assert_array_equal(splits.test, np.stack([*map(reference, files["validation"] + files["test"])]))
     assert "made of 12 and 11 images only, 256 levels" in splits.description
     assert "test is the folders validation and test" in splits.description
-
-
-def test_originals_of_64_are_unchanged(store):
-    write(store, side=64)
-    test = GALAXY.load(store, OPTIONS).test
-    paths = [path for name in ("validation", "test") for path in sorted((store.root / PLACE / name).iterdir())]
-    np.testing.assert_array_equal(test, np.stack([*map(reference, paths)]))
 
 
 def test_missing_files_are_named(store):
@@ -77,11 +70,3 @@ def test_missing_files_are_named(store):
     (store.root / PLACE / "test").rmdir()
     with pytest.raises(DataMissing, match=r"galaxy: .*noninteracting/test: no such folder"):
         GALAXY.check(store, OPTIONS)
-
-
-def test_more_images_than_available_are_refused(store):
-    write(store)
-    with pytest.raises(DataError, match=r"training holds 12 events; 500 of validation and all others"):
-        GALAXY.check(store, {})
-    with pytest.raises(DataError, match=r"test holds 11 events; 12 asked for"):
-        GALAXY.check(store, OPTIONS | {"test": 12})

@@ -123,19 +123,3 @@ def test_rows_in_an_order_that_shuffled_ones_would_not_have_are_a_warning(store)
     for options in ({"shuffle": True}, {"length": 4}):
         assert load(store, [""] * 200, values=sorted_rows, **options).warnings == ()
     assert load(store, [""] * 200).warnings == ()
-
-
-@pytest.mark.parametrize(
-    ("options", "at"),
-    [
-        ({"split": "c", "groups": "d"}, "split"),
-        ({"split": "c", "shuffle": True}, "split"),
-        ({"test_file": "x.csv", "split": "c"}, "test_file"),
-        ({"stratify": "c", "groups": "d"}, "stratify"),
-        ({"stratify": "c", "length": 8}, "stratify"),
-        ({"validation_file": "x.csv"}, "validation_file"),
-        ({"time": 3}, "time"),
-    ],
-)
-def test_one_way_to_split(options, at):
-    assert {name for name, _ in CSV.option_errors({"file": "t.csv", **options})} == {at}

@@ -85,17 +85,6 @@ def test_rows_without_a_group_and_too_few_groups_are_refused(table, store):
         table()
 
 
-def test_shuffle_has_no_effect_beside_groups():
-    options = {"file": "x.npz", "shape": [1, 2, 2], "groups": "s", "shuffle": True}
-    assert [name for name, _ in DATASETS["npz"]().option_errors(options)] == ["shuffle"]
-
-
-@pytest.mark.parametrize("options", [{"groups": 3}, {"groups": "subject", "shuffle": True}, {"groups": ""}])
-def test_odd_groups_are_faults_of_the_option(options):
-    faults = DATASETS["csv"]().option_errors({"file": "x.csv", "columns": ["a"], **options})
-    assert [name for name, _ in faults] == ["groups"] or {name for name, _ in faults} == {"groups"}
-
-
 @pytest.mark.parametrize("new", [None, NewSplit(seed=3, keep_test=False), NewSplit(seed=4, keep_test=True)])
 def test_events_of_an_array_stay_with_their_group(store, new):
     subjects = np.array([f"s{number % 20}" for number in range(200)])  # not in order

@@ -124,23 +124,6 @@ def test_the_images_are_those_of_the_files_and_sizes_are_cut_from_one_prepared_c
     assert sorted(root.rglob("*")) == before, "a root may be read-only"
 
 
-@PRESETS
-def test_sizes_beyond_the_data_are_refused(preset, store):
-    dataset, total = find_dataset(preset.name), preset.total
-    held_out = dataset.parse({}).validation
-    for options, at, rule in (
-        ({"validation": total}, "validation", f"should be at most {total - 1}, as train and validation share {total}"),
-        ({"train": total - held_out + 1}, "train", f"should be at most {total - held_out}, as train and validation"),
-        ({"test": 10_001}, "test", "should be at most 10000; it is the number of test images"),
-        ({"validation": 0}, "validation", "should be greater .*set apart for validation"),
-        ({"train": "all"}, "train", "should be a valid integer"),
-    ):
-        assert [option for option, _ in dataset.option_errors(options)] == [at]
-        with pytest.raises(UserError, match=f"{preset.name}: {at} = .* {rule}"):
-            dataset.load(store, options)
-    assert dataset.option_errors({"validation": 1, "train": total - 1}) == []
-
-
 class Planted:
     """Make a folder when unpickled."""
 

@@ -89,14 +89,6 @@ def test_splits_do_not_depend_on_the_form_of_the_files(store):
     assert IMAGENET.load(store, OORD).checksum == IMAGENET.load(store, NPZ).checksum
 
 
-def test_fewer_images_leave_validation_unchanged(store):
-    write_pngs(store)
-    few, whole = IMAGENET.load(store, OORD | {"train": 20, "test": 3}), IMAGENET.load(store, OORD)
-    assert [len(part) for part in few.parts().values()] == [20, 5, 3]
-    np.testing.assert_array_equal(few.validation, whole.validation)
-    assert set(events(few.train)) < set(events(whole.train))
-
-
 def test_peak_memory_is_about_one_block(store, tmp_path):
     """61 MB of images in ten batches: at most a few blocks are in memory at a time."""
     train = np.random.default_rng(0).integers(0, 256, (20_000, 3, 32, 32), dtype=np.uint8)
@@ -119,21 +111,10 @@ def another(**arrays):
     return lambda path: np.savez(path, **arrays)
 
 
-def flip(path: Path) -> None:
-    """Flip a bit of the first image of the third batch."""
-    content = path.read_bytes()
-    at = content.index(TRAIN[SIZES[0] + SIZES[1]].tobytes())
-    path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
-
-
 FAULTS = [  # a change of the third batch, and the message
     (lambda path: path.unlink(), r"imagenet32: has no train_data_batch_3\.npz; unpack the whole archive"),
-    (lambda path: path.write_bytes(path.read_bytes()[:-100]), r"_3\.npz: cannot be read"),
     (another(data=np.zeros((4, 3, 32, 32), np.uint8)), r"_3\.npz: data holds rows \(3, 32, 32\) of uint8; .* 3072"),
     (another(data=np.zeros((4, 3072))), r"_3\.npz: data holds rows \(3072,\) of float64"),
-    (another(data=np.array([["x"] * 3072], dtype=object)), r"_3\.npz: data: cannot be read .*Object arrays"),
-    (another(images=np.zeros((4, 3072), np.uint8)), r"_3\.npz: has no array 'data'; it has images"),
-    (flip, r"_3\.npz: data: cannot be read \(Bad CRC-32"),
 ]
 
 

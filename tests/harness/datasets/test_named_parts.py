@@ -29,12 +29,6 @@ def test_columns_by_number_where_there_is_no_header(store):
     assert DATASETS["csv"]().channels({"file": "t.csv", "columns": [3, 1], "header": False}) == ("column 3", "column 1")
 
 
-@pytest.mark.parametrize(("columns", "header"), [([1, 2], True), (["a"], False), (["a", 2], True), ([0], False)])
-def test_numbers_are_for_files_without_a_header(columns, header):
-    faults = DATASETS["csv"]().option_errors({"file": "t.csv", "columns": columns, "header": header})
-    assert {name for name, _ in faults} & {"header", "columns"}
-
-
 @pytest.mark.parametrize(
     ("missing", "cells"), [([-9999], ["-9999", "-9999.0", "-9999"]), ([-9999, "."], [".", "-9.999e3", "."])]
 )
@@ -62,9 +56,3 @@ def test_arrays_by_name_and_rows_of_a_matrix_as_vectors(store):
         npz(store, both)
     with pytest.raises(DataError, match="no array 'Z'"):
         npz(store, both, array="Z")
-
-
-@pytest.mark.parametrize("arrays", [["a"], ["a", "a"], ["a", "b", "c", "d"], []])
-def test_arrays_name_train_and_test(arrays):
-    faults = DATASETS["npz"]().option_errors({"file": "a.npz", "shape": [1, 2, 2], "arrays": arrays})
-    assert {name for name, _ in faults} == {"arrays"}

@@ -15,7 +15,6 @@ from harness.datasets import (
     Splits,
     Store,
     find_dataset,
-    patches,
     waveforms,
 )
 from harness.execution.data import check_data, examine_data
@@ -96,20 +95,11 @@ def test_mapped_arrays_are_pooled_in_memory_with_the_checksum_of_the_base(store)
     assert sizes(few) == [10, 5, 5] and few.test_share == 0.25
 
 
-def test_patches_of_a_new_split_share_no_pixel():
-    columns = np.broadcast_to(np.arange(patches.WIDTH)[None, :, None], (patches.HEIGHT, patches.WIDTH, 3))
-    photographs = np.stack([columns, columns + 1000])  # a pixel is its photograph and column
-    options = patches.PatchOptions()
-    drawn = [patches.cut_patches(photographs, options, new) for new in (None, NewSplit(0), NewSplit(0), NewSplit(1))]
-    for split in drawn:
-        assert [len(values) for values in split] == [2000, 104, 104]
-        for first, second in combinations(split, 2):
-            assert not np.intersect1d(first, second).size
-        assert (np.diff(np.concatenate(split)[:, 0], axis=-1) == 1).all()
-    assert all(map(np.array_equal, drawn[1], drawn[2]))
-    assert not any(map(np.array_equal, drawn[1], drawn[3])) and not any(map(np.array_equal, drawn[0], drawn[1]))
-    splits = find_dataset("patches").loaded(NOWHERE, {"train": 20}, NewSplit(0))
-    assert splits.test_share == 0.2 and sizes(splits) == [20, 104, 104]
+def test_patches_have_new_splits_of_the_same_sizes():
+    data, options = find_dataset("patches"), {"train": 20}
+    plain, *drawn, again = (data.loaded(NOWHERE, options, new) for new in (None, NewSplit(0), NewSplit(1), NewSplit(0)))
+    assert all(sizes(each) == [20, 104, 104] and each.test_share == 0.2 for each in drawn)
+    assert same(drawn[0], again) and not same(*drawn) and not same(plain, drawn[0])
 
 
 # Events in time
@@ -168,7 +158,9 @@ def test_rows_of_a_table_in_time(store, seed, length):
 
 def test_too_few_rows_for_gaps(store):
     (store.root / "t.csv").write_text("\n".join(["a", *map(str, range(500))]))
-    with pytest.raises(DataError, match=r"split 0 leaves 50 of 500 rows for validation, too few for a window of 60"):
+    with pytest.raises(
+        DataError, match=r"validation has 50 of 500 rows, and not 60 in a row .*split 0: .* with 60 rows"
+    ):
         find_dataset("csv").loaded(store, {"file": "t.csv", "columns": ["a"], "length": 60}, NewSplit(0))
 
 

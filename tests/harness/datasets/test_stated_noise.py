@@ -63,20 +63,6 @@ def test_no_density_passes_the_floor_and_the_uniform_one_on_cells_reaches_it(tab
     assert torch.allclose(of_cells, torch.full((8,), pipeline.floor(), dtype=torch.float64))
 
 
-def test_the_density_of_values_with_noise_integrates_to_one(table):
-    """A standard normal x: the density of v = value + noise, from x and log-det, over a fine grid of values."""
-    splits = table(columns=["a"], noise=0.5)
-    pipeline = Pipeline(splits, DataRef(label="table", name="csv"), torch.float64)
-    grid = torch.linspace(-2000.0, 3000.0, 400_001, dtype=torch.float64)
-    x, log_det = pipeline.preprocessing(grid.reshape(-1, 1, 1))
-    density = torch.exp(-0.5 * x.flatten() ** 2 - 0.5 * math.log(2 * math.pi) + log_det)
-    assert float(torch.trapezoid(density, grid)) == pytest.approx(1, abs=1e-6)
-    noisy, _ = pipeline.prepare(torch.zeros(20_000, 1, 1, dtype=torch.float64), torch.Generator().manual_seed(1))
-    cells = pipeline.preprocessing.inverse(noisy).flatten()
-    assert 0 <= float(cells.min()) < 0.01 and 0.99 < float(cells.max()) < 1  # uniform over one width
-    assert float(cells.mean()) == pytest.approx(0.5, abs=0.01)
-
-
 def test_a_channel_without_noise_keeps_its_values_and_there_is_no_floor(table):
     splits = table(noise=[0.1, 0.01, None, 1])
     pipeline = Pipeline(splits, DataRef(label="table", name="csv"), torch.float64)
@@ -160,19 +146,3 @@ def test_a_width_that_bounds_nothing_is_refused(table, options, named):
     with pytest.raises(DataError) as refusal:
         table(**options)
     assert all(text in str(refusal.value) for text in named)
-
-
-def test_the_last_digit_is_for_written_numbers():
-    [(name, fault)] = DATASETS["npz"]().option_errors({"file": "x.npz", "shape": [1, 2, 2], "noise": "last_digit"})
-    assert name == "noise" and "last_digit is for csv" in fault
-
-
-@pytest.mark.parametrize("noise", [0, -1, "wide", [], [None], [0.1, 0.2, 0.3], float("inf"), True])
-def test_an_odd_noise_is_a_fault_of_the_option(noise):
-    faults = DATASETS["csv"]().option_errors({"file": "x.csv", "columns": ["a", "b"], "noise": noise})
-    assert [name for name, _ in faults] == ["noise"]
-
-
-def test_noise_and_step_exclude_each_other():
-    options = {"file": "x.csv", "columns": ["a"], "step": 1, "noise": 1}
-    assert [name for name, _ in DATASETS["csv"]().option_errors(options)] == ["noise"]

@@ -251,11 +251,6 @@ def test_errors_of_a_source_do_not_name_the_cache(store, source, build, message)
     np.testing.assert_array_equal(prepare(store, "numbers", {}, [source], Builder()).array("whole"), VALUES)
 
 
-def test_a_removed_source_is_an_error(store, tmp_path):
-    with pytest.raises(DataError, match=r"numbers: .*/gone: cannot be read \(No such file"):
-        prepare(store, "numbers", {}, [tmp_path / "gone"], Builder())
-
-
 def test_files_of_the_root_are_found_or_named(store, source):
     with pytest.raises(DataMissing, match=r"numbers: source is looked for in a data root, and none is named"):
         store.find("numbers", "source", "Get it.")
@@ -288,11 +283,14 @@ def test_prepared_arrays_have_the_permissions_that_the_umask_leaves(store, sourc
     assert prepared.folder.stat().st_mode & 0o777 == 0o750
 
 
-@pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder", "nothing"])
 def test_a_source_that_is_no_regular_file_is_refused_before_it_is_read(store, tmp_path, kind):
     path, build = tmp_path / "it", Builder()
     make = {"pipe": lambda: os.mkfifo(path), "device": lambda: path.symlink_to("/dev/zero"), "folder": path.mkdir}
+    make["nothing"] = lambda: None
     make[kind]()
-    with pytest.raises(DataError, match=r"made: .*it: cannot be read \(it is (not a regular file|a folder)"):
+    with pytest.raises(
+        DataError, match=r"made: .*it: cannot be read \((it is (not a regular file|a folder)|No such file)"
+    ):
         prepare(store, "made", {"version": 1}, [path], build)
     assert not build.calls

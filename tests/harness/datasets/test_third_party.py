@@ -193,13 +193,6 @@ def test_a_load_that_raises_ends_a_run_before_any_trial(folder, capsys):
     assert not Path("reports").exists()
 
 
-def test_a_correct_class_passes_its_checks(folder):
-    dataset = find_dataset("ramps.py:Ramps", folder)
-    dataset.check(STORE, {})
-    assert dataset.load(STORE, {}).train.dtype == np.uint8
-    assert dataset.option_errors({"side": "4"})[0][0] == "side"
-
-
 @pytest.mark.system
 def test_the_content_that_a_class_loads_is_part_of_the_trial(folder, no_figures, capsys):
     (folder / "ramps.py").write_text(RAMPS.replace("default_rng(0)", "default_rng(int(open('seed').read()))"))

@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from harness.cli.parser import main
 from harness.core.errors import DataError, DataMissing, UserError
-from harness.core.records import read_record
 from harness.core.settings import DataRef, NewSplit
 from harness.datasets import Store, find_dataset
 from harness.pipeline.data_remarks import examine
@@ -15,21 +13,6 @@ from harness.pipeline.pipeline import Pipeline
 WFDB = find_dataset("wfdb")
 ICU = {"records": ["icu/icu01", "icu/icu02"], "validation": 0.15, "test": 0.2}
 SMALL = {"records": ["r"], "length": 16, "gap_seconds": 0.4, "validation": 0.2, "test": 0.2}
-
-SUITE = """\
-suite: tiny
-kind: density
-title: A tiny suite
-layers: {conv1x1: {}}
-training: {learning_rate: 1e-3, steps: 2, batch_size: 8, evaluate_every: 1}
-profiles:
-  quick:
-    flow: {levels: 1, steps: 1, width: 4}
-    datasets:
-      mine:
-        data: wfdb
-        options: {records: [r], length: 16, gap_seconds: 0.4, validation: 0.2, test: 0.2}
-"""
 
 
 @pytest.fixture
@@ -56,56 +39,6 @@ def joined(windows):
 @pytest.fixture(scope="module")
 def icu_store(data_root, tmp_path_factory):
     return Store(data_root, tmp_path_factory.mktemp("cache"), offline=True)
-
-
-def raw_icu(data_root):
-    import wfdb
-
-    return np.concatenate([wfdb.rdrecord(str(data_root / r), physical=False).d_signal.T for r in ICU["records"]], 1)
-
-
-def test_real_windows_are_the_recording_split_in_time(icu_store, data_root):
-    splits = WFDB.load(icu_store, ICU)
-    raw = raw_icu(data_root)
-    # 99,980 valid samples. Test: the last 19,996, with the hole of 20 rows inside; 30 s are 3,750 samples. Validation:
-    # 14,997, of both records; train: what is left of the first.
-    test_start, hole, after = 79_984, 98_470, 98_490
-    validation_start, record, validation_stop = 61_237, 62_500, 76_234
-    train_stop = 57_487
-    assert 100_000 - test_start - 20 == 19_996 and validation_stop - validation_start == 14_997
-    assert test_start - validation_stop == validation_start - train_stop == 3750
-    assert splits.shape == WFDB.shape(ICU) == (2, 1024)
-    assert {name: len(part) for name, part in splits.parts().items()} == {
-        "train": train_stop // 1024,
-        "validation": 1 + 13,
-        "test": (hole - test_start) // 1024 + 1,
-    }
-    np.testing.assert_array_equal(joined(splits.train), raw[:, : 56 * 1024])
-    np.testing.assert_array_equal(splits.validation[0], raw[:, validation_start : validation_start + 1024])
-    np.testing.assert_array_equal(joined(splits.validation[1:]), raw[:, record : record + 13 * 1024])
-    np.testing.assert_array_equal(joined(splits.test[:18]), raw[:, test_start : test_start + 18 * 1024])
-    np.testing.assert_array_equal(splits.test[18], raw[:, after : after + 1024])
-    assert splits.train.dtype == np.int16 and splits.levels is None and splits.lattice and splits.no_floor is None
-    assert [(round(size, 4), unit) for size, unit in splits.steps] == [(0.0005, "NU"), (0.0502, "mmHg")]
-    assert not any((part == -32768).any() for part in splits.parts().values())
-    for words in (
-        "PLETH and ABP at 125 Hz, 799.8 s",
-        "30 s between the splits",
-        "do not overlap",
-        "0.16 s with an inv",
-    ):
-        assert words in splits.description
-
-
-def test_real_training_windows_may_overlap_and_held_out_ones_do_not(icu_store, data_root):
-    apart, dense = WFDB.load(icu_store, ICU), WFDB.load(icu_store, ICU | {"stride": 32})
-    raw = raw_icu(data_root)
-    assert len(dense.train) == (57_487 - 1024) // 32 + 1 == 1765
-    for number in (0, 1, 1000, 1764):
-        np.testing.assert_array_equal(dense.train[number], raw[:, 32 * number : 32 * number + 1024])
-    np.testing.assert_array_equal(apart.validation, dense.validation)
-    np.testing.assert_array_equal(apart.test, dense.test)
-    assert "training windows begin every 32 samples and overlap, held-out windows do not" in dense.description
 
 
 def test_real_records_after_a_band_pass_have_no_floor_and_keep_what_is_not_filtered(icu_store):
@@ -142,6 +75,13 @@ def test_windows_hold_the_samples_and_normalisation_is_left_to_the_trial(store, 
     np.testing.assert_array_equal(joined(splits.train), made[:, : 31 * 16])
     np.testing.assert_array_equal(joined(splits.validation), made[:, 550 : 550 + 192])
     np.testing.assert_array_equal(joined(splits.test), made[:, 800:992])
+    assert splits.train.dtype == np.int16 and splits.levels is None and splits.lattice and splits.no_floor is None
+    assert splits.steps == ((1 / 2000, "NU"), (1 / 20, "mmHg"))
+    for words in ("PLETH and ABP at 125 Hz, 8.0 s", "with 0.4 s between the splits", "do not overlap"):
+        assert words in splits.description
+    strided = WFDB.load(store, SMALL | {"stride": 4})
+    np.testing.assert_array_equal(strided.train[7], made[:, 28:44])
+    assert "training windows begin every 4 samples and overlap, held-out windows do not" in strided.description
 
 
 def test_flat_windows_are_dropped_and_the_lattice_is_kept(store, write_segment):
@@ -218,51 +158,6 @@ def test_a_band_above_half_the_sampling_rate_raises_a_user_error(store, made):
     with pytest.raises(UserError, match=r"r\.hea: sampled at 125 Hz, so a band-pass ends below 62\.5 Hz") as caught:
         WFDB.check(store, SMALL | {"band_pass": [0.5, 62.5]})
     assert caught.value.exit_code == 2 and not isinstance(caught.value, DataError)
-
-
-@pytest.mark.usefixtures("made", "no_figures")
-def test_a_filtered_table_says_that_it_has_no_floor_and_what_it_compares_with(store, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("INVERTBENCH_CACHE", str(store.cache))
-    monkeypatch.setenv("INVERTBENCH_KERNELS", "off")  # the empty cache has no kernels, and a build takes a minute
-    filtered = SUITE.replace("test: 0.2}", "test: 0.2, band_pass: [0.5, 8], band_pass_channels: [PLETH]}")
-    (tmp_path / "tiny.yaml").write_text(filtered)
-    assert main(["run", "tiny.yaml", "--data", "root"]) == 0
-    table = (tmp_path / "reports" / "tiny" / "table.md").read_text()
-    for words in (
-        "PLETH band-pass filtered after dequantisation",
-        "no floor can be stated",
-        "only under the same filter",
-    ):
-        assert words in table
-    assert "raw values" not in table
-    [record] = [read_record(path) for path in (tmp_path / "reports" / "tiny" / "records").glob("*.json")]
-    assert record.rows[0]["floor"] is None and record.rows[0]["audit"] == "passed"
-    assert "dequantise" not in record.notes, "they were dequantised, before the filter"
-
-
-@pytest.mark.parametrize(
-    ("options", "at", "message"),
-    [
-        ({}, "records", "wfdb: the option 'records' is missing; it is a list of WFDB records"),
-        ({"records": []}, "records", "wfdb: records = [] "),
-        ({"records": "r"}, "records", "records = 'r' should be a valid tuple; it is a list of WFDB records"),
-        (SMALL | {"channels": ["ABP", "ABP"]}, "channels", "names a channel twice"),
-        (SMALL | {"validation": 0.6, "test": 0.4}, "test", "test = 0.4 leaves nothing to train on beside validation"),
-        (SMALL | {"test": 0}, "test", "test = 0 should be"),
-        (SMALL | {"band_pass": [8, 0.5]}, "band_pass", "band_pass = [8, 0.5] should name the lower edge first"),
-        (SMALL | {"band_pass": [0, 8]}, "band_pass", "should be greater than 0"),
-        (SMALL | {"band_pass_order": 2}, "band_pass_order", "has no effect without band_pass"),
-        (SMALL | {"seed": 2}, "seed", "has no effect without band_pass"),
-        (SMALL | {"flat_line_samples": 9}, "flat_line_samples", "has no effect without flat_lines"),
-        (SMALL | {"flat_peak_samples": 9}, "flat_peak_samples", "has no effect without flat_peaks"),
-        (SMALL | {"band_pass": [1, 2], "band_pass_channels": ["II"]}, "band_pass_channels", "should name channels of"),
-        (SMALL | {"lenght": 16}, "lenght", "no option 'lenght'; did you mean length?"),
-    ],
-)
-def test_wrong_options(options, at, message):
-    [(option, text)] = WFDB.option_errors(options)
-    assert option == at and message in text
 
 
 @pytest.mark.parametrize(
@@ -409,11 +304,3 @@ def test_nearly_dependent_leads_are_noted(store, write_segment):
     splits = WFDB.loaded(store, WHOLE | {"channels": ["i", "ii", "aVR"], "length": 64})
     texts = [remark.text for remark in examine(splits, ["i", "ii", "aVR"])]
     assert any("nearly linear functions of the channels before them: aVR in an event (" in text for text in texts)
-
-
-@pytest.mark.parametrize(
-    ("options", "at"),
-    [({"own_gains": True}, "own_gains"), ({"own_gains": True, "split": "record", "band_pass": [1, 2]}, "band_pass")],
-)
-def test_own_gains_are_of_whole_records_without_a_filter(options, at):
-    assert [name for name, _ in WFDB.option_errors(SMALL | options)] == [at]

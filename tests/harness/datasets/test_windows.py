@@ -33,25 +33,6 @@ def test_held_out_parts_span_holes_and_keep_their_share():
     assert spans(parts["train"]) == [(0, 255)]
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_parts_are_disjoint_ordered_and_separated_by_gaps(seed):
-    rng = np.random.default_rng(seed)
-    edges = np.cumsum(rng.integers(1, 200, 16)).reshape(8, 2)
-    gap = int(rng.integers(0, 100))
-    parts = split_in_time(recording(*edges), validation=0.2, test=0.3, gap=gap)
-    last = None
-    valid = {int(sample) for first, stop in edges for sample in range(first, stop)}
-    for name in ("train", "validation", "test"):
-        held = [int(value) for stretch in parts[name] for value in stretch.values[0]]
-        assert held == sorted(held) and set(held) <= valid
-        for stretch in parts[name]:
-            np.testing.assert_array_equal(stretch.values[0], np.arange(stretch.start, stretch.stop))
-        if held and last is not None:
-            assert held[0] - last > gap
-        last = held[-1] if held else last
-    assert samples(parts["test"]) == round(0.3 * len(valid))
-
-
 def test_too_short_recordings_have_empty_parts():
     parts = split_in_time(recording((0, 100)), validation=0.3, test=0.3, gap=60)
     assert {name: spans(part) for name, part in parts.items()} == {
@@ -63,7 +44,7 @@ def test_too_short_recordings_have_empty_parts():
     assert spans(parts["train"]) == spans(parts["validation"]) == []
 
 
-# New splits: the recording closed to a ring
+# Any recording, and new splits of it closed to a ring
 
 
 def times(stretches):
@@ -76,20 +57,25 @@ def nearest(first, second):
     return int(np.abs(np.subtract.outer(times(first), times(second))).min())
 
 
+@pytest.mark.parametrize("new", [True, False])
 @pytest.mark.parametrize("seed", range(20))
-def test_new_parts_of_a_recording_with_holes(seed):
+def test_parts_are_disjoint_ordered_and_separated_by_gaps(seed, new):
     rng = np.random.default_rng(seed)
     edges = np.cumsum(rng.integers(1, 200, 16)).reshape(8, 2)
     gap = int(rng.integers(0, 60))
     valid = np.concatenate([np.arange(*edge) for edge in edges])
-    parts, share = split_ring(recording(*edges), 0.2, 0.3, gap, NewSplit(seed))
-    assert samples(parts["test"]) == round(0.3 * len(valid)) and share == samples(parts["test"]) / len(valid)
+    parts = split_in_time(recording(*edges), 0.2, 0.3, gap)
+    if new:
+        parts, share = split_ring(recording(*edges), 0.2, 0.3, gap, NewSplit(seed))
+        assert share == samples(parts["test"]) / len(valid)
+    assert samples(parts["test"]) == round(0.3 * len(valid))
     everything = np.concatenate([times(part) for part in parts.values() if part])
     assert len(np.unique(everything)) == len(everything) and np.isin(everything, valid).all()
     last = -1
     for part in parts.values():
         for stretch in part:
             assert (np.diff(stretch.values[0]) == 1).all(), "a window would cross a hole, or the joint of the ring"
+            assert new or stretch.start == stretch.values[0, 0]
             assert stretch.start > last
             last = stretch.stop - 1
     for first, second in (("train", "validation"), ("train", "test"), ("validation", "test")):
