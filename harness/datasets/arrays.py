@@ -20,7 +20,7 @@ from harness.datasets._store.selection import (
     SHARES,
     SPLITS,
     Shares,
-    divide,
+    assign,
     fill,
     first_of,
     hold_out,
@@ -166,9 +166,9 @@ def _build(path: Path, chosen: ArrayOptions, writer: Writer, new: NewSplit | Non
         encoding, kept = _encoding(npz, arrays, to_events, chosen)
         test_share = None
         if chosen.groups is None:
-            masks, held_out = _choice(npz, {key: int(mask.sum()) for key, mask in kept.items()}, chosen)
+            splits, held_out = _choice(npz, {key: int(mask.sum()) for key, mask in kept.items()}, chosen)
         else:
-            masks, held_out, test_share = _choice_of_groups(npz, chosen.groups, chosen.shares or SHARES, kept, new)
+            splits, held_out, test_share = _choice_of_groups(npz, chosen.groups, chosen.shares or SHARES, kept, new)
 
         def events(key: str) -> Iterator[np.ndarray]:
             first = 0
@@ -181,7 +181,7 @@ def _build(path: Path, chosen: ArrayOptions, writer: Writer, new: NewSplit | Non
                 first += len(block)
 
         for key in arrays:
-            fill(writer, masks[key], chosen.shape, encoding.dtype, events(key))
+            fill(writer, splits[key], chosen.shape, encoding.dtype, events(key))
     writer.notes = {
         "levels": encoding.levels,
         **encoding.facts(chosen.kind),
@@ -281,41 +281,40 @@ def _encoding(
     return choose_encoding(npz.name, survey, chosen.kind, chosen.step, chosen.levels, chosen.noise), kept
 
 
-def _choice(npz: Npz, counts: Mapping[str, int], chosen: ArrayOptions) -> tuple[dict[str, dict[str, np.ndarray]], str]:
-    """Return, for each array, the mask of each split over its `counts` events, and a sentence about the choice."""
+def _choice(npz: Npz, counts: Mapping[str, int], chosen: ArrayOptions) -> tuple[dict[str, np.ndarray], str]:
+    """Return, for each array, the place of the split of its `counts` events in SPLITS, or -1; a sentence about it."""
     name, shuffled = npz.name, chosen.shuffled
     orders = {key: seeded_order(count) if shuffled else np.arange(count) for key, count in counts.items()}
     if len(counts) == 1:
         [(key, order)] = orders.items()
         shares = chosen.shares or SHARES
-        parts = divide(order, *share_out(f"{name}: {key}", counts[key], shares))
+        parts = dict(zip(SPLITS, share_out(f"{name}: {key}", counts[key], shares), strict=True))
         how = f"by seed {SEED}" if shuffled else "in order"
         sentence = f"train, validation and test are the shares {', '.join(map(str, shares))} of {key}, {how}"
-        return {key: dict(zip(SPLITS, parts, strict=True))}, sentence
+        return {key: assign(order, parts)}, sentence
     if "x_val" in counts:
         asked = {"x_train": ("train", chosen.train), "x_val": ("validation", chosen.validation)}
         asked["x_test"] = ("test", chosen.test)
-        masks = {key: {split: first_of(f"{name}: {key}", orders[key], n)} for key, (split, n) in asked.items()}
-        return masks, "validation from x_val"
-    masks = {"x_test": {"test": first_of(f"{name}: x_test", orders["x_test"], chosen.test)}}
+        splits = {key: first_of(f"{name}: {key}", orders[key], n, split) for key, (split, n) in asked.items()}
+        return splits, "validation from x_val"
+    test = first_of(f"{name}: x_test", orders["x_test"], chosen.test, "test")
     order = orders["x_train"] if shuffled else orders["x_train"][::-1]
     size = chosen.validation or max(1, counts["x_train"] // HELD_OUT_PART)
-    train, validation = hold_out(f"{name}: x_train", order, chosen.train, size)
-    masks["x_train"] = {"train": train, "validation": validation}
-    return masks, "validation from x_train, " + (f"by seed {SEED}" if shuffled else "its last events")
+    train = hold_out(f"{name}: x_train", order, chosen.train, size)
+    how = f"by seed {SEED}" if shuffled else "its last events"
+    return {"x_test": test, "x_train": train}, f"validation from x_train, {how}"
 
 
 def _choice_of_groups(
     npz: Npz, groups: str, shares: Shares, kept: Mapping[str, np.ndarray], new: NewSplit | None
-) -> tuple[dict[str, dict[str, np.ndarray]], str, float | None]:
-    """Return the mask of each split over the events that are used, of whole groups; a sentence; the share of test."""
+) -> tuple[dict[str, np.ndarray], str, float | None]:
+    """Return the places of the splits of the events that are used, of whole groups; a sentence; the share of test."""
     if len(kept) > 1:
         raise DataError(f"{npz.name}: has a split already; groups are for a file with one array of events")
     [(key, used)] = kept.items()
     numbers = np.unique(npz.labels(groups, len(used))[used], return_inverse=True)[1]
     split, share, text = split_groups(f"{npz.name}: {key}", numbers, shares, new)
-    masks = {part: split == place for place, part in enumerate(SPLITS)}
-    return {key: masks}, f"train, validation and test are {text} of {groups}", share
+    return {key: split}, f"train, validation and test are {text} of {groups}", share
 
 
 def _pooled(events: np.ndarray, factor: int) -> np.ndarray:

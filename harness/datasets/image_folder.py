@@ -23,7 +23,7 @@ from harness.datasets._images.image_files import (
     read_image,
     stamp,
 )
-from harness.datasets._store.selection import SPLIT_NAMES, Share, divide, fill, seeded_order
+from harness.datasets._store.selection import SPLIT_NAMES, SPLITS, Share, assign, fill, seeded_order
 from harness.datasets._store.store import Store, Writer, prepare
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
@@ -133,8 +133,8 @@ def _build(name: str, folder: Path, files: Sequence[ImageFile], chosen: ImageFol
     left: list[str] = []
     if chosen.resize == "leave_out":
         files, left = _of_size(name, folder, files, chosen.shape)
-    masks, how = _split(name, folder, files, chosen)
-    fill(writer, masks, chosen.shape, np.uint8, _images(name, folder, files, chosen))
+    split, how = _split(name, folder, files, chosen)
+    fill(writer, split, chosen.shape, np.uint8, _images(name, folder, files, chosen))
     scaled = {True: ", cropped and scaled down by Pillow's Lanczos filter", "crop": ", of larger ones the centre"}
     size = "x".join(map(str, chosen.shape))
     text = f"images of {folder.name}, {size}, 256 levels{scaled.get(chosen.resize, '')}; {how}"
@@ -176,24 +176,21 @@ def _of_size(
     return kept, [f"left out: {left:,} of {len(files):,} images, of another size"] * bool(left)
 
 
-def _split(
-    name: str, folder: Path, files: Sequence[ImageFile], chosen: ImageFolderOptions
-) -> tuple[dict[str, np.ndarray], str]:
-    """Return the mask of each split over the files, and a phrase on how they were split."""
+def _split(name: str, folder: Path, files: Sequence[ImageFile], chosen: ImageFolderOptions) -> tuple[np.ndarray, str]:
+    """Return the place of each file's split in SPLITS, and a phrase on how they were split."""
     if not files:
         raise DataError(f"{name}: {folder}: has no images; they are files whose names end in {', '.join(SUFFIXES)}")
     tops = np.array([file.relative.partition("/")[0] if "/" in file.relative else "" for file in files])
     folders = {top: SPLIT_NAMES[top.lower()] for top in sorted(set(tops)) if top.lower() in SPLIT_NAMES}
     if not folders:
-        counts = [max(1, int(len(files) * share)) for share in (chosen.validation, chosen.test)]
-        left = len(files) - sum(counts)
-        if left < 1:
+        validation, test = (max(1, int(len(files) * share)) for share in (chosen.validation, chosen.test))
+        counts = {"validation": validation, "test": test, "train": len(files) - validation - test}
+        if counts["train"] < 1:
             raise DataError(
-                f"{name}: {folder}: {len(files)} images, of which {counts[0]} of validation and {counts[1]} of test "
+                f"{name}: {folder}: {len(files)} images, of which {validation} of validation and {test} of test "
                 "leave none to train on; add images or take smaller shares"
             )
-        validation, test, train = divide(seeded_order(len(files), chosen.seed), *counts, left)
-        return {"train": train, "validation": validation, "test": test}, f"split by seed {chosen.seed}"
+        return assign(seeded_order(len(files), chosen.seed), counts), f"split by seed {chosen.seed}"
     for needed in ("train", "test"):
         if needed not in folders.values():
             raise DataError(
@@ -208,15 +205,12 @@ def _split(
             f"{name}: {folder}: {len(stray)} images are in no split, such as {stray[0]}; move them into train, "
             "validation or test"
         )
-    splits = np.array([folders[top] for top in tops])
-    train, test = splits == "train", splits == "test"
-    if "validation" in splits:
-        return {"train": train, "validation": splits == "validation", "test": test}, "split by subfolder"
-    pool = np.flatnonzero(train)
+    split = np.array([SPLITS.index(folders[top]) for top in tops])
+    if "validation" in folders.values():
+        return split, "split by subfolder"
+    pool = np.flatnonzero(split == SPLITS.index("train"))
     count = max(1, int(len(pool) * chosen.validation))
     if len(pool) <= count:
         raise DataError(f"{name}: {folder / 'train'}: {len(pool)} images are too few to take validation from")
-    validation = np.zeros(len(files), dtype=bool)
-    validation[pool[seeded_order(len(pool), chosen.seed)[:count]]] = True
-    how = f"split by subfolder, validation from train by seed {chosen.seed}"
-    return {"train": train & ~validation, "validation": validation, "test": test}, how
+    split[pool[seeded_order(len(pool), chosen.seed)[:count]]] = SPLITS.index("validation")
+    return split, f"split by subfolder, validation from train by seed {chosen.seed}"

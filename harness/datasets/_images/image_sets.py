@@ -93,7 +93,7 @@ def read_at_once(
     images, test = prepared.array("train"), prepared.array("test")
     validation = sizes.validation or max(1, len(images) // HELD_OUT_PART)
     hold_out(f"{name}: train", np.arange(len(images)), sizes.train, validation)
-    first_of(f"{name}: test", np.arange(len(test)), sizes.test)
+    first_of(f"{name}: test", np.arange(len(test)), sizes.test, "test")
     return Splits(
         train=images[validation : None if sizes.train is None else validation + sizes.train],
         validation=images[:validation],
@@ -187,10 +187,10 @@ def streamed(
 
     def build(writer: Writer) -> None:
         counts = {part: stream.count() for part, stream in parts.items()}
-        kept, held_out = hold_out(parts["train"].name, seeded_order(counts["train"]), sizes.train, sizes.validation)
-        tested = first_of(parts["test"].name, seeded_order(counts["test"]), sizes.test)
-        fill(writer, {"train": kept, "validation": held_out}, shape, np.uint8, parts["train"].blocks())
-        fill(writer, {"test": tested}, shape, np.uint8, parts["test"].blocks())
+        train = hold_out(parts["train"].name, seeded_order(counts["train"]), sizes.train, sizes.validation)
+        test = first_of(parts["test"].name, seeded_order(counts["test"]), sizes.test, "test")
+        fill(writer, train, shape, np.uint8, parts["train"].blocks())
+        fill(writer, test, shape, np.uint8, parts["test"].blocks())
         writer.notes = {"levels": 256, "description": describe(tuple(counts.values()))}
 
     key = {"version": VERSION, **sizes.model_dump(mode="json"), **key}

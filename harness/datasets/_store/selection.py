@@ -119,19 +119,16 @@ def split_classes(
     return split, share, f"the same shares of {classes.max() + 1} classes by seed {seed}"
 
 
-def divide(order: np.ndarray, *counts: int) -> list[np.ndarray]:
-    """Return masks of disjoint parts of the order's events: its first counts[0] of them, the next counts[1], etc."""
-    ends = np.cumsum(counts)
-    masks = []
-    for count, end in zip(counts, ends, strict=True):
-        mask = np.zeros(len(order), dtype=bool)
-        mask[order[end - count : end]] = True
-        masks.append(mask)
-    return masks
+def assign(order: np.ndarray, counts: Mapping[str, int]) -> np.ndarray:
+    """Return the place of each event's split in SPLITS, or -1: the order's first events are of the first split, etc."""
+    split = np.full(len(order), -1)
+    for name, (first, last) in zip(counts, pairwise([0, *accumulate(counts.values())]), strict=True):
+        split[order[first:last]] = SPLITS.index(name)
+    return split
 
 
-def hold_out(name: str, order: np.ndarray, train: int | None, validation: int) -> list[np.ndarray]:
-    """Return masks of train and validation: validation is the first part of the order, train the next (None: all).
+def hold_out(name: str, order: np.ndarray, train: int | None, validation: int) -> np.ndarray:
+    """Assign the first part of the order to validation, the next to train (None: all).
 
     Fewer events than requested are a DataError that starts with `name`.
     """
@@ -142,37 +139,31 @@ def hold_out(name: str, order: np.ndarray, train: int | None, validation: int) -
             f"{name} holds {len(order)} events; {validation} of validation and {what} of train are more than that. "
             "Ask for fewer"
         )
-    held_out, kept = divide(order, validation, left if train is None else train)
-    return [kept, held_out]
+    return assign(order, {"validation": validation, "train": left if train is None else train})
 
 
-def first_of(name: str, order: np.ndarray, count: int | None) -> np.ndarray:
-    """Return the mask of the first `count` events of the order (None: all); fewer, or none, are a DataError."""
+def first_of(name: str, order: np.ndarray, count: int | None, split: str) -> np.ndarray:
+    """Assign the first `count` events of the order (None: all) to a split; fewer, or none, are a DataError."""
     if len(order) < (count or 1):
         raise DataError(f"{name} holds {len(order)} events; {count or 'at least 1'} asked for")
-    return divide(order, len(order) if count is None else count)[0]
+    return assign(order, {split: len(order) if count is None else count})
 
 
 def fill(
-    writer: Writer,
-    masks: Mapping[str, np.ndarray],
-    shape: tuple[int, ...],
-    dtype: np.dtype | type,
-    blocks: Iterable[np.ndarray],
+    writer: Writer, split: np.ndarray, shape: tuple[int, ...], dtype: np.dtype | type, blocks: Iterable[np.ndarray]
 ) -> None:
     """Write one array per split, while the events of a source stream by in blocks of (n, *shape).
 
-    A split takes the events of its mask, in the order of the stream.
+    `split` has the place of each event's split in SPLITS, or -1; those of one split keep the order of the stream.
     """
-    arrays = {split: writer.create(split, (int(mask.sum()), *shape), dtype) for split, mask in masks.items()}
-    filled = dict.fromkeys(masks, 0)
-    seen = 0
+    places = [place for place in range(len(SPLITS)) if place in split]
+    arrays = {place: writer.create(SPLITS[place], (int((split == place).sum()), *shape), dtype) for place in places}
     for block in blocks:
-        for split, mask in masks.items():
-            chosen = block[mask[seen : seen + len(block)]]
-            arrays[split][filled[split] : filled[split] + len(chosen)] = chosen
-            filled[split] += len(chosen)
-        seen += len(block)
+        for place, array in arrays.items():
+            chosen = block[split[: len(block)] == place]
+            array[: len(chosen)] = chosen
+            arrays[place] = array[len(chosen) :]
+        split = split[len(block) :]
 
 
 def split_generator(seed: int, *more: int) -> np.random.Generator:
