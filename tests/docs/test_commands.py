@@ -91,8 +91,10 @@ def test_python_examples_run(name):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Return a folder with the examples and suites of the project, and the report that the pages name."""
+    """Return a folder with the examples and suites of the project, and the report and the table that the pages name."""
     folder = tmp_path_factory.mktemp("clone")
+    rows = [f"{row * 0.37 % 1:.3g},{row * 0.61 % 1:.3g}" for row in range(300)]
+    (folder / "measured.csv").write_text("\n".join(["width,height", *rows]))
     for part in ("examples", "suites"):
         shutil.copytree(ROOT / part, folder / part)
     shutil.copytree(ROOT / "reports" / "tuned-2core-epyc", folder / "reports" / "tuned-2core-epyc")
