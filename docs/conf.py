@@ -44,7 +44,7 @@ nitpick_ignore_regex = [
     ("py:class", r"(layers\.(adapters|butterfly)|flows\.preprocess)\..*"),
     ("py:class", r"harness\.(checking|pipeline|kinds|core\.(settings|records)|datasets\.(_store|base))\..*"),
     ("py:class", r"harness\.(execution\.agenda|planning\.plan|core\.arguments|interface\.options)\..*"),
-    ("py:class", r"harness\.reporting\.frame\..*"),
+    ("py:class", r"harness\.reporting\.(frame|compare\.measure)\..*"),
 ]
 
 autodoc_member_order = "bysource"
