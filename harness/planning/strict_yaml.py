@@ -214,12 +214,11 @@ def _scalar(node: yaml.ScalarNode) -> str | int | float | bool | None:
     if kind in ("null", "bool"):
         return None if kind == "null" else text.lower() == "true"
     number: int | float
-    try:  # 1.2 writes .inf where Python writes inf
-        number = (
-            int(text, 0 if text[1:2] in ("o", "x") else 10)
-            if kind == "int"
-            else float(re.sub(r"\.(?=[in])", "", text.lower()))
-        )
+    try:
+        if kind == "int":
+            number = int(text, 0) if text.startswith(("0o", "0x")) else int(text)
+        else:  # 1.2 writes .inf where Python writes inf
+            number = float(re.sub(r"\.(?=inf|nan)", "", text.lower()))
     except ValueError:  # Python reads no integer of more than 4,300 digits
         number = math.nan
     if abs(number) <= MAX_INTEGER if isinstance(number, int) else math.isfinite(number):

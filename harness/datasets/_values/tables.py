@@ -119,8 +119,8 @@ class Table:
             hint = "is not a finite number; fill such cells, or leave the line out" + (
                 ", or say missing: drop" if cell in MISSING else ", or name the `columns` to use"
             )
-        way = {"missing": "drop"} if cell in MISSING else None
-        return DataError(f"{self.name}: line {line}, column {self.label(place)}: {cell!r} {hint}", way)
+        proposed = {"missing": "drop"} if cell in MISSING else None
+        return DataError(f"{self.name}: line {line}, column {self.label(place)}: {cell!r} {hint}", proposed)
 
     def unusable(self, place: int) -> str | None:
         """Return why a column is none of numbers to learn from; None if it is one."""
