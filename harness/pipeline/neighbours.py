@@ -41,9 +41,10 @@ class Neighbours:
         self.events = events[:: math.ceil(len(events) / min(MOST_EVENTS, max(1, MOST_ENTRIES // dim)))]
         some = training[:: math.ceil(len(training) * dim / AT_ONCE)].astype(np.float64)
         kind = np.result_type(events.dtype, np.float32)  # float64 of values that float32 may not hold
-        self._map = np.eye(dim, dtype=np.float32)
         if dim > DIMENSIONS:
             self._map = np.random.default_rng(0).standard_normal((dim, DIMENSIONS), np.float32) / DIMENSIONS**0.5
+        else:
+            self._map = np.eye(dim, dtype=np.float32)
         with np.errstate(over="ignore", invalid="ignore"):
             deviation = some.std((0, *range(2, events.ndim)), keepdims=True)[0]
             self._mean, self._scale = some.mean(axis=0).astype(kind), np.where(deviation > 0, deviation, 1).astype(kind)

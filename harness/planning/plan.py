@@ -173,6 +173,9 @@ def plan_fault(plan: Plan) -> str | None:
         planned = {trial.id for trial in plan.trials}
         if len(planned) < len(plan.trials):
             return "two trials of one id"
+        for name, labels in (("rows", plan.rows), ("columns", plan.columns)):
+            if len(set(labels)) < len(labels):
+                return f"{name}: two of one label"
         names, heads = {section.name for section in plan.sections}, {section.head.suite for section in plan.sections}
         if min(len(names), len(heads)) < len(plan.sections):
             return "two sections of one name or suite"

@@ -76,3 +76,8 @@ def test_few_equal_or_constant_events_have_no_near_ones():
     assert not among(PICTURES[:20]).near(PICTURES[:20]).any()
     zeros = np.zeros((100, 1, 4, 4), np.uint8)
     assert not among(zeros).near(zeros[:5]).any()
+
+
+def test_events_of_many_entries_are_compared_in_little_memory():
+    wide = RNG.normal(size=(40, 200_000, 1)).astype(np.float32)  # whose identity matrix would take 160 GB
+    assert among(wide).near(wide[:2] + np.float32(1e-4)).all()

@@ -464,6 +464,8 @@ def changed(plan, **changes):
 
 CONTRADICTIONS = {
     "an id twice": (lambda plan: plan.model_copy(update={"trials": plan.trials * 2}), "two trials of one id"),
+    "a row twice": (lambda plan: plan.model_copy(update={"rows": plan.rows * 2}), "rows: two of one label"),
+    "a column twice": (lambda plan: plan.model_copy(update={"columns": plan.columns * 2}), "columns: two of one label"),
     "suite": (lambda plan: changed(plan, suite="other"), "its suite is not in the plan"),
     "profile": (lambda plan: plan.model_copy(update={"profile": "paper"}), "its profile is not in"),
     "device": (lambda plan: changed(plan, device="cuda"), "its device is not in"),
