@@ -8,6 +8,7 @@ from importlib import import_module
 from inspect import getfile
 from pathlib import Path
 from pkgutil import iter_modules
+from typing import Any
 
 from harness.core.errors import UserError
 from harness.core.settings import NewSplit
@@ -39,4 +40,19 @@ def find_dataset(spec: str, folder: Path | None = None) -> Dataset:
         return cls()
 
 
-__all__ = ["DATASETS", "Dataset", "DatasetInfo", "Lattice", "NewSplit", "Splits", "Store", "find_dataset"]
+def proposed(path: Path) -> tuple[str, dict[str, Any]]:
+    """Return the data set that reads a file or folder, and the options that it proposes.
+
+    Raises:
+        UserError: there is no such file, or no data set takes it.
+    """
+    if not path.exists():
+        raise UserError(f"{path}: there is no such file or folder")
+    for name in DATASETS:
+        if (options := find_dataset(name).propose(path)) is not None:
+            return name, options
+    forms = "a table (.csv, .tsv), arrays (.npz, .npy), a folder of images, or a folder of WFDB records"
+    raise UserError(f"{path}: no data set takes it; give {forms}")
+
+
+__all__ = ["DATASETS", "Dataset", "DatasetInfo", "Lattice", "NewSplit", "Splits", "Store", "find_dataset", "proposed"]

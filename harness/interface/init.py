@@ -131,15 +131,9 @@ def init(source: Place, out: Annotated[Path | None, optional(path, str | Path)] 
 
 def _chosen(source: Path, folder: Path) -> tuple[str, dict[str, Any], Splits, list[str]]:
     """Return the data set, its options, its splits, and a line for each choice."""
-    from harness.datasets import DATASETS, Store, find_dataset
+    from harness.datasets import Store, find_dataset, proposed
 
-    if not source.exists():
-        raise UserError(f"{source}: there is no such file or folder")
-    proposals = {name: proposed for name in DATASETS if (proposed := find_dataset(name).propose(source)) is not None}
-    if not proposals:
-        forms = "a table (.csv, .tsv), arrays (.npz, .npy), a folder of images, or a folder of WFDB records"
-        raise UserError(f"{source}: no data set takes it; `init` takes {forms}")
-    name, options = next(iter(proposals.items()))
+    name, options = proposed(source)
     reasons = [f"data: {name}, {_flow_style(options)}, by the form of the file"]
     dataset, store = find_dataset(name), Store.at(source.resolve().parent, offline=True)
     for _ in range(TRIES):

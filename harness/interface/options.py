@@ -103,6 +103,8 @@ class Arguments(Settings):
         settings: change a setting, such as training.steps=100 or layers.butterfly.options.levels=3; in Python also a
             mapping, {"training.steps": 100}.
         layers: add a third-party layer as a row, FILE.py:CLASS.
+        datasets: add a file or folder as a data set, LABEL=FILE, or with options of the data set
+            LABEL=FILE:option=value,option=value.
     """
 
     profile: Annotated[str, Option(choices=get_args(ProfileName))] = "quick"
@@ -118,6 +120,9 @@ class Arguments(Settings):
     only: Annotated[tuple[str, ...], rule(only_texts, Texts), Option("KEY=VALUE")] = ()
     settings: Annotated[tuple[str, ...], rule(setting_texts, Texts), Option("PATH=VALUE", ("--set",))] = ()
     layers: Annotated[tuple[str, ...], rule(texts, str | Sequence[str]), Option("FILE.py:CLASS", ("--layer",))] = ()
+    datasets: Annotated[
+        tuple[str, ...], rule(texts, str | Sequence[str]), Option("LABEL=FILE[:OPTIONS]", ("--dataset",))
+    ] = ()
 
 
 class RunArguments(Arguments):

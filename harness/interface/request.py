@@ -61,7 +61,12 @@ def make_request(
     from harness.checking.isolated import try_imports
     from harness.planning.overrides import run_command
 
-    arguments = {"--only": options.only, "--set": options.settings, "--layer": options.layers}
+    arguments = {
+        "--only": options.only,
+        "--set": options.settings,
+        "--layer": options.layers,
+        "--dataset": options.datasets,
+    }
     for option, fault in ((name, control_fault(text)) for name, texts in arguments.items() for text in texts):
         if fault is not None:
             raise UserError(f"{option}: {fault}")
@@ -72,7 +77,7 @@ def make_request(
         executor.prepare({part.kind for part in suite.parts.values()}, suite.data_names(options.profile))
     specs = [spec for name in options.layers for spec in third_party_specs("layer", name)]
     try_imports([*suite.third_party, *((spec, suite.origin.folder) for spec in specs)])
-    changes = {name: getattr(options, name) for name in ("only", "settings", "layers", "seeds")}
+    changes = {name: getattr(options, name) for name in ("only", "settings", "layers", "datasets", "seeds")}
     device = executor.device(options.device)
     check_suite(suite, but=options.profile)
     settled = settle(suite, options.profile, device, **changes, here=executor.here, cores=executor.cores)
@@ -103,6 +108,7 @@ def make_request(
             "--data": None if options.data is None else "ROOT",
             "--set": options.settings,
             "--layer": options.layers,
+            "--dataset": options.datasets,
             "--unchecked": "" if getattr(options, "unchecked", False) else None,
         }
         plan = plan.model_copy(update={"command": run_command(str(source), given)})

@@ -6,6 +6,8 @@ Options `path=value` are read, laid over settings of a file, and blamed for the 
 from __future__ import annotations
 
 import math
+import os
+import re
 import shlex
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,9 +22,16 @@ from harness.planning.strict_yaml import load
 from harness.planning.suite_base import Suite
 from harness.planning.suite_model import SUITES
 
+_BETWEEN_OPTIONS = re.compile(r",(?![^\[{]*[\]}])")  # a comma that is in no list or mapping
+
 
 def scope_of(
-    suite: Suite, name: str, settings: Sequence[str] = (), layers: Sequence[str] = (), seeds: int | None = None
+    suite: Suite,
+    name: str,
+    settings: Sequence[str] = (),
+    layers: Sequence[str] = (),
+    datasets: Sequence[str] = (),
+    seeds: int | None = None,
 ) -> Scope:
     """Return one profile of a suite under the changes of the command line.
 
@@ -31,6 +40,7 @@ def scope_of(
         name: of the profile.
         settings: texts "path=value" of `--set`, the value in strict YAML; a later one has precedence.
         layers: third-party layers that become rows, of `--layer`.
+        datasets: files that become columns, of `--dataset` (see `added_column`).
         seeds: of `--seeds`; `--set` has precedence.
 
     Raises:
@@ -45,9 +55,19 @@ def scope_of(
         )
     key, here = suite.columns_key, ("profiles", name)
     labels = {section: list(suite.rows(layers)) for section in suite.sections} | {key: list(getattr(profile, key))}
+    added, faults = list[tuple[str, Place, Any]](), list[str]()
+    for text in datasets:
+        try:
+            label, column = added_column(suite, text, labels[key])
+        except UserError as error:
+            faults.append(f"--dataset {text}: {error}")
+            continue
+        labels[key].append(label)
+        added.append((f"--dataset {text}", (key, label), column))
     form = f"path=value, such as flow.width=32; paths begin with {', '.join(type(profile).model_fields)}"
-    pairs, faults = parse_pairs("--set", settings, form)
-    assignments = [(f"--set {text}", split_path(path, labels), value) for text, path, value in pairs]
+    pairs, wrong_pairs = parse_pairs("--set", settings, form)
+    faults += wrong_pairs
+    assignments = [*added, *((f"--set {text}", split_path(path, labels), value) for text, path, value in pairs)]
     if seeds is not None:
         assignments.insert(0, (f"--seeds {seeds}", ("seeds",), seeds))
     content, changes = assigned(assignments)
@@ -69,6 +89,36 @@ def scope_of(
         raise SuiteError("\n".join(dict.fromkeys(faults)))
     inside = {(*here, *place): option for place, option in changes.items()}
     return Scope(suite, name, profile, whole, inside, tuple(layers))
+
+
+def added_column(suite: Suite, text: str, taken: Container[str]) -> tuple[str, dict[str, Any]]:
+    """Return the label and the content of a column of a file, from "LABEL=FILE" or "LABEL=FILE:option=value,...".
+
+    The data set is the one that takes the file, with the options that it proposes, and those that the text gives.
+
+    Raises:
+        UserError: the suite has no data sets, the label is taken, no data set takes the file, or the form is wrong.
+    """
+    from harness.datasets import proposed
+
+    if suite.columns_key != "datasets":
+        raise UserError(f"a suite of the kind {suite.kind} has no data sets")
+    label, _, place = (part.strip() for part in text.partition("="))
+    file, _, rest = (place, "", "") if Path(place).exists() else place.partition(":")
+    if not label or not file:
+        raise UserError("not of the form LABEL=FILE or LABEL=FILE:option=value,option=value")
+    if label in taken:
+        raise UserError(f"there is a data set {label!r}; give this one another label")
+    path = Path(file).expanduser().resolve()
+    name, options = proposed(path)
+    beside = os.path.relpath(path, suite.origin.folder or Path())  # as the suite would name it
+    if suite.origin.folder is None:
+        beside = f"./{beside}" if path.is_relative_to(Path.cwd()) else str(path)
+    options = {option: beside if value == str(path) else value for option, value in options.items()}
+    pairs, faults = parse_pairs("an option", _BETWEEN_OPTIONS.split(rest) if rest else [], "option=value")
+    if faults:
+        raise UserError("; ".join(faults))
+    return label, {"data": name, "options": options | {option: value for _, option, value in pairs}}
 
 
 def parse_options(texts: Sequence[str]) -> dict[str, Any]:
@@ -200,5 +250,8 @@ def run_command(suite: str, options: Mapping[str, Sequence[str] | str | None]) -
     words = ["python", "-m", "harness", "run", shown(suite)]
     for option, given in options.items():
         for value in [given] if isinstance(given, str) else given or ():
+            if option == "--dataset":
+                label, _, place = value.partition("=")
+                value = f"{label}={shown(place)}"
             words += [option, shown(value) if option == "--layer" else value] if value else [option]
     return shlex.join(words)

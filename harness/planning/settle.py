@@ -28,7 +28,7 @@ from harness.planning.suite_base import Suite, SuiteFile
 
 Checksums = Mapping[DataRef, str | None]
 
-CHANGES = {"settings": "--set", "layers": "--layer", "seeds": "--seeds"}
+CHANGES = {"settings": "--set", "layers": "--layer", "datasets": "--dataset", "seeds": "--seeds"}
 """Arguments of `settle` that change a suite -> the option of the command line."""
 
 IN_PLANS = ("averages", "remark")
@@ -176,6 +176,7 @@ def settle(
         **changes: any of
             settings: `--set` texts, "training.steps=100".
             layers: third-party layers that become rows of their own, "FILE.py:CLASS".
+            datasets: files that become columns, "LABEL=FILE".
             seeds: the number of seeds, in place of the profile's.
 
     Raises:

@@ -42,9 +42,9 @@ def read_suite(source: Source, *, data: Path | None = None, examined: bool = Fal
         SuiteError: with every fault, each as ``file:line:column: message``, or with the keys of a mapping.
     """
     document, folder = find_document(source)
-    if not isinstance(document.value, dict):
-        what = "the file is empty" if document.value is None else "the top level is not a mapping"
-        raise SuiteError(f"{document.name}:1:1: {what}; a suite has the keys suite, kind, layers, profiles")
+    _require_mapping(document)
+    if isinstance(document.value.get("include"), str):
+        document.value = _over_included(document, folder)
     kinds = {kind: cls.file_model() for kind, cls in sorted(SUITES.items())}
     names: Any = Literal[tuple(kinds)]
     try:
@@ -56,6 +56,39 @@ def read_suite(source: Source, *, data: Path | None = None, examined: bool = Fal
         raise_faults(document, _structure_problems(document, explain(error, model, kinds)))
         raise
     return suite.attach(Origin(document, folder, data, examined, _joined(suite, document, folder, data, examined)))
+
+
+def _require_mapping(document: Document) -> None:
+    if not isinstance(document.value, dict):
+        what = "the file is empty" if document.value is None else "the top level is not a mapping"
+        raise SuiteError(f"{document.name}:1:1: {what}; a suite has the keys suite, kind, layers, profiles")
+
+
+def _over_included(document: Document, folder: Path | None) -> dict[str, Any]:
+    """Return the content of a suite over that of the suite that it includes, whose name it does not inherit."""
+    name, where = document.value["include"], document.located(document.position(("include",)), "include: ")
+    beside = folder is not None and Path(name).name == name and (folder / name).is_file()
+    if not beside and _packaged_name(name) is None:
+        hint = nearest(name, packaged_suites())
+        raise SuiteError(f"{where}{name!r} is neither a packaged suite nor a file in the folder of this one; {hint}")
+    base, _ = find_document(folder / name if folder is not None and beside else name)
+    _require_mapping(base)
+    if "include" in base.value:
+        raise SuiteError(f"{where}{name!r} includes another suite itself; include that one, and repeat the changes")
+    return _laid_over({key: value for key, value in base.value.items() if key != "suite"}, document.value)
+
+
+def _laid_over(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Return mappings merged at all depths; null in place of a mapping removes it."""
+    whole = dict(base)
+    for key, value in changes.items():
+        if isinstance(base.get(key), dict) and value is None:
+            del whole[key]
+        elif isinstance(base.get(key), dict) and isinstance(value, dict):
+            whole[key] = _laid_over(base[key], value)
+        else:
+            whole[key] = value
+    return whole
 
 
 def _joined(

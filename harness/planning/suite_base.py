@@ -54,6 +54,7 @@ class SuiteFile(Settings):
     Attributes:
         suite: the name of the suite, and of the folder of its runs.
         kind: the kind of its trials.
+        include: a packaged suite, or a file in the same folder, whose content this file changes.
         title: one line, the heading of the report.
         question: the question that the suite answers, below the title.
         cluster: resources of --executor slurm or dask, with the keys of both.
@@ -61,6 +62,7 @@ class SuiteFile(Settings):
 
     suite: Slug
     kind: str
+    include: str | None = None
     title: Annotated[str, Field(min_length=1)] | None = None  # None: the name
     question: str = ""
     cluster: Annotated[Mapping[str, Any], OrEmpty] = Field(default_factory=dict)  # checked by the executors

@@ -171,7 +171,7 @@ def test_what_cannot_be_read_is_refused_and_nothing_is_overwritten(tmp_path, mon
     (tmp_path / "mine.docx").write_text("")
     for name, reason in (
         ("words.csv", "has no column of numbers"),
-        ("mine.docx", "no data set takes it; `init` takes a table"),
+        ("mine.docx", "no data set takes it; give a table"),
         ("gone.csv", "there is no such file or folder"),
     ):
         with pytest.raises(UserError, match=reason):
