@@ -99,6 +99,7 @@ class DensityReport(Report, kind="density"):
         remarks = (
             ("Data", () if warning is None else (f"{warning}.",)),
             ("Intervals", tuple(_intervals(ranked))),
+            ("Equal means", tuple(_equal_means(self.rankings))),
             ("Power", tuple(_power(results, self.rankings))),
             ("Tuned", tuple(_tuned(results))),
             ("Not said", tuple(_not_said(results, frame, ranked))),
@@ -150,7 +151,9 @@ def _finding(results: Results, label: str, competition: Ranking) -> Finding:
     ahead = f"; shown to be behind: {first_of(trailing)}" if trailing else ""
     if len(leaders) > 1:
         close = listed([_behind(competition, leaders[1]), *leaders[2:]])
-        return Finding(label, "no single leader", "open", f"{first}; not shown to be behind: {close}{ahead}.")
+        behind = "none is" if not trailing else "1 is" if len(trailing) == 1 else f"{len(trailing)} are"
+        verdict = f"{len(leaders)} of {len(competition.means)} are left, {behind} shown to be behind"
+        return Finding(label, verdict, "open", f"{first}; not shown to be behind: {close}{ahead}.")
     if competition.tested:
         return Finding(label, "significant lead", "good", f"{first}{ahead}.")
     return Finding(label, "lead, no test", "part", f"{first}{ahead}.")
@@ -185,6 +188,22 @@ def _intervals(rankings: list[Ranking]) -> Iterator[str]:
         yield "p: paired t test, after Holm's correction for all pairs of layers."
     if any(competition.share is not None for competition in rankings):
         yield CORRECTED
+
+
+def _equal_means(rankings: Mapping[str, Ranking]) -> Iterator[str]:
+    """Yield which rows are shown to be behind although another row of no lower mean, as printed, is not."""
+    parts = []
+    for label, competition in rankings.items():
+        means = {row: round(mean, 3) for row, mean in competition.means.items()}
+        for row in competition.trailing:
+            open_rows = [other for other in competition.leaders if means[other] >= means[row]]
+            if open_rows:
+                parts.append(f"{row} on {label}, and not {listed(open_rows)}")
+    if parts:
+        yield (
+            f"Shown to be behind although the mean is not higher: {'; '.join(parts)}. The test is of paired "
+            "differences, and those of the first vary less."
+        )
 
 
 def _power(results: Results, rankings: Mapping[str, Ranking]) -> Iterator[str]:

@@ -19,7 +19,7 @@ def test_a_lead_has_its_interval_and_its_test(many_seeds):
         "conv1x1 2.035 bits/dim, lowest in 8 of 8 seeds; "
         "shown to be behind: my_layer & co +1.000 [+0.990, +1.010], p < 0.001, and 1 more."
     )
-    assert by_subject["waveforms"].verdict == "no single leader"
+    assert by_subject["waveforms"].verdict == "2 of 3 are left, 1 is shown to be behind"
     first, close, after = by_subject["waveforms"].text.split("; ")
     assert first.startswith("my_layer & co -2.") and after.startswith("shown to be behind: conv1x1 +")
     assert close == "not shown to be behind: <script> +0.002 [-0.007, +0.012], p 0.685"
@@ -43,7 +43,9 @@ def test_the_answer_and_the_figure_say_the_same_of_a_noisy_layer_before_a_steady
     results = Results.of(plan, records)
     finding = findings((plan, records))[0]["digits"]
     _, close, apart = finding.text.removesuffix(".").split("; ")
-    assert finding.verdict == "no single leader"
+    assert finding.verdict == "2 of 3 are left, 1 is shown to be behind"
+    remark = dict(ReportedResults.of(plan, records).report.answer.remarks).get("Equal means", ("",))[0]
+    assert remark.startswith(f"Shown to be behind although the mean is not higher: {steady} on digits, and not {noisy}. ")
     assert close.startswith(f"not shown to be behind: {noisy} +") and steady not in close
     assert apart.startswith(f"shown to be behind: {steady} +0.0") and noisy not in apart
     panel = ranking.figures(results)["ranking"].axes[0]
