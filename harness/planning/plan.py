@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Collection, Mapping, Sequence, Set
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -18,7 +19,7 @@ from harness.core.files import RECORD, FileName, read_file, write_atomically
 from harness.core.record_checks import check_numbers
 from harness.core.records import ESCAPED, LONGEST_REASON, Record
 from harness.core.settings import Count, Positive, Settings
-from harness.core.texts import CONTROL, bounded, printable
+from harness.core.texts import CONTROL, bounded, one_line, printable
 from harness.core.trial import AnyTrial, Trial
 from harness.planning.strict_yaml import MAX_TEXT
 from harness.planning.suite_model import MOST_CELLS, MOST_TRIALS, Average, Label, Published, kind_name
@@ -78,6 +79,14 @@ class Plan(Settings):
     def heading(self) -> str:
         """The suite, its profile and the device, as text."""
         return f"{self.suite}, profile {self.profile}, on {self.device}"
+
+    @property
+    def asked(self) -> str:
+        """The question on one line, and what the run selects if it is a part of the suite."""
+        words = shlex.split(self.command)
+        only = [value for option, value in pairwise(words) if option == "--only"]
+        selected = [] if not only or "&&" in words else [f"This run has a part of the suite: only {', '.join(only)}."]
+        return " ".join([one_line(self.question), *selected]).strip()
 
     def part(self, section: Section) -> Plan:
         """Return the plan of a section, by itself."""

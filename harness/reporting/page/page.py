@@ -147,7 +147,7 @@ def page(
     text = rendered_template(
         "page.html",
         plan=plan,
-        question=one_line(plan.question),
+        question=plan.asked,
         device=device_text(plan.device, results.frame),
         status=results.status_line,
         warnings=results.warnings,
