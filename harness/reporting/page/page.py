@@ -16,7 +16,6 @@ from PIL import Image
 
 from harness.core.archive import FILE as ARCHIVE
 from harness.core.files import slug
-from harness.core.texts import one_line
 from harness.reporting.figures.figures import ReportFigure
 from harness.reporting.figures.parts import CSS_PIXELS, FigureParts
 from harness.reporting.frame import TABLE, Results, csv_bytes
