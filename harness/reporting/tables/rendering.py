@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from tabulate import tabulate
 
@@ -18,6 +20,8 @@ FLOATS = 30  # tables in a row; LaTeX holds 52 floats of a document that have no
 SENTENCE = 240  # characters of a sentence of a caption, from which on it describes a protocol and not the table
 FOOTNOTE = 120  # characters of a remark below a table: two lines of a column
 MARK = re.compile(r"\[\d+\]|[^\w\s]+?(?=:? )")  # begins the remark that explains it
+PAGE = 680  # points of a part on average; LaTeX scales it to the width of a page, 505, with letters of 6 points
+LINES = 48  # rows of the parts of a table that one page holds
 CHARACTER, GAP = 4.6, 8.0  # points: a character in LaTeX's \small, and the room between two columns of a table
 
 
@@ -86,8 +90,11 @@ def plain(table: Table) -> str:
 
 def latex_tables(tables: Sequence[Table]) -> str:
     """Return tables as LaTeX, with a new page before there are more than LaTeX can hold without a place."""
-    written = [latex(table) for table in tables]
-    groups = [written[first : first + FLOATS] for first in range(0, len(written), FLOATS)]
+    groups: list[list[str]] = [[]]
+    for written in map(latex, tables):
+        if groups[-1] and sum(text.count(r"\end{table") for text in (*groups[-1], written)) > FLOATS:
+            groups.append([])
+        groups[-1].append(written)
     return "\n\n\\clearpage\n\n".join("\n\n".join(group) for group in groups)
 
 
@@ -95,8 +102,10 @@ def latex(table: Table) -> str:
     """Return the table for a document with the packages booktabs and graphicx.
 
     The environment is `table`, or `table*` for what is wider than the column of a paper in two. What is wider than its
-    place is scaled to fit. Remarks on the marks in its cells are below it. Long sentences of the caption, and remarks
-    that are long or explain no mark, are a comment above it, for the text of the paper.
+    place is scaled to fit; what would then have letters of less than about 6 points is cut into parts, one below the other,
+    each with the first column, on as many pages as they need. Remarks on the marks in its cells are below it. Long
+    sentences of the caption, and remarks that are long or explain no mark, are a comment above it, for the text of the
+    paper.
     """
     first, *others = re.split(r"(?<=\.)\s+", table.caption)
     caption = " ".join([first, *(sentence for sentence in others if len(sentence) <= SENTENCE)])
@@ -104,6 +113,32 @@ def latex(table: Table) -> str:
     marked = [shortened(note, FOOTNOTE) for note in table.notes if (mark := MARK.match(note)) and mark[0] in cells]
     rest = [text for text in (*others, *table.notes) if text not in marked and text not in caption]
     label = f"tab:{re.sub(r'[^a-z0-9-]+', '-', table.name.lower())}"
+    parts = [_tabular(part) for part in _parts(table)]
+    at_once = max(1, LINES // (len(table.rows) + 3))
+    pages = [parts[first : first + at_once] for first in range(0, len(parts), at_once)]
+    footnotes = r"\quad ".join(map(escape_latex, marked))
+    about = f"% About {label}, for the text or an appendix:"
+    environment = "table*" if len(parts) > 1 or _points(table) > COLUMN else "table"
+    written = [about, *(f"%   {escape_latex(text)}" for text in rest)] if rest else []
+    for number, page in enumerate(pages):
+        last = number == len(pages) - 1
+        written += [
+            rf"\begin{{{environment}}}",
+            r"\centering\small\setlength{\tabcolsep}{4pt}",
+            rf"\caption{{{escape_latex(caption)}}}" if number == 0 else r"\caption[]{(continued)}",
+            *([] if number else [rf"\label{{{label}}}"]),
+            r"\par\smallskip",
+            "\n\\par\\medskip\n".join(page),
+            *([rf"\par\smallskip{{\footnotesize\raggedright {footnotes}\par}}"] if footnotes and last else []),
+            rf"\end{{{environment}}}",
+        ]
+        if not last:
+            written.append(r"\addtocounter{table}{-1}")
+    return "\n".join(written)
+
+
+def _tabular(table: Table) -> str:
+    """Return the cells as LaTeX, scaled to the width of the line if they are wider."""
     above, header = _grouped(table)
     text = tabulate(
         _cells(table, escape_latex, r"\textbf{{{}}}"),
@@ -117,28 +152,38 @@ def latex(table: Table) -> str:
     text = text.replace(r"\toprule", "\n".join([r"\toprule", *above]), 1)
     columns = "".join("p{24em}" if table.is_long(n) else side[0] for n, side in enumerate(table.alignment))
     text = re.sub(r"\\begin{tabular}{[lr]+}", lambda _: rf"\begin{{tabular}}{{{columns}}}", text, count=1)
-    footnotes = r"\quad ".join(map(escape_latex, marked))
-    about = f"% About {label}, for the text or an appendix:"
-    environment = "table*" if _points(table, header) > COLUMN else "table"
-    return "\n".join(
-        [
-            *([about, *(f"%   {escape_latex(text)}" for text in rest)] if rest else []),
-            rf"\begin{{{environment}}}",
-            r"\centering\small\setlength{\tabcolsep}{4pt}",
-            rf"\caption{{{escape_latex(caption)}}}",
-            rf"\label{{{label}}}",
-            r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
-            f"{text}}}",
-            *([rf"\par\smallskip{{\footnotesize\raggedright {footnotes}\par}}"] if footnotes else []),
-            rf"\end{{{environment}}}",
-        ]
+    return rf"\resizebox{{\ifdim\width>\linewidth\linewidth\else\width\fi}}{{!}}{{%{chr(10)}{text}}}"
+
+
+def _parts(table: Table) -> list[Table]:
+    """Return the table in parts of neighbouring columns that a page can hold; a group of columns is in one part."""
+    (_, kept), *spans = table.groups or [("", 1)] * len(table.header)
+    ends = list(accumulate((span for _, span in spans), initial=kept))
+    groups = [(text, start, start + span) for (text, span), start in zip(spans, ends, strict=False)]
+    first = _points(_selected(table, kept, []))
+    number = max(1, math.ceil((_points(table) - first) / max(PAGE - first, 1)))
+    size = max(1, math.ceil(len(groups) / number))
+    return [_selected(table, kept, groups[start : start + size]) for start in range(0, max(1, len(groups)), size)]
+
+
+def _selected(table: Table, kept: int, groups: Sequence[tuple[str, int, int]]) -> Table:
+    """Return the table of its first `kept` columns, and of groups of columns (text, first column, end)."""
+    columns = [*range(kept), *(column for _, first, end in groups for column in range(first, end))]
+    place = {column: number for number, column in enumerate(columns)}
+    return replace(
+        table,
+        header=tuple(table.header[column] for column in columns),
+        rows=tuple(tuple(row[column] for column in columns) for row in table.rows),
+        groups=(table.groups[0], *((text, end - first) for text, first, end in groups)) if table.groups else (),
+        bold=frozenset((row, place[column]) for row, column in table.bold if column in place),
+        words=frozenset(place[column] for column in table.words if column in place),
     )
 
 
-def _points(table: Table, header: Sequence[str]) -> float:
+def _points(table: Table) -> float:
     """Return about how wide LaTeX sets the table, in points."""
-    cells = [header, *table.rows]
-    longest = [max(len(row[column]) for row in cells) for column in range(len(header))]
+    cells = [_grouped(table)[1], *table.rows]
+    longest = [max(len(row[column]) for row in cells) for column in range(len(table.header))]
     widths = [LONG if table.is_long(column) else count for column, count in enumerate(longest)]
     return sum(CHARACTER * width + GAP for width in widths)
 

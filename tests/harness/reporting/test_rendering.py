@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -122,3 +123,24 @@ def compiled(folder, body, columns="onecolumn"):
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout[-3000:]
     return done.stdout
+
+
+def test_a_table_too_wide_to_read_is_cut_into_parts_that_keep_the_first_column_and_the_groups():
+    names = [f"data-{number}" for number in range(12)]
+    header = ("layer", *(f"{name}, {part}" for name in names for part in ("mean", "worst")))
+    rows = tuple((f"row{n}", *(f"-{n}.{c:03d} [-9.999, 9.999]" for c in range(24))) for n in range(9))
+    bold = frozenset({(0, 1), (3, 24)})
+    table = Table("wide", "A caption.", header, rows, groups=(("", 1), *((name, 2) for name in names)), bold=bold)
+    text = latex(table)
+    parts = text.split(r"\begin{tabular}")[1:]
+    assert len(parts) > 3 and text.count(r"\caption{A caption.}") == text.count(r"\label{tab:wide}") == 1
+    assert text.count(r"\begin{table*}") == 1 + text.count(r"\addtocounter{table}{-1}") == 1 + text.count("(continued)")
+    for part in parts:
+        lines = [line for line in part.splitlines() if line.lstrip().startswith("row")]
+        assert len(lines) == 9 and len({line.count("&") for line in lines}) == 1 and lines[0].count("&") % 2 == 0
+        assert sum(4.6 * len(cell.strip()) for cell in lines[5].split("&")) < 900, "letters of six points and more"
+    cells = [cell for part in parts for cell in re.findall(r"\d\.(\d{3}) \{\[\}", part)]
+    assert sorted(cells) == sorted(f"{column:03d}" for column in range(24) for _ in rows)
+    assert text.count(r"\textbf{") == 2
+    narrow = replace(table, header=header[:3], rows=tuple(row[:3] for row in rows), groups=())
+    assert latex(narrow).count(r"\begin{tabular}") == 1
