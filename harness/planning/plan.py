@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shlex
 from collections.abc import Collection, Mapping, Sequence, Set
@@ -79,6 +80,11 @@ class Plan(Settings):
     def heading(self) -> str:
         """The suite, its profile and the device, as text."""
         return f"{self.suite}, profile {self.profile}, on {self.device}"
+
+    @property
+    def digest(self) -> str:
+        """The first digits of the SHA-256 of the ids of all trials: equal for equal settings, seeds and data."""
+        return hashlib.sha256("".join(sorted(trial.id for trial in self.trials)).encode()).hexdigest()[:12]
 
     @property
     def asked(self) -> str:

@@ -178,6 +178,13 @@ class Results:
         return dict(zip(worst["id"], worst["state"], strict=True))
 
     @property
+    def suite_line(self) -> str:
+        """The suite, the version of the project that ran it, and the digest of its trials, to compare with a table's."""
+        versions = {record.environment.get("versions", {}).get("invertbench") for record in self.records.values()}
+        of = ", ".join(sorted(filter(None, versions))) or "of an unknown version"
+        return f"Suite {self.plan.suite}, profile {self.plan.profile}, trials {self.plan.digest}, invertbench {of}."
+
+    @property
     def status_line(self) -> str:
         """The number of trials by status: "45 trials: 43 ok, 1 diverged, 1 diverged in tuning"."""
         trials = {trial.id: trial for trial in self.plan.trials}

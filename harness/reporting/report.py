@@ -138,12 +138,12 @@ class Report:
     def markdown_paragraphs(self) -> list[str]:
         """Return the paragraphs of table.md below the question."""
         answer = "" if self.answer is None else self.answer.markdown()
-        return [answer, *map(markdown, self.tables), self.results.status_line]
+        return [answer, *map(markdown, self.tables), self.results.suite_line, self.results.status_line]
 
     def plain_paragraphs(self) -> list[str]:
         """Return the same paragraphs for a terminal."""
         answer = "" if self.answer is None else self.answer.plain()
-        return [answer, *map(plain, self.tables), self.results.status_line]
+        return [answer, *map(plain, self.tables), self.results.suite_line, self.results.status_line]
 
     def sections(self, figures: Sequence[PageFigure], beside: Sequence[Table]) -> list[PageSection]:
         """Return the sections of the page; the command asked for the tables `beside`.
@@ -234,7 +234,7 @@ def write_report(
         TABLE: csv_bytes(results.table),
         **further,
         "table.md": report.markdown().encode(),
-        "table.tex": (NEEDS + latex_tables(report.tables) + "\n").encode(),
+        "table.tex": f"{NEEDS}% {report.results.suite_line}\n{latex_tables(report.tables)}\n".encode(),
     }
     figures = report.figures
     content |= {f"figures/{checked_name(name)}": image for name, image in image_files(figures).items()}

@@ -102,10 +102,10 @@ def latex(table: Table) -> str:
     """Return the table for a document with the packages booktabs and graphicx.
 
     The environment is `table`, or `table*` for what is wider than the column of a paper in two. What is wider than its
-    place is scaled to fit; what would then have letters of less than about 6 points is cut into parts, one below the other,
-    each with the first column, on as many pages as they need. Remarks on the marks in its cells are below it. Long
-    sentences of the caption, and remarks that are long or explain no mark, are a comment above it, for the text of the
-    paper.
+    place is scaled to fit; what would then have letters of less than about 6 points is cut into parts, one below the
+    other, each with the first column, on as many pages as they need. Remarks on the marks in its cells are below it.
+    Long sentences of the caption, and remarks that are long or explain no mark, are a comment above it, for the text of
+    the paper.
     """
     first, *others = re.split(r"(?<=\.)\s+", table.caption)
     caption = " ".join([first, *(sentence for sentence in others if len(sentence) <= SENTENCE)])

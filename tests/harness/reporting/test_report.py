@@ -35,6 +35,8 @@ def test_a_report_writes_the_tables_as_markdown_and_latex(density_run, write_run
     assert text.startswith("# Layers made up\n\nWhich?\n")
     assert "2.010 \\[2.000, 2.020]" in text and text.rstrip().endswith("20 trials: 20 ok")
     tex = (folder / "table.tex").read_text()
+    line = f"Suite made_up, profile quick, trials {density_run[0].digest}, invertbench of an unknown version."
+    assert line in text and line in tex and density_run[0].digest in (folder / "index.html").read_text()
     assert tex.count(r"\toprule") == 5 and r"my\_layer \& co" in tex
 
 
