@@ -179,7 +179,7 @@ class Results:
 
     @property
     def suite_line(self) -> str:
-        """The suite, the version of the project that ran it, and the digest of its trials, to compare with a table's."""
+        """The suite, the version of the project that ran it, and the digest of its trials."""
         versions = {record.environment.get("versions", {}).get("invertbench") for record in self.records.values()}
         of = ", ".join(sorted(filter(None, versions))) or "of an unknown version"
         return f"Suite {self.plan.suite}, profile {self.plan.profile}, trials {self.plan.digest}, invertbench {of}."
