@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -131,6 +133,39 @@ class PointwiseConditioner(Conditioner):
         weights = self.log_scale.operands() + self.shift.operands()
         y, log_det = couple("perceptrons", x.flatten(2), kept, self.gate, weights)
         return y.unflatten(2, x.shape[2:]), log_det
+
+
+class ReachingConditioner(Conditioner):
+    """The networks of `PointwiseConditioner` with convolutions for linear maps, so that they see `reach` positions.
+
+    Kernel sizes and dilations of the three layers are those of `KERNELS`. Convolutions are zero-padded to the same
+    length, so that an output sees (reach - 1) / 2 positions to either side, as far as the event goes.
+    """
+
+    # Reach -> kernel sizes of the three layers; each is dilated by the product of those before it.
+    KERNELS: ClassVar[dict[int, tuple[int, int, int]]] = {3: (1, 3, 1), 9: (3, 3, 1), 27: (3, 3, 3), 81: (3, 9, 3)}
+
+    def __init__(self, kept: int, moved: int, width: int, reach: int, gate: Gate = exponential_gate) -> None:
+        super().__init__()
+        self.gate = gate
+        self.log_scale = self._network((kept, width, width, moved), reach, nn.Tanh)
+        self.shift = self._network((kept, width, width, moved), reach, nn.ReLU)
+
+    def forward(self, kept: Tensor) -> tuple[Tensor, Tensor]:
+        """Return log gate(s) and t."""
+        return self.gate(self.log_scale(kept)), self.shift(kept)
+
+    @classmethod
+    def _network(cls, sizes: Sequence[int], reach: int, activation: type[nn.Module]) -> nn.Sequential:
+        layers: list[nn.Module] = []
+        dilation = 1
+        for inputs, outputs, kernel in zip(sizes, sizes[1:], cls.KERNELS[reach], strict=False):
+            convolution = nn.Conv1d(inputs, outputs, kernel, padding=dilation * (kernel // 2), dilation=dilation)
+            nn.init.orthogonal_(convolution.weight)
+            nn.init.zeros_(convolution.get_parameter("bias"))
+            layers += [convolution, activation()]
+            dilation *= kernel
+        return nn.Sequential(*layers[:-1])
 
 
 class GaussianConditioner(Conditioner):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
+from collections.abc import Callable
+from functools import partial
 from typing import Literal, get_args
 
 import torch
@@ -15,10 +18,12 @@ from flows.conditioners import (
     GaussianConditioner,
     GlowConditioner,
     PointwiseConditioner,
+    ReachingConditioner,
     WeightNormConditioner,
 )
 
 Coupling = Literal["auto", "image", "glow", "sequence", "attention"]
+Reach = Literal[1, 3, 9, 27, 81, "all"]
 
 
 class AffineCoupling(nn.Module):
@@ -94,7 +99,7 @@ class MaskedCoupling(nn.Module):
 
 
 def make_coupling(
-    coupling: Coupling, shape: tuple[int, ...], width: int, gate: GateName = "published"
+    coupling: Coupling, shape: tuple[int, ...], width: int, gate: GateName = "published", reach: Reach = 1
 ) -> AffineCoupling:
     """Return the coupling of a step on events of `shape`; with an odd number of channels it keeps the larger part.
 
@@ -105,9 +110,13 @@ def make_coupling(
         shape: (C, *spatial), at least two channels.
         width: hidden channels of the network.
         gate: "published" (that of each coupling's paper) or "bounded" (`flows.affine.bounded_gate`).
+        reach: number of positions that the "sequence" coupling sees, the middle one that which it moves: 1 (the MLPs),
+            3, 9, 27 or 81 (the same with dilated convolutions), or "all" (the transformer of "attention"). These have
+            the width at which they have most nearly as many parameters as the MLPs at `width`.
 
     Raises:
-        ValueError: an unknown coupling or gate, fewer than two channels, or no width.
+        ValueError: an unknown coupling, gate or reach, a reach of another coupling, fewer than two channels, or no
+            width.
     """
     if coupling not in get_args(Coupling):
         raise ValueError(f"coupling {coupling!r} is not known; use one of {', '.join(get_args(Coupling))}")
@@ -118,6 +127,13 @@ def make_coupling(
     kept, moved, axes = _halves(shape)
     if coupling == "auto":
         coupling = "image" if axes == 2 else "sequence"
+    if reach not in get_args(Reach):
+        raise ValueError(f"reach {reach!r} is not known; use one of {', '.join(map(str, get_args(Reach)))}")
+    if reach != 1 and (coupling != "sequence" or axes != 1):
+        raise ValueError(
+            f"reach {reach!r} on events {shape} with coupling {coupling!r}: only couplings of sequences (channels, "
+            "length) have a reach; use coupling: sequence, or leave reach at 1"
+        )
     bounded = {"gate": bounded_gate} if gate == "bounded" else {}
     if coupling == "image":
         return AffineCoupling(kept, WeightNormConditioner(kept, moved, width, axes, **bounded))
@@ -125,13 +141,32 @@ def make_coupling(
         return AffineCoupling(kept, GlowConditioner(kept, moved, width, axes, **bounded))
     if coupling == "attention":
         return AffineCoupling(kept, AttentionConditioner(kept, moved, width, math.prod(shape[1:]), **bounded))
-    return AffineCoupling(kept, PointwiseConditioner(kept, moved, width, **bounded))
+    if reach == 1:
+        return AffineCoupling(kept, PointwiseConditioner(kept, moved, width, **bounded))
+    wanted = _parameters(partial(PointwiseConditioner, kept, moved), width)
+    if reach == "all":
+        make = partial(AttentionConditioner, kept, moved, positions=shape[1], **bounded)
+    else:
+        make = partial(ReachingConditioner, kept, moved, reach=reach, **bounded)
+    return AffineCoupling(kept, make(width=_width_of(make, wanted, width)))
 
 
 def make_split_prior(shape: tuple[int, ...]) -> AffineCoupling:
     """Return the learned prior of a split as a coupling that standardises the channels about to be factored out."""
     kept, moved, axes = _halves(shape)
     return AffineCoupling(kept, GaussianConditioner(kept, moved, axes))
+
+
+def _parameters(make: Callable[..., Conditioner], width: int) -> int:
+    """Return how many parameters a network of this width has, without drawing its weights."""
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in make(width=width).parameters())
+
+
+def _width_of(make: Callable[..., Conditioner], parameters: int, most: int) -> int:
+    """Return the width, 1 to `most`, at which a network has most nearly so many parameters."""
+    above = bisect_left(range(1, most), parameters, key=partial(_parameters, make)) + 1
+    return min(max(1, above - 1), above, key=lambda width: abs(_parameters(make, width) - parameters))
 
 
 def _halves(shape: tuple[int, ...]) -> tuple[int, int, int]:

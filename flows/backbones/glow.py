@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from flows.actnorm import ActNorm
 from flows.affine import GateName
 from flows.backbone import Backbone, MakeLayer
-from flows.couplings import AffineCoupling, Coupling, make_coupling, make_split_prior
+from flows.couplings import AffineCoupling, Coupling, Reach, make_coupling, make_split_prior
 from flows.permutation import Permutation
 from flows.protocol import Part, Shape, seeded
 from flows.shapes import level_shapes
@@ -31,6 +31,7 @@ class Step(nn.Module):
         coupling: Coupling,
         gate: GateName,
         width: int,
+        reach: Reach,
         seed: int,
         path: str,
     ) -> None:
@@ -44,7 +45,7 @@ class Step(nn.Module):
         with seeded(seed, f"{path}/layer"):
             self.layer = make_layer(shape)
         with seeded(seed, f"{path}/coupling"):
-            self.coupling = make_coupling(coupling, shape, width, gate)
+            self.coupling = make_coupling(coupling, shape, width, gate, reach)
 
     def parts(self) -> list[tuple[str, nn.Module]]:
         """Return (path, module) in the order of application."""
@@ -94,7 +95,7 @@ class Glow(Backbone):
             the vector (D, 1), is not squeezed and has one level.
         steps: steps per level.
         width: hidden channels of the coupling networks.
-        coupling, gate: see `flows.couplings.make_coupling`.
+        coupling, gate, reach: see `flows.couplings.make_coupling`.
         prior: prior of the half factored out at a split: "standard" takes it as N(0, I); "learned" standardises it by
             a Gaussian that depends on the kept half, one more affine coupling, so z is standard normal in either case.
         seed: draws the initial weights.
@@ -109,7 +110,11 @@ class Glow(Backbone):
         Exceptions of make_layer and make_mixer propagate unchanged.
     """
 
-    capacities: ClassVar[Mapping[str, str]] = {"width": "coupling width", "steps": "steps per level"}
+    capacities: ClassVar[Mapping[str, str]] = {
+        "width": "coupling width",
+        "steps": "steps per level",
+        "reach": "positions that a coupling sees",
+    }
     title: ClassVar[str] = "Glow with "
 
     def __init__(
@@ -124,6 +129,7 @@ class Glow(Backbone):
         coupling: Coupling = "auto",
         gate: GateName = "published",
         prior: Prior = "standard",
+        reach: Reach = 1,
         seed: int = 0,
         split_step: bool = False,
         order: Sequence[int] | Tensor | None = None,
@@ -144,7 +150,7 @@ class Glow(Backbone):
             widths = {f"{path}/step{number}": width for number in range(steps)}
             if split_step and not last:
                 widths[f"{path}/split_step"] = min(8 * inner[0], 512)
-            built = [Step(inner, make_layer, make_mixer, coupling, gate, w, seed, p) for p, w in widths.items()]
+            built = [Step(inner, make_layer, make_mixer, coupling, gate, w, reach, seed, p) for p, w in widths.items()]
             split_prior = None
             if prior == "learned" and not last:
                 with seeded(seed, f"{path}/split_prior"):
@@ -170,4 +176,7 @@ class Glow(Backbone):
         levels, steps = settings.levels, settings.steps
         text = f"{levels} level{'s' * (levels != 1)} of {steps} step{'s' * (steps != 1)}, width {settings.width}"
         text += ", couplings of attention" * (settings.coupling == "attention")
+        if settings.reach != 1:
+            seen = "all" if settings.reach == "all" else settings.reach
+            text += f" for couplings of one position; those here see {seen}, with nearly as many parameters"
         return text + ", coupling scales bounded to (0.5, 1.5)" * (settings.gate == "bounded")

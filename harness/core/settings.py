@@ -185,6 +185,7 @@ class FlowSettings(Settings):
         width: channels of the coupling networks, or of the blocks' transformers.
         turn: autoregressive: reverse the order of the positions after each layer under test.
         coupling: network of the couplings; auto: image or sequence, by the event.
+        reach: positions that the couplings of sequences see, with the parameters of those of one position at `width`.
         gate: scale of couplings or blocks: as published for each, or in (0.5, 1.5).
         mixer: the 1x1 convolution before the layer under test; autoregressive: only where a row keeps it.
         prior: standard normal, or with a learned mean and scale.
@@ -196,6 +197,7 @@ class FlowSettings(Settings):
     steps: Annotated[int, Field(ge=1, le=10_000, strict=True)] = 4
     width: Annotated[int, Field(ge=1, le=65_536, strict=True)] = 64
     coupling: Literal["auto", "image", "glow", "sequence", "attention"] = "auto"
+    reach: Literal[1, 3, 9, 27, 81, "all"] = 1
     gate: Literal["published", "bounded"] = "published"
     mixer: Literal["plu", "qr", "dense", "none"] = "plu"
     prior: Literal["standard", "learned"] = "standard"
@@ -204,7 +206,7 @@ class FlowSettings(Settings):
 
     @model_serializer(mode="wrap")
     def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_defaults(self, handler, ("backbone", "gate", "turn"))
+        return without_defaults(self, handler, ("backbone", "gate", "turn", "reach"))
 
 
 class SampleSettings(Settings):

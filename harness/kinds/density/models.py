@@ -85,7 +85,8 @@ def _alike(trial: DensityTrial, data_sets: Mapping[str, DataRef], tunings: Mappi
     label = trial.data.label
     data, tuning = data_sets[label].model_copy(update={"label": ""}), tunings[label]
     flow, training = trial.flow, trial.training
-    return data, tuning, flow.backbone, flow.coupling, flow.levels, flow.steps, training.steps, training.batch_size
+    settings = flow.backbone, flow.coupling, flow.reach, flow.levels, flow.steps
+    return data, tuning, *settings, training.steps, training.batch_size
 
 
 def _model(row: str, width: int, planned: pd.DataFrame) -> Model:

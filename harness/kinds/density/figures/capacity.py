@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -123,7 +123,12 @@ def _series(title: str, flows: Mapping[str, FlowSettings], setting: str) -> Iter
                 for column, flow in flows.items()
                 if flow.backbone != rest.backbone or _is_beside(_without(flow, setting), rest)
             }
-            yield CapacityPanel(title, axis, {str(value): columns[value] for value in sorted(columns)}, others)
+            yield CapacityPanel(title, axis, {str(value): columns[value] for value in _ascending(columns)}, others)
+
+
+def _ascending(values: Iterable[int | str]) -> list[int | str]:
+    """Return numbers by size, then words."""
+    return sorted(values, key=lambda value: (isinstance(value, str), value))
 
 
 def _is_beside(flow: FlowSettings, rest: FlowSettings) -> bool:

@@ -1,0 +1,57 @@
+"""Couplings of sequences see the positions that their reach states, with nearly equal parameters, and invert."""
+
+import pytest
+import torch
+
+from flows.conditioners import ReachingConditioner
+from flows.couplings import make_coupling
+
+REACHES = [1, 3, 9, 27, 81, "all"]
+LENGTH = 99  # more than the largest reach, so that its ends are inside
+
+
+def seen_from(coupling, position):
+    """Return the positions of kept channels on which the moved channels of one position depend."""
+    x = torch.randn(1, 4, LENGTH, dtype=torch.float64)
+    jacobian = torch.autograd.functional.jacobian(lambda x: coupling(x)[0][0, coupling.kept :, position], x)
+    return set(jacobian[:, 0, : coupling.kept].abs().amax((0, 1)).nonzero().flatten().tolist())
+
+
+@pytest.mark.parametrize("reach", REACHES)
+def test_a_coupling_sees_as_far_as_its_reach_and_no_further(reach, perturb):
+    coupling = perturb(make_coupling("sequence", (4, LENGTH), 8, reach=reach))
+    side = LENGTH if reach == "all" else reach // 2
+    for position in (0, LENGTH // 2, LENGTH - 1):
+        expected = range(max(0, position - side), min(LENGTH, position + side + 1))
+        assert seen_from(coupling, position) == set(expected), position
+
+
+@pytest.mark.parametrize("reach", REACHES)
+def test_a_coupling_of_any_reach_is_a_bijection(reach, perturb, check_bijection):
+    check_bijection(perturb(make_coupling("sequence", (3, 12), 6, "bounded", reach)), torch.randn(2, 3, 12).double())
+
+
+def test_all_reaches_have_nearly_equal_parameters():
+    for shape in [(4, 128), (8, 256), (16, 64)]:
+        counts = [
+            sum(value.numel() for value in make_coupling("sequence", shape, 32, reach=reach).parameters())
+            for reach in REACHES
+        ]
+        assert max(counts) <= 1.12 * min(counts), (shape, counts)
+
+
+def test_choosing_the_width_draws_no_random_numbers():
+    """So that a network is drawn as if it were built at its width."""
+    torch.manual_seed(0)
+    net = make_coupling("sequence", (4, 32), 32, reach=9).net
+    torch.manual_seed(0)
+    again = ReachingConditioner(2, 2, net.shift[0].out_channels, 9)
+    assert all(map(torch.equal, net.parameters(), again.parameters()))
+
+
+@pytest.mark.parametrize(("coupling", "shape"), [("image", (4, 6, 6)), ("auto", (4, 6, 6)), ("attention", (4, 9))])
+def test_other_couplings_have_no_reach(coupling, shape):
+    with pytest.raises(ValueError, match="reach 9 .* only couplings of sequences .* leave reach at 1"):
+        make_coupling(coupling, shape, 8, reach=9)
+    with pytest.raises(ValueError, match="reach 5 is not known; use one of 1, 3, 9, 27, 81, all"):
+        make_coupling(coupling, shape, 8, reach=5)
