@@ -24,6 +24,7 @@ from flows.conditioners import (
 
 Coupling = Literal["auto", "image", "glow", "sequence", "attention"]
 Reach = Literal[1, 3, 9, 27, 81, "all"]
+LEAST_ATTENTION = 4  # channels, which layer normalisation centres and scales
 
 
 class AffineCoupling(nn.Module):
@@ -115,8 +116,8 @@ def make_coupling(
             the width at which they have most nearly as many parameters as the MLPs at `width`.
 
     Raises:
-        ValueError: an unknown coupling, gate or reach, a reach of another coupling, fewer than two channels, or no
-            width.
+        ValueError: an unknown coupling, gate or reach, a reach of another coupling, fewer than two channels, no width,
+            or one that leaves none for attention.
     """
     if coupling not in get_args(Coupling):
         raise ValueError(f"coupling {coupling!r} is not known; use one of {', '.join(get_args(Coupling))}")
@@ -148,7 +149,13 @@ def make_coupling(
         make = partial(AttentionConditioner, kept, moved, positions=shape[1], **bounded)
     else:
         make = partial(ReachingConditioner, kept, moved, reach=reach, **bounded)
-    return AffineCoupling(kept, make(width=_width_of(make, wanted, width)))
+    narrow = _width_of(make, wanted, width)
+    if reach == "all" and narrow < LEAST_ATTENTION:
+        raise ValueError(
+            f"reach all on events {shape} at width {width}: attention of as many parameters has a width of {narrow}, "
+            f"and needs at least {LEAST_ATTENTION}; use a larger width, or another reach"
+        )
+    return AffineCoupling(kept, make(width=narrow))
 
 
 def make_split_prior(shape: tuple[int, ...]) -> AffineCoupling:

@@ -28,32 +28,31 @@ class Recurrence(Chain, name="recurrence"):
 
         h_t = A h_{t-1} + B x_t,    y_t = D x_t + C h_{t-1},    C = D K,    h_0 = 0,
 
-    with A = diag(a) (r x r), B (r x c), K (c x r) and D (c x c); the other is the same with other weights, from the last
-    position to the first. Every output depends on all positions, with parameters that do not grow with the reach.
+    with A = diag(a) (r x r), B (r x c), K (c x r) and D (c x c). The other is the same with other weights, from the
+    last position to the first. Every output depends on all positions, and the parameters do not grow with the reach.
 
-    Determinant: each matrix is block-triangular in time with D on its diagonal, so log|det W| = n (log|det D_1| +
-    log|det D_2|).
-    Inverse: with G = B K, h_t = (A - G) h_{t-1} + B D^-1 y_t and x_t = D^-1 y_t - K h_{t-1}: the same scan.
-    Bounds: |a| = LARGEST_POLE tanh(.), and B is multiplied by the largest s <= 1 for which convexity of the 2-norm shows
-    ||A - s B K|| <= LARGEST_NORM. So the radius of both recurrences is below 1 for all weights, both impulse responses
-    decay, and the condition of W does not grow with n, apart from that of D. A memory is at most some 500 positions.
-    A sufficient bound: an inverse of radius below 1 whose norm is larger in this basis is not reached.
-    Both are computed as a scan over blocks of time: products within blocks, and for the states at their starts the same
-    recurrence over the blocks, with a power of A.
+    Determinant: each matrix is block-triangular in time with D on its diagonal, so
+    log|det W| = n (log|det D_1| + log|det D_2|).
+    Inverse: h_t = (A - B K) h_{t-1} + B D^-1 y_t and x_t = D^-1 y_t - K h_{t-1}, the same scan.
+    Bounds: |a| = LARGEST_POLE tanh(.), and B is multiplied by the largest s <= 1 for which the convexity of the 2-norm
+    shows ||A - s B K|| <= LARGEST_NORM. So the radius of both recurrences is below 1 whatever the weights: memories
+    fade, over at most some 500 positions, and the condition of W has a bound for all n. The bound of the norm is
+    sufficient: no inverse of radius below 1 is reached whose norm in this basis is larger.
+    Computed by `invertbench::recurrence` on a CPU in 32 or 64 bits, else as a scan over blocks of time: one product for
+    all blocks, and for the states at their starts the same recurrence over the blocks, with a power of A.
 
     Family: recurrences
     Cost:
-        forward: 2 n (k c^2 + 2 c r + r^2) multiply-adds, where blocks have k positions, k c about 128
+        forward: 2 n (c + r)^2 multiply-adds; without kernels 2 n (k c^2 + 2 c r + r^2), in blocks of k positions
         inverse: as many, and 2 c^3 once
-        log-det: c^3, once
-    Singular: where D is.
+        log-det: 2 c^3, once
+    Singular: where a D is.
     Shapes: every (C, L)
-    Source: of this project; a search found no flow with it. The inverse of a linear system in state space is standard
-        (Silverman, 1969; SLICOT AB07ND); BiLipREN (arXiv 2505.03069, 2025) bounds a nonlinear state-space model and its
-        inverse. The scan over blocks is that of Mamba-2 (Dao and Gu, ICML 2024)
+    Source: of this project; a search found no flow that has it. The inverse of a linear system in state space is
+        standard (SLICOT AB07ND); BiLipREN (arXiv 2505.03069, 2025) bounds a nonlinear state-space model and its inverse
 
-    Initially D = I, K = N(0, 0.02^2), and the states decay over 1 to LONGEST_INITIAL positions, evenly in the logarithm,
-    with rows of B that give each state unit variance on white noise. Parameters: 2 (c^2 + 2 c r + r).
+    Initially D = I and K = N(0, 0.02^2). The states fade over 1 to LONGEST_INITIAL positions, evenly in the logarithm,
+    with rows of B that give each unit variance on white noise. Parameters: 2 (c^2 + 2 c r + r).
 
     Args:
         states: r, the entries of the state of each direction.

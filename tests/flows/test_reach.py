@@ -19,7 +19,7 @@ def seen_from(coupling, position):
 
 @pytest.mark.parametrize("reach", REACHES)
 def test_a_coupling_sees_as_far_as_its_reach_and_no_further(reach, perturb):
-    coupling = perturb(make_coupling("sequence", (4, LENGTH), 8, reach=reach))
+    coupling = perturb(make_coupling("sequence", (4, LENGTH), 32, reach=reach))
     side = LENGTH if reach == "all" else reach // 2
     for position in (0, LENGTH // 2, LENGTH - 1):
         expected = range(max(0, position - side), min(LENGTH, position + side + 1))
@@ -28,7 +28,7 @@ def test_a_coupling_sees_as_far_as_its_reach_and_no_further(reach, perturb):
 
 @pytest.mark.parametrize("reach", REACHES)
 def test_a_coupling_of_any_reach_is_a_bijection(reach, perturb, check_bijection):
-    check_bijection(perturb(make_coupling("sequence", (3, 12), 6, "bounded", reach)), torch.randn(2, 3, 12).double())
+    check_bijection(perturb(make_coupling("sequence", (3, 12), 24, "bounded", reach)), torch.randn(2, 3, 12).double())
 
 
 def test_all_reaches_have_nearly_equal_parameters():
@@ -49,9 +49,15 @@ def test_choosing_the_width_draws_no_random_numbers():
     assert all(map(torch.equal, net.parameters(), again.parameters()))
 
 
+def test_attention_too_narrow_to_see_anything_is_refused():
+    """Layer normalisation of one channel is zero."""
+    with pytest.raises(ValueError, match=r"\(4, 99\) at width 8: attention .* a width of 1, and .* at least 4"):
+        make_coupling("sequence", (4, LENGTH), 8, reach="all")
+
+
 @pytest.mark.parametrize(("coupling", "shape"), [("image", (4, 6, 6)), ("auto", (4, 6, 6)), ("attention", (4, 9))])
 def test_other_couplings_have_no_reach(coupling, shape):
-    with pytest.raises(ValueError, match="reach 9 .* only couplings of sequences .* leave reach at 1"):
+    with pytest.raises(ValueError, match=r"reach 9 .* only couplings of sequences .* leave reach at 1"):
         make_coupling(coupling, shape, 8, reach=9)
     with pytest.raises(ValueError, match="reach 5 is not known; use one of 1, 3, 9, 27, 81, all"):
         make_coupling(coupling, shape, 8, reach=5)
