@@ -100,6 +100,8 @@ def _shape_of(trial: FlowTrial, content: Mapping[str, Any]) -> tuple[int, ...]:
         raise ValueError("it states no shape of an event")
     tensors = [value for value in state.values() if isinstance(value, torch.Tensor)]
     side = max((length for tensor in tensors for length in tensor.shape), default=0)
+    if trial.flow.reach != 1:  # narrower couplings, of as many entries
+        side = max(side, math.isqrt(sum(tensor.numel() for tensor in tensors)))
     settings = () if trial.layer.baseline else backbone_of(trial.flow).settings()
     steps = trial.flow.levels * trial.flow.steps if "steps" in settings else 0
     width = trial.flow.width if "width" in settings else 0
