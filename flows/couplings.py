@@ -145,17 +145,16 @@ def make_coupling(
     if reach == 1:
         return AffineCoupling(kept, PointwiseConditioner(kept, moved, width, **bounded))
     wanted = _parameters(partial(PointwiseConditioner, kept, moved), width)
+    make: Callable[..., Conditioner] = partial(ReachingConditioner, kept, moved, reach=reach)
     if reach == "all":
-        make = partial(AttentionConditioner, kept, moved, positions=shape[1], **bounded)
-    else:
-        make = partial(ReachingConditioner, kept, moved, reach=reach, **bounded)
+        make = partial(AttentionConditioner, kept, moved, positions=shape[1])
     narrow = _width_of(make, wanted, width)
     if reach == "all" and narrow < LEAST_ATTENTION:
         raise ValueError(
             f"reach all on events {shape} at width {width}: attention of as many parameters has a width of {narrow}, "
             f"and needs at least {LEAST_ATTENTION}; use a larger width, or another reach"
         )
-    return AffineCoupling(kept, make(width=narrow))
+    return AffineCoupling(kept, make(width=narrow, **bounded))
 
 
 def make_split_prior(shape: tuple[int, ...]) -> AffineCoupling:

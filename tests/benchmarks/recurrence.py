@@ -1,6 +1,8 @@
 """Time of the recurrence beside an Emerging convolution of 25 taps: `python tests/benchmarks/recurrence.py`.
 
-Alternating calls on one thread, medians in milliseconds; shapes as a flow's levels meet them.
+Alternating calls on one thread, medians in milliseconds; shapes as a flow's levels meet them. On an AMD EPYC (shared, 8
+states): 0.9 to 3.4 times forward and backward; 0.9 to 5.1 times without gradients, above 4 at 4x256 alone, where calls
+of 0.5 ms are mostly the preparation of the weights.
 """
 
 import statistics

@@ -15,11 +15,13 @@ FILES = [
     *(FLOWS / f"test_{name}.py" for name in ("affine", "coupling_networks")),
     *(LAYERS / "linalg" / f"test_{name}.py" for name in ("mixing", "circular_convolution", "solve_rows")),
     LAYERS / "test_emerging_kernel.py",
+    LAYERS / "test_recurrence.py",
 ]
 CHOSEN = (
     "(compiled or circular) and (sizes or equal or ends_of_the_range or single_precision)"
     " or test_emerging_kernel and"
     " (forward or strides or depend_on_its_batch or no_more_than_twice or those_of_plain_torch)"
+    " or test_recurrence and (both_scans or no_more_than_twice)"
 )
 
 

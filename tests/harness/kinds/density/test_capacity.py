@@ -99,6 +99,16 @@ def test_without_several_capacities_or_a_control_there_is_no_figure(recorded):
         assert figures(Results.of(plan.limited(trials), records_of(trials, recorded))) == {}
 
 
+def test_leads_are_drawn_by_the_reach_of_the_couplings(recorded):
+    plan, _ = settle(load_suite("reach"), "smoke", "cpu", seeds=3).plan()
+    results = Results.of(plan, records_of(plan.trials, recorded))
+    (axes,) = figures(results)["capacity"].axes
+    assert (axes.get_title(), axes.get_xlabel()) == ("waveforms", "positions that a coupling sees")
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["1", "9", "all"]
+    assert [len(leads) for leads in drawn_leads(axes)] == [3] * 3  # of three layers
+    assert [field.name for field in fields(results)] == list(plan.columns)
+
+
 def test_models_of_other_coupling_networks_are_compared_apart(run):
     names = [field.name for field in fields(Results.of(*run))]
     assert names == ["digits and digits width 4", "digits steps 2", "digits attention"]

@@ -48,6 +48,15 @@ def test_loading_restores_the_saved_flow(saved, tmp_path):
     assert torch.equal(flow.log_prob(x), again.log_prob(x))
 
 
+@pytest.mark.parametrize("reach", [9, "all"])
+def test_couplings_that_are_narrower_for_their_reach_are_restored(reach, tmp_path):
+    flow = FlowSettings(levels=1, steps=1, width=32, coupling="sequence", reach=reach)
+    planned = trial("conv1x1").model_copy(update={"flow": flow})
+    built = build_flow((2, 64), planned.layer, planned.flow, planned.seed)
+    again = load_flow(planned, save_flow(built, planned, tmp_path, {}))
+    assert all(map(torch.equal, built.state_dict().values(), again.state_dict().values()))
+
+
 @pytest.mark.parametrize("damage", ["cut", "start", "bit", "empty", "text", "other", "pickle"])
 def test_a_damaged_file_is_one_message(saved, damage):
     planned, _, path = saved

@@ -18,6 +18,8 @@ TUNED = (
     "layers",
     "mixed_radix",
     "capacity",
+    "recordings",
+    "reach",
     "claims/what_holds",
     "claims/cdflow_periodic",
 )
