@@ -145,9 +145,11 @@ def make_coupling(
     if reach == 1:
         return AffineCoupling(kept, PointwiseConditioner(kept, moved, width, **bounded))
     wanted = _parameters(partial(PointwiseConditioner, kept, moved), width)
-    make: Callable[..., Conditioner] = partial(ReachingConditioner, kept, moved, reach=reach)
+    make: Callable[..., Conditioner]
     if reach == "all":
         make = partial(AttentionConditioner, kept, moved, positions=shape[1])
+    else:
+        make = partial(ReachingConditioner, kept, moved, reach=reach)
     narrow = _width_of(make, wanted, width)
     if reach == "all" and narrow < LEAST_ATTENTION:
         raise ValueError(
