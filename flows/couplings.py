@@ -6,7 +6,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable
 from functools import partial
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -135,7 +135,7 @@ def make_coupling(
             f"reach {reach!r} on events {shape} with coupling {coupling!r}: only couplings of sequences (channels, "
             "length) have a reach; use coupling: sequence, or leave reach at 1"
         )
-    bounded = {"gate": bounded_gate} if gate == "bounded" else {}
+    bounded: dict[str, Any] = {"gate": bounded_gate} if gate == "bounded" else {}
     if coupling == "image":
         return AffineCoupling(kept, WeightNormConditioner(kept, moved, width, axes, **bounded))
     if coupling == "glow":
