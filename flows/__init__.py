@@ -6,6 +6,7 @@ from flows.backbones.autoregressive import Autoregressive
 from flows.backbones.glow import Glow
 from flows.bijection import Bijection, Dense, Estimated
 from flows.couplings import AffineCoupling, MaskedCoupling, make_coupling, make_split_prior
+from flows.density import Density
 from flows.permutation import Permutation
 from flows.preprocess import (
     AffineRange,
@@ -32,6 +33,7 @@ __all__ = [
     "Backbone",
     "Bijection",
     "Dense",
+    "Density",
     "Estimated",
     "Flow",
     "Glow",

@@ -50,6 +50,11 @@ def bounded_gate(s: Tensor) -> Tensor:
     return torch.log1p(torch.tanh(s / 2) / 2)
 
 
+def limited_gate(s: Tensor) -> Tensor:
+    """Return s / (1 + |s| / log 1000), scale in (1e-3, 1e3): zuko's masked autoregressive flows."""
+    return s / (1 + s.abs() / math.log(1000))
+
+
 COMPILED: tuple[Gate, ...] = (exponential_gate, sigmoid_gate, bounded_gate)
 """The gates of `invertbench::affine_coupling` (csrc/affine/gates.h), in the order of their numbers."""
 

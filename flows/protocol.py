@@ -12,7 +12,7 @@ import hashlib
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import cast
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -54,12 +54,14 @@ class Flow(nn.Module):
         dim: D, the number of its entries.
         level_shapes: the event shape at the end of each level, before half of it is factored out.
         splits: whether half of the channels is factored out after every level but the last.
+        remark: a remark for tables; None: none.
     """
 
     shape: Shape
     dim: int
     level_shapes: list[Shape]
     splits: bool = True
+    remark: ClassVar[str | None] = None
 
     def set_levels(self, levels: list[list[tuple[str, nn.Module]]]) -> None:
         """Register, per level, (path, bijection) in the order of application."""

@@ -1,8 +1,7 @@
 """The baselines of the density table: whole flows of other papers, in the interface of the backbone.
 
-Each is a `flows.protocol.Flow`, built by `cls(shape, levels=, steps=, width=, seed=, **options)`.
-A flow is imported on request only, and its third-party libraries only when it is built, so that a plan can name a flow
-whose library is missing.
+Each is a `flows.protocol.Flow`, built by `cls(shape, levels=, steps=, width=, seed=, **options)`, or a reference that is
+no flow (`flows.density`). A flow is imported on request only.
 """
 
 from __future__ import annotations
@@ -20,15 +19,13 @@ BASELINES = {
     "iresnet": "flows.baselines.residual:IResNet",
     "residual_flow": "flows.baselines.residual:ResidualFlow",
     "idensenet": "flows.baselines.residual:IDenseNet",
+    "gaussian": "flows.baselines.mixture:Gaussian",
+    "mixture": "flows.baselines.mixture:Mixture",
 }
 """Name in a suite -> module:class, in the order of the table."""
 
 SIZES = ("shape", "levels", "steps", "width", "seed")
 """The size arguments that every baseline takes from the suite's `flow` settings; its other arguments are options."""
-
-
-class MissingLibrary(ImportError):
-    """A flow needs a library that is not installed; the message says how to install it."""
 
 
 def find_baseline(name: str) -> type[Flow]:
@@ -49,7 +46,6 @@ def build_baseline(
     Raises:
         UnsupportedEvent: it cannot serve the shape.
         ValueError: an option or a size out of its range.
-        MissingLibrary: a library that it needs is not installed.
     """
     for size, value in {"levels": levels, "steps": steps, "width": width}.items():
         if value < 1:

@@ -15,7 +15,8 @@ derivatives that do not use it:
 It also checks every test event as it was evaluated, as a whole (harness.audit.events) and at each linear layer
 (harness.audit.applied), the flow rebuilt from its saved weights, the reported validation value, the state of every
 module before and after the evaluation, the condition numbers of the linear layers, and the log-likelihood in the flow's
-precision against float64; and a training step at the kept weights (harness.audit.training).
+precision against float64; and a training step at the kept weights (harness.audit.training). Of a density that is no
+flow, which has no map, all but maps, inverses and training steps is checked.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from flows import Dense, Estimated, Permutation
+from flows import Dense, Density, Estimated, Permutation
 from harness.audit.applied import AuditedMap, audit_applied, audited_map
 from harness.audit.estimates import bounded, compare_estimates
 from harness.audit.events import (
@@ -97,19 +98,20 @@ def audit(
     if validation is not None:
         audit_validation(result, fresh, pipeline, evaluation, validation)
     _audit_preprocessing(result, pipeline, wide, log_det, probes)
-    parts = list(exact.trace(wide))
-    maps = _audit_linear_layers(result, parts, probes, make_layer, seed, x.dtype)
-    audit_applied(result, flow, maps, events)
-    _audit_modules(result, exact, parts, probes, seed)
-    _audit_whole(result, exact, wide, seed)
-    audit_inverse(result, flow, exact, events)
+    if not isinstance(flow, Density):
+        parts = list(exact.trace(wide))
+        maps = _audit_linear_layers(result, parts, probes, make_layer, seed, x.dtype)
+        audit_applied(result, flow, maps, events)
+        _audit_modules(result, exact, parts, probes, seed)
+        _audit_whole(result, exact, wide, seed)
+        audit_inverse(result, flow, exact, events)
     used, better = flow.log_prob(x, *_generators(flow, seed)).double(), exact.log_prob(wide, *_generators(flow, seed))
     result.precision_error = largest(used - better) / pipeline.dim
     if result.precision_error > PRECISION_LIMIT:
         result.reasons.append(
             f"log-likelihood in {dtype_name(x.dtype)} is off by {result.precision_error:.1e} nats/dim against float64"
         )
-    if training is not None:
+    if training is not None and not isinstance(flow, Density):
         audit_training(result, flow, exact if reload is None else fresh.double(), pipeline, training, seed)
     return result
 

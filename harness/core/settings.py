@@ -178,7 +178,8 @@ class FlowSettings(Settings):
     """The shared backbone.
 
     Attributes:
-        backbone: Glow, or autoregressive blocks as in TarFlow, with layers under test between them.
+        backbone: Glow; autoregressive blocks as in TarFlow, with layers under test between them; for tables, couplings
+            over columns, or blocks of masked layers.
         levels: number of levels, each of which squeezes the event and, but for the last, splits off half of it;
             autoregressive: of squeezes, which make patches of 2^levels on each axis.
         steps: steps of each level: ActNorm, mixer, layer under test, coupling; autoregressive: blocks, at least 2.
@@ -187,9 +188,11 @@ class FlowSettings(Settings):
         coupling: network of the couplings; auto: image or sequence, by the event.
         reach: positions that the couplings of sequences see, with the parameters of those of one position at `width`.
         gate: scale of couplings or blocks: as published for each, or in (0.5, 1.5).
-        mixer: the 1x1 convolution before the layer under test; autoregressive: only where a row keeps it.
+        mixer: the 1x1 convolution before the layer under test; but for Glow, only where a row keeps it.
         prior: standard normal, or with a learned mean and scale.
         split_step: one more full step before each split, as in ButterflyFlow's released image code.
+        map: of tables: of each column by those it depends on, affine or a rational-quadratic spline.
+        bins: of a spline.
     """
 
     backbone: BackboneName = "glow"
@@ -203,10 +206,12 @@ class FlowSettings(Settings):
     prior: Literal["standard", "learned"] = "standard"
     split_step: Flag = False
     turn: Flag = True
+    map: Literal["affine", "spline"] = "spline"
+    bins: Annotated[int, Field(ge=2, le=500, strict=True)] = 8
 
     @model_serializer(mode="wrap")
     def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_defaults(self, handler, ("backbone", "gate", "turn", "reach"))
+        return without_defaults(self, handler, ("backbone", "gate", "turn", "reach", "map", "bins"))
 
 
 class SampleSettings(Settings):

@@ -53,7 +53,6 @@ def build_flow(
         UnsupportedShape: the layer cannot serve a level.
         UnsupportedEvent: the backbone cannot serve the shape, or the data of an oracle have no permutation.
         UserError: the layer does not exist.
-        MissingLibrary: a baseline's library is not installed.
     """
     if layer.baseline:
         return build_baseline(layer.layer, shape, flow.levels, flow.steps, flow.width, seed, dict(layer.options))

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from flows import Density
 from harness.core.errors import Diverged
 from harness.core.records import finite
 from harness.core.settings import Progress, TrainingSettings
 from harness.core.texts import bounded
 from harness.evaluation.evaluation import evaluate, generator, has_estimates
 from harness.training.updates import Measures, Updates, smallest_log_det
+from layers import count_entries
 
 if TYPE_CHECKING:
     from flows import Flow
@@ -178,7 +180,7 @@ def fit(
 
     The loss is the negative log-likelihood in nats per dimension. The flow is initialised on the first training batch.
     The flow of `Updates` is validated and kept, averages included if the settings request them. Between evaluations
-    nothing waits for the device, except checkpoints. On the CPU, training that resumes from a checkpoint gives the same
+    nothing waits for the device, except checkpoints. A density that is no flow is fitted at once, as one step. On the CPU, training that resumes from a checkpoint gives the same
     bits as one that was never interrupted.
 
     Args:
@@ -193,6 +195,8 @@ def fit(
         Diverged: a loss or a validation likelihood was not finite, or an averaged layer became singular;
             carries the curves so far.
     """
+    if isinstance(flow, Density):
+        return _fit_at_once(flow, pipeline, settings, seed)
     batches = TrainingBatches(pipeline, settings.batch_size, seed)
     first = next(batches)
     with torch.no_grad():
@@ -247,6 +251,22 @@ def fit(
     flow.load_state_dict(training.best_weights)
     flow.eval()
     training.best_weights = {}
+    return training
+
+
+def _fit_at_once(flow: Density, pipeline: Pipeline, settings: TrainingSettings, seed: int) -> Fit:
+    """Fit a density to the whole training split, with one draw of the noise."""
+    noise = generator(pipeline.device, seed, "training noise")
+    (train, log_det), (validation, _) = (pipeline.prepare(pipeline.raw(s)[:], noise) for s in ("train", "validation"))
+    started = _now(pipeline.device)
+    flow.fit(train, validation)
+    seconds = _now(pipeline.device) - started
+    with torch.no_grad():
+        loss = pipeline.measures(flow.log_prob(train), log_det)[pipeline.unit].double().mean()
+    training = Fit(loss[None], best_weights={}, steps_done=1, passes=1, train_seconds=seconds)
+    _evaluate(flow.eval(), pipeline, settings, seed, training, ())
+    training.best_weights = {}
+    training.parameters = count_entries(flow.parameters())
     return training
 
 

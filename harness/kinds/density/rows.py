@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -113,15 +112,14 @@ class BaselineRow(AnyRow):
         raise UserError(f"no baseline is called {name!r}; {nearest(name, [*baselines, *offers('flow')])} ({hint})")
 
     def build(self, cls: type[Any], label: str, shape: Shape, options: dict[str, Any], flow: FlowSettings) -> None:
-        """Build the flow with one step of width 1 per level, unless its library is missing.
+        """Build the flow with one step of width 1 per level.
 
         Further steps and channels repeat what is there. Tensors of the meta device would take no memory at any size,
         but torch computes their shapes in Python, after two seconds of imports.
         """
-        from flows.baselines import MissingLibrary, build_baseline
+        from flows.baselines import build_baseline
 
-        with contextlib.suppress(MissingLibrary):
-            build_baseline(self.reference(label, {}, None).layer, shape, flow.levels, 1, 1, 0, options)
+        build_baseline(self.reference(label, {}, None).layer, shape, flow.levels, 1, 1, 0, options)
 
     def reference(self, label: str, options: Mapping[str, Any], folder: Path | None) -> LayerRef:
         """Return the baseline; that of an installed package as package.module:CLASS."""

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 
 from flows import Flow, UnsupportedEvent
-from flows.baselines import MissingLibrary
 from harness.audit.audit import Audit, audit, audit_candidate
 from harness.core.errors import DataError, Diverged
 from harness.core.global_settings import GlobalSettings
@@ -165,7 +164,7 @@ def train(
         record.notes |= notes_of(remarks_on(Store.at(root), trial.data, splits))
     pipeline, flow = built(trial, splits)
     layers = [module for module in flow.modules() if isinstance(module, InvertibleLinear)]
-    if remarks := "; ".join(dict.fromkeys(layer.remark for layer in layers if layer.remark is not None)):
+    if remarks := "; ".join(dict.fromkeys(part.remark for part in (*layers, flow) if part.remark is not None)):
         record.notes["layer"] = remarks
     size = DensityResult(
         unit=pipeline.unit,
@@ -183,7 +182,7 @@ def train(
     trained = replace(
         size,
         parameters=training.parameters,
-        masked_free=min(size.masked_free, training.parameters),
+        masked_free=min(free_parameters(flow), training.parameters),
         validation=training.best,
         steps=training.steps_done,
         passes=training.passes,
@@ -290,8 +289,6 @@ def built(trial: FlowTrial, splits: Splits) -> tuple[Pipeline, Flow]:
         flow = build_flow(pipeline.shape, trial.layer, trial.flow, trial.seed, permute)
     except (UnsupportedShape, UnsupportedEvent) as error:
         raise Ended("unsupported", str(error)) from error
-    except MissingLibrary as error:
-        raise Ended("error", f"{error}, then run again with --retry-failed") from error
     return pipeline, flow.to(pipeline.device)
 
 

@@ -1,0 +1,145 @@
+"""The maps of single entries in couplings and autoregressive blocks of tables: affine, or a rational-quadratic spline.
+
+Each entry has `size` raw numbers, which a network computes; at zero the map is the identity.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from flows.affine import Gate, GateName, bounded_gate, exponential_gate
+
+MapName = Literal["affine", "spline"]
+
+BOUND = 3.0  # entries beyond it are unchanged; that of the paper, for columns of unit variance
+LEAST = 1e-3  # width and height of a bin, as a share of the interval, and slope at a knot
+STEEPEST = 1 / LEAST  # slope at a knot: a raw number without bound would give a map that float32 cannot invert
+SHIFT = math.log(math.expm1(1 - LEAST))  # LEAST + softplus(SHIFT) = 1
+
+
+class EntryMap(Protocol):
+    """A monotonic map of each entry x, (*,), by raw numbers (*, size)."""
+
+    size: int
+
+    def forward(self, x: Tensor, raw: Tensor) -> tuple[Tensor, Tensor]:
+        """Return y and log dy/dx, each (*,)."""
+        ...
+
+    def inverse(self, y: Tensor, raw: Tensor) -> Tensor:
+        """Return x, (*,)."""
+        ...
+
+
+class Affine:
+    """y = x exp(a) + b, with raw numbers b and s, and a the log-gate of s."""
+
+    size = 2
+
+    def __init__(self, gate: Gate) -> None:
+        self.gate = gate
+
+    def forward(self, x: Tensor, raw: Tensor) -> tuple[Tensor, Tensor]:
+        """Return y and a."""
+        shift, s = raw.unbind(-1)
+        log_scale = self.gate(s)
+        return x * log_scale.exp() + shift, log_scale
+
+    def inverse(self, y: Tensor, raw: Tensor) -> Tensor:
+        """Return (y - b) exp(-a)."""
+        shift, s = raw.unbind(-1)
+        return (y - shift) * (-self.gate(s)).exp()
+
+
+class Spline:
+    """The monotonic rational-quadratic spline of Durkan et al., "Neural Spline Flows" (NeurIPS 2019).
+
+    On [-B, B] are `bins` bins, with widths w_k, heights h_k and slopes d_k at their ends; outside, y = x. In a bin with
+    t = (x - x_k) / w_k and the mean slope m = h_k / w_k,
+
+        y = y_k + h_k (m t^2 + d_k t (1 - t)) / (m + (d_k + d_(k+1) - 2 m) t (1 - t)).
+
+    Of the 3 bins - 1 raw numbers come the widths and heights, each 2 B times a softmax with a smallest share of 1e-3,
+    and the inner slopes, 1e-3 + softplus, at most 1000; the outer ones are 1. The inverse is the root of a quadratic
+    in t, in the form without cancellation. Rounding in float32: see `tests/flows/test_splines.py`.
+
+    Not as in nflows: raw numbers of zero give the identity, and slopes have an upper bound.
+
+    Args:
+        bins: number of bins, from 2 to 500.
+
+    Raises:
+        ValueError: another number of bins.
+    """
+
+    def __init__(self, bins: int) -> None:
+        if not 2 <= bins <= 0.5 / LEAST:
+            raise ValueError(f"bins = {bins}: a spline has 2 to {0.5 / LEAST:.0f} bins")
+        self.bins = bins
+        self.size = 3 * bins - 1
+
+    def knots(self, raw: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return x, y and slope of the knots, each (*, bins + 1)."""
+        widths, heights, slopes = raw.split([self.bins, self.bins, self.bins - 1], dim=-1)
+        inner = (LEAST + F.softplus(slopes + SHIFT)).clamp(max=STEEPEST)
+        return _places(widths), _places(heights), F.pad(inner, (1, 1), value=1.0)
+
+    def forward(self, x: Tensor, raw: Tensor) -> tuple[Tensor, Tensor]:
+        """Return y and log dy/dx, which is 0 outside of the bins."""
+        knots = self.knots(raw)
+        inside = x.clamp(-BOUND, BOUND)
+        left, width, low, height, first, last = _bins(inside, knots[0], knots)
+        mean, t = height / width, (inside - left) / width
+        both = t * (1 - t)
+        divisor = mean * (1 - 2 * both) + (first + last) * both  # of positive terms: no cancellation
+        y = low + height * (mean * t.square() + first * both) / divisor
+        rise = 2 * mean * both + first * (1 - t).square() + last * t.square()
+        log_slope = 2 * mean.log() + rise.log() - 2 * divisor.log()
+        beyond = inside != x
+        return torch.where(beyond, x, y), torch.where(beyond, 0.0, log_slope)
+
+    def inverse(self, y: Tensor, raw: Tensor) -> Tensor:
+        """Return x by the quadratic formula, of which the form is used in which b and the root do not cancel."""
+        knots = self.knots(raw)
+        inside = y.clamp(-BOUND, BOUND)
+        left, width, low, height, first, last = _bins(inside, knots[1], knots)
+        mean, share = height / width, (inside - low) / height
+        b = first * (1 - share) + (2 * mean - last) * share
+        a, c = mean - b, -share * mean
+        root = (b.square() - 4 * a * c).clamp(min=0).sqrt()
+        t = torch.where(b < 0, root - b, -2 * c) / torch.where(b < 0, 2 * a, b + root)
+        return torch.where(inside != y, y, left + width * t)
+
+
+def make_map(name: MapName, gate: GateName, bins: int) -> EntryMap:
+    """Return the map of this name; the published gate is exp(s), and a spline has no gate.
+
+    Raises:
+        ValueError: an unknown map or gate, or a number of bins that no spline has.
+    """
+    gates: dict[str, Gate] = {"published": exponential_gate, "bounded": bounded_gate}
+    if name not in ("affine", "spline") or gate not in gates:
+        raise ValueError(f"map {name!r} with gate {gate!r}: maps are affine and spline, gates {' and '.join(gates)}")
+    return Spline(bins) if name == "spline" else Affine(gates[gate])
+
+
+def _places(raw: Tensor) -> Tensor:
+    """Return the knots of bins on [-B, B] from the logits of their sizes, (*, bins) -> (*, bins + 1)."""
+    bins = raw.shape[-1]
+    shares = LEAST + (1 - LEAST * bins) * raw.softmax(-1)
+    inner = (2 * shares.cumsum(-1)[..., :-1] - 1) * BOUND
+    return F.pad(F.pad(inner, (1, 0), value=-BOUND), (0, 1), value=BOUND)
+
+
+def _bins(value: Tensor, places: Tensor, knots: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, ...]:
+    """Return left, width, low, height and both slopes of the bin of each value, which is found among `places`."""
+    number = (value[..., None] >= places[..., 1:-1]).sum(-1, keepdim=True)
+    (left, right), (low, high), slopes = [
+        (knot.gather(-1, number)[..., 0], knot.gather(-1, number + 1)[..., 0]) for knot in knots
+    ]
+    return left, right - left, low, high - low, *slopes
