@@ -1,7 +1,7 @@
 """The baselines of the density table: whole flows of other papers, in the interface of the backbone.
 
-Each is a `flows.protocol.Flow`, built by `cls(shape, levels=, steps=, width=, seed=, **options)`, or a reference that is
-no flow (`flows.density`). A flow is imported on request only.
+Each is a `flows.protocol.Flow`, built by `cls(shape, levels=, steps=, width=, seed=, **options)`; some are references
+that are no flow (`flows.density`). A flow is imported on request only.
 """
 
 from __future__ import annotations

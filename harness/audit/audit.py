@@ -21,6 +21,7 @@ flow, which has no map, all but maps, inverses and training steps is checked.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
@@ -105,6 +106,8 @@ def audit(
         _audit_modules(result, exact, parts, probes, seed)
         _audit_whole(result, exact, wide, seed)
         audit_inverse(result, flow, exact, events)
+    else:
+        result.inverse_error = result.inverse_error_float64 = result.sample_error = result.condition = math.nan
     used, better = flow.log_prob(x, *_generators(flow, seed)).double(), exact.log_prob(wide, *_generators(flow, seed))
     result.precision_error = largest(used - better) / pipeline.dim
     if result.precision_error > PRECISION_LIMIT:

@@ -180,8 +180,8 @@ def fit(
 
     The loss is the negative log-likelihood in nats per dimension. The flow is initialised on the first training batch.
     The flow of `Updates` is validated and kept, averages included if the settings request them. Between evaluations
-    nothing waits for the device, except checkpoints. A density that is no flow is fitted at once, as one step. On the CPU, training that resumes from a checkpoint gives the same
-    bits as one that was never interrupted.
+    nothing waits for the device, except checkpoints. On the CPU, training that resumes from a checkpoint gives the same
+    bits as one that was never interrupted. A density that is no flow is fitted at once, as one step.
 
     Args:
         flow: built, on the pipeline's device; changed in place.
@@ -265,7 +265,7 @@ def _fit_at_once(flow: Density, pipeline: Pipeline, settings: TrainingSettings, 
         loss = pipeline.measures(flow.log_prob(train), log_det)[pipeline.unit].double().mean()
     training = Fit(loss[None], best_weights={}, steps_done=1, passes=1, train_seconds=seconds)
     _evaluate(flow.eval(), pipeline, settings, seed, training, ())
-    training.best_weights = {}
+    training.best_weights, training.stopped_early = {}, True
     training.parameters = count_entries(flow.parameters())
     return training
 

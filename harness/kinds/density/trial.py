@@ -140,16 +140,17 @@ class FlowTrial(Trial):
             reported = row["unit"] if self.stage else "validation"
             if row.get("audit") == "passed" and row.get(reported) is None:
                 return f"its audit passed without {reported}"
-            options, training = self.changed(row)
-            for name, value in (("learning_rate", training["learning_rate"]), ("options", as_text(options))):
+            made = self.settled_by(row)
+            options = as_text(dict(made.layer.options))
+            for name, value in (("learning_rate", made.training.learning_rate), ("options", options)):
                 if row.get(name) not in (None, value):
                     return f"{name} {row[name]!r:.60}, of settings with {value!r:.60}"
-            wrong = wrong or steps_fault(record, row, training["steps"])
+            wrong = wrong or steps_fault(record, row, made.training.steps)
         return wrong
 
-    def changed(self, row: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the options of the layer and the settings of the training with which a row was made."""
-        return dict(self.layer.options), vars(self.training)
+    def settled_by(self, row: Mapping[str, Any]) -> FlowTrial:
+        """Return the trial with the settings with which a row was made."""
+        return self
 
     @classmethod
     def similar(cls, trial: Mapping[str, Any]) -> list[tuple[list[Any], float]]:
@@ -229,22 +230,21 @@ class DensityTrial(FlowTrial):
 
     def settled(self, changes: Mapping[str, Any]) -> DensityTrial:
         """Return the trial without tuning and with changed settings: path -> value, as in `Tuning.candidates`."""
-        options, training = self._changed(changes)
-        layer = self.layer.model_copy(update={"options": tuple(sorted(options.items()))})
-        return self._with(tuning=None, layer=layer, training=TrainingSettings(**training))
-
-    def _changed(self, changes: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        options, training = dict(self.layer.options), dict(vars(self.training))
+        values: dict[str, dict[str, Any]] = {
+            "layer.options": dict(self.layer.options),
+            "training": dict(vars(self.training)),
+            "flow": dict(vars(self.flow)),
+        }
         for path, value in changes.items():
-            if path.startswith(OPTION):
-                options[path.removeprefix(OPTION)] = value
-            else:
-                training[path.removeprefix("training.")] = value
-        return options, training
+            section, _, name = path.rpartition(".")
+            values[section][name] = value
+        layer = self.layer.model_copy(update={"options": tuple(sorted(values["layer.options"].items()))})
+        settings = {"training": TrainingSettings(**values["training"]), "flow": FlowSettings(**values["flow"])}
+        return self._with(tuning=None, layer=layer, **settings)
 
-    def changed(self, row: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    def settled_by(self, row: Mapping[str, Any]) -> DensityTrial:
         """Return also the changes that the tuning chose."""
-        return self._changed({} if row.get("chosen") is None else json.loads(row["chosen"]))
+        return self.settled({} if row.get("chosen") is None else json.loads(row["chosen"]))
 
     def prerequisites(self, records: Mapping[str, Record]) -> tuple[CandidateTrial, ...]:
         """Return the candidates that run, as far as the records tell.

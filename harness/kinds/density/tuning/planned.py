@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pydantic import ValidationError
 
 from harness.core.explain import explain
-from harness.core.settings import TrainingSettings
+from harness.core.settings import FlowSettings, Settings, TrainingSettings
 from harness.kinds.density.repetitions import Drawn, drawn
 from harness.kinds.density.trial import Tuning
 from harness.kinds.density.tuning.space import TuningSettings
@@ -79,13 +79,14 @@ def _value_problems(scope: Scope, cell: Cell, settings: TuningSettings) -> Itera
             yield place.says(f"{name} is tuned, so that this has no effect; --set tuning.candidates=0 tunes nothing")
     where = cell.place("tuning", "space") or scope.where
     for path, dimension in settings.space.items():
-        name = path.removeprefix("training.")
+        section, _, name = path.partition(".")
+        model: type[Settings] = {"training": TrainingSettings, "flow": FlowSettings}[section]
         for value in dimension.ends:
             try:
-                TrainingSettings.model_validate({name: value})
+                model.model_validate({name: value})
             except ValidationError as error:
-                message = explain(error, TrainingSettings)[0].message
-                yield where.at((path,)).says(f"tuning.space: training.{message}")
+                message = explain(error, model)[0].message
+                yield where.at((path,)).says(f"tuning.space: {section}.{message}")
                 break
     final = cell.settings.training.steps
     if settings.steps is not None and settings.steps > final:

@@ -104,7 +104,7 @@ def candidates_text(by_layer: Mapping[str, Search]) -> str:
 
 def setting_name(path: str) -> str:
     """Return a setting in words: "learning rate" for training.learning_rate, "levels" for layer.options.levels."""
-    return path.removeprefix(OPTION).removeprefix("training.").replace("_", " ")
+    return path.removeprefix(OPTION).removeprefix("training.").removeprefix("flow.").replace("_", " ")
 
 
 def value_text(value: Any) -> str:

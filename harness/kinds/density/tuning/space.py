@@ -31,8 +31,9 @@ from harness.planning.suite_model import Duration, Number
 MOST = 32  # candidates under a budget of time
 
 OPTIMISER = ("learning_rate", "warmup", "decay", "layer_decay", "ema", "ema_decay", "clip_norm")
-TUNABLE = tuple(f"training.{name}" for name in OPTIMISER)
-"""Settings that a space may have: those of the optimiser. Backbone, budget and measurement are the same for all."""
+TUNABLE = (*(f"training.{name}" for name in OPTIMISER), "flow.steps")
+"""Settings that a space may have: those of the optimiser, and the depth of the flow. The rest of the backbone, budget
+and measurement are the same for all."""
 
 
 class Range(Settings):

@@ -1,0 +1,82 @@
+"""Three small tables of measurements that come with scikit-learn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, cast
+
+import numpy as np
+from pydantic import Field
+
+from harness.core.settings import Settings
+from harness.datasets._store.selection import seeded_order, share_out
+from harness.datasets._store.store import Store
+from harness.datasets._values.encoding import choose_encoding, written_digits
+from harness.datasets._values.survey import Survey
+from harness.datasets._values.user_files import LAST_DIGIT, noise_text
+from harness.datasets.base import Dataset, DatasetInfo, Splits
+
+SHARES = (0.6, 0.2, 0.2)
+TABLES = {"breast_cancer": (569, 30), "diabetes": (442, 10), "wine": (178, 13)}
+"""Name -> rows and columns."""
+
+
+class TableOptions(Settings):
+    """The choice of the table."""
+
+    table: Literal["breast_cancer", "diabetes", "wine"] = Field(
+        description="breast_cancer (569 x 30), diabetes (442 x 10) or wine (178 x 13)"
+    )
+
+
+class SklearnTables(Dataset, name="sklearn_tables"):
+    """A table of scikit-learn's, a row a vector, without the classes or targets."""
+
+    info = DatasetInfo(
+        title="Small tables of measurements of scikit-learn (real)",
+        kind="sequence",
+        what=(
+            "rows as vectors (D, 1): 30 features of images of cell nuclei of 569 breast masses, ten measurements of 442 "
+            "people with diabetes (one column is their sex, as 1 or 2), or 13 of a chemical analysis of 178 wines, "
+            "without classes and targets. Shuffled by a fixed seed and split into the shares 0.6, 0.2 and 0.2. Each "
+            "value gets uniform noise of the unit of its last digit"
+        ),
+        size="comes with scikit-learn",
+        licence="CC BY 4.0 (breast cancer, wine); diabetes: none stated",
+        source=(
+            "UCI Machine Learning Repository, https://doi.org/10.24432/C5DW2B and https://doi.org/10.24432/C5PC7J; "
+            "B. Efron et al. (2004), Least Angle Regression, Annals of Statistics 32, 407"
+        ),
+        how_to_get="nothing to do",
+    )
+    exchangeable = True
+    options_model = TableOptions
+    imports = ("sklearn.datasets",)
+
+    def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
+        """Return (columns, 1)."""
+        return (TABLES[cast(TableOptions, self.parse(options)).table][1], 1)
+
+    def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
+        """Return the splits, in units of the noise of each column."""
+        from sklearn import datasets
+
+        table = cast(TableOptions, self.parse(options)).table
+        scaled = {"scaled": False} if table == "diabetes" else {}
+        values = getattr(datasets, f"load_{table}")(**scaled).data
+        survey = Survey(values.shape[1], values.dtype, len(values))
+        survey.add(values[:, :, None])
+        written = tuple(map(written_digits, values.T))
+        encoding = choose_encoding(self.name, survey, "sequence", None, None, LAST_DIGIT, written=written)
+        rows = encoding.encode(values[seeded_order(len(values))][:, :, None], table, 0)
+        facts = encoding.facts("sequence")
+        ends = np.cumsum(share_out(self.name, len(rows), SHARES))[:-1]
+        return Splits(
+            *np.split(rows, ends),
+            description=(
+                f"scikit-learn's {table} (real): {len(rows)} rows of {rows.shape[1]} columns, shuffled by a fixed "
+                f"seed{noise_text(encoding)}"
+            ),
+            levels=None,
+            **{name: tuple(value) if isinstance(value, list) else value for name, value in facts.items()},
+        )

@@ -1,0 +1,115 @@
+"""Splines: the values of nflows and zuko, the inverse, monotonicity and log-slopes, in float32 at extreme inputs."""
+
+import math
+
+import pytest
+import torch
+
+from flows.splines import BOUND, LEAST, SHIFT, Affine, Spline, make_map
+
+BINS = 6
+ROUNDING = 2e-6  # 17 units of rounding of float32 at 1, eight at the bound
+
+
+def raw_numbers(count, spread, bins=BINS):
+    return spread * torch.randn(count, 3 * bins - 1, dtype=torch.float64)
+
+
+def edges(spline, raw):
+    """Return inputs at and beside the knots, at the bound, beyond it, and near zero: (inputs, N), with `raw` (N, size)."""
+    knots = torch.cat([places.T for places in spline.knots(raw)[:2]])
+    beside = [knots, knots.nextafter(knots + 1), knots.nextafter(knots - 1)]
+    single = [0.0, -0.0, 1e-45, -1e-45, BOUND, -BOUND, 1e4, -1e30, 3e38, math.nextafter(BOUND, 4)]
+    alone = torch.tensor(single, dtype=raw.dtype)[:, None].expand(-1, len(raw))
+    return torch.cat([*beside, alone, 4 * torch.randn(200, len(raw), dtype=raw.dtype)])
+
+
+def test_values_and_log_slopes_are_those_of_nflows():
+    splines = pytest.importorskip("nflows.transforms.splines.rational_quadratic")
+    raw, x = raw_numbers(500, 2.0), 2 * torch.randn(500, dtype=torch.float64)
+    y, log_slope = Spline(BINS).forward(x, raw)
+    widths, heights, slopes = raw.split([BINS, BINS, BINS - 1], dim=-1)
+    limits = dict.fromkeys(("min_bin_width", "min_bin_height", "min_derivative"), LEAST)
+    # Its raw slopes of zero do not give the identity.
+    arguments = (widths, heights, slopes + SHIFT)
+    expected = splines.unconstrained_rational_quadratic_spline(x, *arguments, tail_bound=BOUND, **limits)
+    torch.testing.assert_close((y, log_slope), expected, rtol=1e-9, atol=1e-9)
+    back, _ = splines.unconstrained_rational_quadratic_spline(y, *arguments, inverse=True, tail_bound=BOUND, **limits)
+    torch.testing.assert_close(Spline(BINS).inverse(y, raw), back, rtol=1e-7, atol=1e-7)
+
+
+def test_values_and_log_slopes_are_those_of_zuko_between_the_same_knots():
+    transforms = pytest.importorskip("zuko.transforms")
+    raw, x = raw_numbers(500, 2.0), 2 * torch.randn(500, dtype=torch.float64)
+    spline = Spline(BINS)
+    reference = transforms.MonotonicRQSTransform(raw[:, :BINS], raw[:, BINS : 2 * BINS], raw[:, 2 * BINS :])
+    reference.horizontal, reference.vertical, reference.derivatives = spline.knots(raw)
+    torch.testing.assert_close(spline.forward(x, raw), reference.call_and_ladj(x), rtol=1e-9, atol=1e-9)
+    y = spline.forward(x, raw)[0]
+    torch.testing.assert_close(spline.inverse(y, raw), reference.inv(y), rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "entry_map", [Spline(2), Spline(9), make_map("affine", "bounded", 8)], ids=["2", "9", "affine"]
+)
+def test_raw_numbers_of_zero_give_the_identity(entry_map):
+    x = 2 * torch.randn(300, dtype=torch.float64)
+    y, log_slope = entry_map.forward(x, torch.zeros(300, entry_map.size, dtype=torch.float64))
+    torch.testing.assert_close(y, x, rtol=1e-13, atol=1e-13)
+    assert log_slope.abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("spread", [0.0, 1.0, 30.0, 1e4, 1e30])
+def test_extreme_inputs_in_float32(spread):
+    """Map, log-slope and inverse are exact for inputs and outputs a few roundings away, whatever the network returns.
+
+    A slope may change a thousandfold within a rounding of x, so no bound on the differences themselves would hold.
+    """
+    spline, raw = Spline(BINS), raw_numbers(300, spread).float()
+    x = edges(spline, raw).sort(dim=0).values
+    raw = raw.expand(len(x), -1, -1)
+    y, log_slope = spline.forward(x, raw)
+    back = spline.inverse(y, raw)
+    assert y.isfinite().all() and log_slope.isfinite().all() and back.isfinite().all()
+    outside = x.abs() > BOUND
+    for unchanged in (y, back, spline.inverse(x, raw)):
+        assert torch.equal(unchanged[outside], x[outside]), "beyond the bound nothing moves"
+    assert not log_slope[outside].any()
+
+    exact = Spline(BINS)  # between the knots of float32, computed in float64
+    knots = tuple(knot.double() for knot in spline.knots(raw))
+    exact.knots = lambda _: knots
+    (low, low_slope), (high, high_slope), (_, slope) = (
+        exact.forward(x.double() + moved, raw) for moved in (-ROUNDING, ROUNDING, 0.0)
+    )
+    assert ((low - ROUNDING <= y) & (y <= high + ROUNDING))[~outside].all()
+    between = torch.stack([low_slope, high_slope, slope])
+    spread_of_slopes = between.amax(0) - between.amin(0)
+    assert ((log_slope - slope).abs() <= 2 * spread_of_slopes + 1e-4)[~outside].all()
+    apart = x[1:] - x[:-1] > 2 * ROUNDING
+    assert (y[1:] - y[:-1] >= -2 * ROUNDING)[apart].all(), "not monotonic"
+    before, after = (exact.forward(back.double() + moved, raw)[0] for moved in (-ROUNDING, ROUNDING))
+    assert ((before - ROUNDING <= y) & (y <= after + ROUNDING))[~outside].all()
+
+
+@pytest.mark.parametrize("spread", [0.0, 1.0, 30.0, 1e4])
+def test_gradients_are_finite_and_the_log_slope_is_that_of_autograd(spread):
+    spline, raw = Spline(BINS), raw_numbers(100, spread)
+    for dtype in (torch.float32, torch.float64):
+        numbers = raw.to(dtype).requires_grad_()
+        x = edges(spline, numbers.detach()).detach().requires_grad_()
+        y, log_slope = spline.forward(x, numbers.expand(len(x), -1, -1))
+        gradients = torch.autograd.grad(y.sum() + log_slope.sum(), (x, numbers), retain_graph=True)
+        assert all(gradient.isfinite().all() for gradient in gradients)
+    (slope,) = torch.autograd.grad(y.sum(), x)
+    torch.testing.assert_close(slope.log(), log_slope, rtol=1e-8, atol=1e-7)
+
+
+def test_wrong_numbers_of_bins_and_names_are_refused():
+    for bins in (1, 501):
+        with pytest.raises(ValueError, match="2 to 500 bins"):
+            Spline(bins)
+    for name, gate in (("cubic", "published"), ("affine", "open")):
+        with pytest.raises(ValueError, match="maps are affine and spline"):
+            make_map(name, gate, 8)
+    assert isinstance(make_map("affine", "published", 8), Affine)
