@@ -53,10 +53,10 @@ def make_steps(
 
 def described_blocks(settings: Any) -> str:
     """Return the width of the blocks and their map of single entries."""
+    maps, bounds = "affine maps", "scales bounded to (0.5, 1.5)"
     if settings.map == "spline":
-        return f"of width {settings.width}, splines of {settings.bins} bins"
-    bounded = ", scales bounded to (0.5, 1.5)" * (settings.gate == "bounded")
-    return f"of width {settings.width}, affine maps{bounded}"
+        maps, bounds = f"splines of {settings.bins} bins", "slopes at knots bounded to [0.1, 10]"
+    return f"of width {settings.width}, {maps}" + f", {bounds}" * (settings.gate == "bounded")
 
 
 def permutation_alone(layer: str, options: Mapping[str, Any]) -> str | None:

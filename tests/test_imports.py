@@ -19,7 +19,7 @@ ALLOWED = {
         "layers.linalg.precision",
         "torch",
     },
-    "flows/baselines": {"flows", "layers.linalg.precision", "torch", "zuko"},
+    "flows/baselines": {"flows", "layers.linalg.precision", "sklearn", "torch"},
     "harness": OURS
     | {
         "torch",

@@ -96,7 +96,7 @@ class Columns(Backbone):
         steps: couplings, and as many layers under test.
         width: of the networks.
         map: of an entry: "affine", or "spline" (see `flows.splines`).
-        gate: scale of the affine map: exp(s), or in (0.5, 1.5); a spline has none.
+        gate: scales or slopes of the map, as published or bounded (see `flows.splines.make_map`).
         bins: of a spline.
 
     Raises:

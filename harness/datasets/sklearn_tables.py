@@ -36,8 +36,8 @@ class SklearnTables(Dataset, name="sklearn_tables"):
         title="Small tables of measurements of scikit-learn (real)",
         kind="sequence",
         what=(
-            "rows as vectors (D, 1): 30 features of images of cell nuclei of 569 breast masses, ten measurements of 442 "
-            "people with diabetes (one column is their sex, as 1 or 2), or 13 of a chemical analysis of 178 wines, "
+            "rows as vectors (D, 1): 30 features of images of cell nuclei of 569 breast masses, ten measurements of "
+            "442 people with diabetes (one column is their sex, as 1 or 2), or 13 of a chemical analysis of 178 wines, "
             "without classes and targets. Shuffled by a fixed seed and split into the shares 0.6, 0.2 and 0.2. Each "
             "value gets uniform noise of the unit of its last digit"
         ),

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from flows.splines import BOUND, LEAST, SHIFT, Affine, Spline, make_map
+from flows.splines import BOUND, Affine, Spline, make_map
 
 BINS = 6
 ROUNDING = 2e-6  # 17 units of rounding of float32 at 1, eight at the bound
@@ -16,7 +16,7 @@ def raw_numbers(count, spread, bins=BINS):
 
 
 def edges(spline, raw):
-    """Return inputs at and beside the knots, at the bound, beyond it, and near zero: (inputs, N), with `raw` (N, size)."""
+    """Return inputs at and beside the knots, at the bound, beyond it, and near 0, (inputs, N), for `raw` (N, size)."""
     knots = torch.cat([places.T for places in spline.knots(raw)[:2]])
     beside = [knots, knots.nextafter(knots + 1), knots.nextafter(knots - 1)]
     single = [0.0, -0.0, 1e-45, -1e-45, BOUND, -BOUND, 1e4, -1e30, 3e38, math.nextafter(BOUND, 4)]
@@ -29,12 +29,11 @@ def test_values_and_log_slopes_are_those_of_nflows():
     raw, x = raw_numbers(500, 2.0), 2 * torch.randn(500, dtype=torch.float64)
     y, log_slope = Spline(BINS).forward(x, raw)
     widths, heights, slopes = raw.split([BINS, BINS, BINS - 1], dim=-1)
-    limits = dict.fromkeys(("min_bin_width", "min_bin_height", "min_derivative"), LEAST)
     # Its raw slopes of zero do not give the identity.
-    arguments = (widths, heights, slopes + SHIFT)
-    expected = splines.unconstrained_rational_quadratic_spline(x, *arguments, tail_bound=BOUND, **limits)
+    arguments = (widths, heights, slopes + Spline(BINS).shift)
+    expected = splines.unconstrained_rational_quadratic_spline(x, *arguments, tail_bound=BOUND)
     torch.testing.assert_close((y, log_slope), expected, rtol=1e-9, atol=1e-9)
-    back, _ = splines.unconstrained_rational_quadratic_spline(y, *arguments, inverse=True, tail_bound=BOUND, **limits)
+    back, _ = splines.unconstrained_rational_quadratic_spline(y, *arguments, inverse=True, tail_bound=BOUND)
     torch.testing.assert_close(Spline(BINS).inverse(y, raw), back, rtol=1e-7, atol=1e-7)
 
 
@@ -105,11 +104,22 @@ def test_gradients_are_finite_and_the_log_slope_is_that_of_autograd(spread):
     torch.testing.assert_close(slope.log(), log_slope, rtol=1e-8, atol=1e-7)
 
 
+def test_a_bounded_spline_can_be_inverted_in_float32_whatever_the_network_returns():
+    spline = make_map("spline", "bounded", 8)
+    for spread in (1.0, 30.0, 1e4):
+        raw = raw_numbers(300, spread, 8).float()
+        x = edges(spline, raw)
+        y, log_slope = spline.forward(x, raw.expand(len(x), -1, -1))
+        assert log_slope.min() > math.log(2.0e-3) and log_slope.max() < math.log(1 / 2.0e-3)
+        back = spline.inverse(y, raw.expand(len(x), -1, -1))
+        assert (back - x).abs()[x.abs() <= BOUND].max() < 1e-3
+
+
 def test_wrong_numbers_of_bins_and_names_are_refused():
     for bins in (1, 501):
         with pytest.raises(ValueError, match="2 to 500 bins"):
             Spline(bins)
     for name, gate in (("cubic", "published"), ("affine", "open")):
-        with pytest.raises(ValueError, match="maps are affine and spline"):
+        with pytest.raises(ValueError, match="a map is affine or spline"):
             make_map(name, gate, 8)
     assert isinstance(make_map("affine", "published", 8), Affine)

@@ -3,19 +3,19 @@
 import numpy as np
 import pytest
 
-from flows.baselines import BASELINES
 from harness.datasets import Store, find_dataset
 from harness.kinds.density.run import run as run_density
 from harness.planning.settle import load_suite, settle
 
 PERMUTED = ("mnist", "cifar10-subset", "tiny-imagenet")
+FLOWS = {"maf", "realnvp", "iresnet", "residual_flow", "idensenet"}
 ROWS = {"conv1x1", "emerging", "periodic", "woodbury", "butterfly", "butterfly-pixels"}
 
 
 @pytest.mark.parametrize(
     ("suite", "columns", "rows", "seeds"),
     [
-        ("density", {"mnist", "cifar10-subset", "tiny-imagenet"}, ROWS | set(BASELINES), 1),
+        ("density", {"mnist", "cifar10-subset", "tiny-imagenet"}, ROWS | FLOWS, 1),
         ("galaxy", {"galaxy-zoo"}, ROWS, 1),
         ("permuted", {f"permuted-{name}" for name in PERMUTED}, ROWS - {"periodic"} | {"oracle"}, 3),
     ],

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from flows import Density
+from flows.baselines import BASELINES, find_baseline
 from harness.core.settings import PER_SEED
 from harness.kinds.density.captions import (
     CORRECTED,
@@ -112,7 +114,10 @@ def density_caption(results: Results, bold: bool) -> str:
     pairs: dict[str, set[tuple[bool, int]]] = {}
     for trial in trials:
         pairs.setdefault(trial.data.label, set()).add((trial.repetition is not None, trial.repeat_index))
-    flows = ", ".join(dict.fromkeys(trial.layer.row for trial in baselines))
+    own = [trial for trial in baselines if trial.layer.layer in BASELINES]  # a package may be missing where it is read
+    densities = [trial for trial in own if issubclass(find_baseline(trial.layer.layer), Density)]
+    baselines = [trial for trial in baselines if trial not in densities]
+    flows, fits = (", ".join(dict.fromkeys(trial.layer.row for trial in some)) for some in (baselines, densities))
     return sentences(
         "likelihood",
         sample=per_column(
@@ -123,6 +128,7 @@ def density_caption(results: Results, bold: bool) -> str:
         size=_backbones(layered),
         device=device_text(plan.device, results.frame),
         baselines=flows and f"{flows}; {_usual(baselines, lambda trial: sentences('size', trial.flow))}",
+        densities=fits,
         other_protocol=plan.published is not None and plan.profile != "paper",
         tuned=tuning_text(results),
         covered=sources_text(results),

@@ -1,7 +1,6 @@
-"""Baselines as rows of a suite: named, planned, trained, audited, marked; and the error without their library."""
+"""Baselines as rows of a suite: named, planned, trained, audited, marked; and the references that are no flow."""
 
 import json
-import sys
 from copy import deepcopy
 
 import numpy as np
@@ -12,7 +11,8 @@ from torch import nn
 from flows.baselines import BASELINES, build_baseline
 from flows.baselines.contraction import Contraction
 from flows.baselines.lipschitz import SpectralConvolution
-from flows.baselines.maf import MaskedAutoregressive
+from flows.baselines.mixture import Mixture
+from flows.masked import MaskedBlock
 from harness.audit.audit import audit
 from harness.audit.estimates import operator_norm
 from harness.cli.parser import main
@@ -29,6 +29,7 @@ from harness.planning.settle import load_suite, settle
 from harness.training.training import fit
 
 ESTIMATED = ["iresnet", "residual_flow", "idensenet"]
+DENSITIES = ["gaussian", "mixture"]  # no flows
 
 SUITE = """
 suite: small
@@ -67,7 +68,7 @@ def fitted(name, data, **training):
     return flow, fit(flow, data, settings, 0, lambda done, text: None)
 
 
-@pytest.mark.parametrize("name", BASELINES)
+@pytest.mark.parametrize("name", [name for name in BASELINES if name not in DENSITIES])
 def test_baselines_are_trained_and_audited_like_the_backbone(name):
     data = pipeline()
     flow, training = fitted(name, data)
@@ -119,10 +120,10 @@ class TruncatedBlock(Contraction):
         return x + g.detach(), (product * signs).flatten(1).sum(1)
 
 
-class ForgottenScale(MaskedAutoregressive):
+class ForgottenScale(MaskedBlock):
     def forward(self, x):
         y, log_det = super().forward(x)
-        return y, log_det - self._shift_and_scale(x)[1][:, 0]
+        return y, log_det - self.map.gate(self.raw(x)[:, 0, 1])
 
 
 class Unbounded(SpectralConvolution):
@@ -142,7 +143,7 @@ def retype(flow, old, new):
     [
         ("residual_flow", SpectralConvolution, Unbounded, "beyond its limit 0.98"),
         ("idensenet", SpectralConvolution, Unbounded, "which proves no inverse"),
-        ("maf", MaskedAutoregressive, ForgottenScale, "step0/autoregressive: log-det is"),
+        ("maf", MaskedBlock, ForgottenScale, "step0/autoregressive: log-det is"),
     ],
 )
 def test_the_audit_catches_each_fault_of_a_baseline(name, old, new, reason):
@@ -228,28 +229,54 @@ def test_a_wrong_baseline_row_is_an_error_with_place_and_reason(tmp_path, flows,
         settle(load_suite(write(tmp_path, flows, extra)), "smoke", "cpu").plan()
 
 
-def test_a_missing_library_is_an_error_that_names_the_install_command(tmp_path, monkeypatch, capsys):
-    trial = DensityTrial(
+def row(name, **options):
+    return DensityTrial(
         suite="small",
         profile="smoke",
         data=DataRef(label="digits", name="digits"),
-        layer=LayerRef(row="maf", layer="maf", baseline=True),
+        layer=LayerRef(row=name, layer=name, baseline=True, options=options),
         flow=FlowSettings(levels=1, steps=1, width=4),
-        training=TrainingSettings(steps=1, batch_size=4, evaluate_every=1),
+        training=TrainingSettings(steps=2, batch_size=4, evaluate_every=1),
         seed=0,
     )
+
+
+def test_a_density_that_is_no_flow_is_fitted_audited_as_far_as_it_can_be_and_restored(tmp_path):
+    trial = row("mixture", components=[1, 3])
     record = run_density(trial, None, tmp_path, lambda done, text: None)
-    assert record.status == "ok"
+    (values,) = record.rows
+    assert (record.status, values["audit"], values["steps"]) == ("ok", "passed", 1), record.audit["reasons"]
+    assert values["inverse_error"] is values["condition"] is record.audit["sample_error"] is None, "it has no map"
+    assert record.audit["events"] == 250 and record.audit["reload_error"] is not None
+    assert record.audit["validation_error"] < 1e-6 and 0 < record.audit["precision_error"] < 1e-3
+    assert record.notes["layer"].startswith("no flow") and trial.fault(record) is None
+    assert values["masked_free"] in (1 + 64 + 64 * 65 // 2, 3 * (1 + 64 + 64 * 65 // 2))
+    assert values["neighbour_distance"] > 0, "samples are drawn"
     restored = load_flow(trial, weights_path(trial, tmp_path))
-    assert restored.dim == 64 and not restored.training
-    for module in [name for name in sys.modules if name.partition(".")[0] == "zuko"]:
-        monkeypatch.setitem(sys.modules, module, None)
-    monkeypatch.setitem(sys.modules, "zuko.nn", None)
-    record = run_density(trial, None, tmp_path, lambda done, text: None)
-    assert record.status == "error" and "pip install -e '.[baselines]'" in record.reason
-    assert "\n" not in record.reason and "--retry-failed" in record.reason
-    assert main(["validate", str(write(tmp_path))]) == 0
-    assert main(["plan", str(write(tmp_path)), "--profile", "smoke"]) == 0
+    assert isinstance(restored, Mixture) and not restored.training
+    again = run_density(trial, None, tmp_path, lambda done, text: None)
+    assert again.rows[0]["bits_per_dim"] == values["bits_per_dim"]
+
+
+class HalfTheDensity(Mixture):
+    """Twice the density for events in batches of more than eight."""
+
+    def log_prob(self, x, generator=None):
+        return super().log_prob(x) + 0.7 * (len(x) > 8)
+
+
+def test_the_audit_catches_a_density_that_depends_on_the_batch():
+    data = pipeline()
+    flow = build_baseline("gaussian", data.shape, 1, 1, 1, 0, {})
+    training = fit(flow, data, TrainingSettings(steps=1), 0, lambda done, text: None)
+    for cls, verdict in ((type(flow), "passed"), (HalfTheDensity, "failed")):
+        flow.__class__ = cls
+        result = audit(flow, data, evaluate(flow, data, "test", 1, 12, 0), training=TrainingSettings())
+        assert result.verdict == verdict, result.reasons
+    assert "depends on the batch" in result.reasons[0] and training.stopped_early
+
+
+def test_a_listing_has_every_baseline(capsys):
     assert main(["list", "flows"]) == 0
     listing = capsys.readouterr().out
     assert all(name in listing for name in BASELINES) and "ICML 2019" in listing
