@@ -37,9 +37,11 @@ def backbone_problems(scope: Scope) -> Iterator[Problem]:
         if cell.layer.baseline:
             continue
         flow, backbone = cell.settings.flow, backbone_of(cell.settings.flow)
-        if flow.steps < backbone.least_steps:
+        tuned = cell.settings.tuning.space.get("flow.steps")
+        fewest = min([flow.steps, *(() if tuned is None else tuned.ends)])
+        if fewest < backbone.least_steps:
             yield (cell.place("flow", "steps") or cell.where).says(
-                f"flow.steps: {flow.steps}, and the backbone {flow.backbone} takes at least {backbone.least_steps}"
+                f"flow.steps: {fewest}, and the backbone {flow.backbone} takes at least {backbone.least_steps}"
             )
         taken = {"backbone", *backbone.settings(), *["mixer"] * (backbone.mixed or cell.layer.keep_mixer)}
         chosen = cell.place("flow", "backbone")

@@ -20,6 +20,7 @@ TUNED = (
     "capacity",
     "recordings",
     "reach",
+    "tables",
     "claims/what_holds",
     "claims/cdflow_periodic",
 )
