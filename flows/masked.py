@@ -19,7 +19,8 @@ class MaskedLinear(nn.Linear):
     weight_mask: Tensor  # under the name by which masked entries are counted (`layers.free_parameters`)
 
     def __init__(self, mask: Tensor) -> None:
-        super().__init__(*reversed(mask.shape))
+        outputs, inputs = mask.shape
+        super().__init__(inputs, outputs)
         self.register_buffer("weight_mask", mask, persistent=False)
 
     def masked(self) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -36,9 +36,10 @@ class ResidualNetwork(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map (N, inputs) to (N, outputs)."""
         hidden = self.first(x)
-        for inner, outer in self.blocks:
+        for block in self.blocks:
+            inner, outer = cast(nn.Sequential, block)
             hidden = hidden + outer(F.relu(inner(F.relu(hidden))))
-        return self.last(hidden)
+        return cast(Tensor, self.last(hidden))
 
 
 class ColumnCoupling(nn.Module):

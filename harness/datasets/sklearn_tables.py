@@ -13,7 +13,7 @@ from harness.datasets._store.selection import seeded_order, share_out
 from harness.datasets._store.store import Store
 from harness.datasets._values.encoding import choose_encoding, written_digits
 from harness.datasets._values.survey import Survey
-from harness.datasets._values.user_files import LAST_DIGIT, noise_text
+from harness.datasets._values.user_files import noise_text
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
 SHARES = (0.6, 0.2, 0.2)
@@ -67,12 +67,14 @@ class SklearnTables(Dataset, name="sklearn_tables"):
         survey = Survey(values.shape[1], values.dtype, len(values))
         survey.add(values[:, :, None])
         written = tuple(map(written_digits, values.T))
-        encoding = choose_encoding(self.name, survey, "sequence", None, None, LAST_DIGIT, written=written)
+        encoding = choose_encoding(self.name, survey, "sequence", None, None, "last_digit", written=written)
         rows = encoding.encode(values[seeded_order(len(values))][:, :, None], table, 0)
-        facts = encoding.facts("sequence")
-        ends = np.cumsum(share_out(self.name, len(rows), SHARES))[:-1]
+        facts: dict[str, Any] = encoding.facts("sequence")
+        train, validation, test = np.split(rows, np.cumsum(share_out(self.name, len(rows), SHARES))[:-1])
         return Splits(
-            *np.split(rows, ends),
+            train,
+            validation,
+            test,
             description=(
                 f"scikit-learn's {table} (real): {len(rows)} rows of {rows.shape[1]} columns, shuffled by a fixed "
                 f"seed{noise_text(encoding)}"

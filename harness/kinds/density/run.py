@@ -164,7 +164,8 @@ def train(
         record.notes |= notes_of(remarks_on(Store.at(root), trial.data, splits))
     pipeline, flow = built(trial, splits)
     layers = [module for module in flow.modules() if isinstance(module, InvertibleLinear)]
-    if remarks := "; ".join(dict.fromkeys(part.remark for part in (*layers, flow) if part.remark is not None)):
+    texts = [flow.remark, *(layer.remark for layer in layers)]
+    if remarks := "; ".join(dict.fromkeys(text for text in texts if text is not None)):
         record.notes["layer"] = remarks
     size = DensityResult(
         unit=pipeline.unit,

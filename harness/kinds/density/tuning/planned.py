@@ -80,7 +80,7 @@ def _value_problems(scope: Scope, cell: Cell, settings: TuningSettings) -> Itera
     where = cell.place("tuning", "space") or scope.where
     for path, dimension in settings.space.items():
         section, _, name = path.partition(".")
-        model: type[Settings] = {"training": TrainingSettings, "flow": FlowSettings}[section]
+        model: type[Settings] = FlowSettings if section == "flow" else TrainingSettings
         for value in dimension.ends:
             try:
                 model.model_validate({name: value})
