@@ -69,7 +69,10 @@ class SklearnTables(Dataset, name="sklearn_tables"):
         written = tuple(map(written_digits, values.T))
         encoding = choose_encoding(self.name, survey, "sequence", None, None, "last_digit", written=written)
         rows = encoding.encode(values[seeded_order(len(values))][:, :, None], table, 0)
-        facts: dict[str, Any] = encoding.facts("sequence")
+        facts: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in encoding.facts("sequence").items()
+        }
         train, validation, test = np.split(rows, np.cumsum(share_out(self.name, len(rows), SHARES))[:-1])
         return Splits(
             train,
@@ -80,5 +83,5 @@ class SklearnTables(Dataset, name="sklearn_tables"):
                 f"seed{noise_text(encoding)}"
             ),
             levels=None,
-            **{name: tuple(value) if isinstance(value, list) else value for name, value in facts.items()},
+            **facts,
         )

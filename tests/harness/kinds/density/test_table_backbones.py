@@ -125,7 +125,7 @@ def test_tables_of_scikit_learn_have_the_rows_of_the_package_and_noise_for_each_
     splits = find_dataset("sklearn_tables").loaded(Store.at(None), {"table": table})
     source = getattr(datasets, f"load_{table}")(**({"scaled": False} if table == "diabetes" else {})).data
     rows = torch.tensor(source).sort(dim=0).values
-    steps = torch.tensor([lattice.step for lattice in splits.lattices])
+    steps = torch.tensor([lattice.step for lattice in splits.lattices], dtype=torch.float64)
     parts = torch.cat([torch.tensor(part[:, :, 0]) for part in splits.parts().values()])
     torch.testing.assert_close((parts * steps).sort(dim=0).values, rows, rtol=1e-12, atol=1e-12)
     assert splits.shape == (columns, 1) and splits.noisy == (True,) * columns and splits.digits is not None

@@ -25,7 +25,7 @@ RATE = "training.learning_rate: {low: 1e-3, high: 1e-1, scale: log}"
         ("low: 1e-3", "low: 1", 10, 35, "low 1 must be less than high 0.1"),
         ("low: 1e-3", "low: 0", 10, 35, "low 0 must be greater than 0 on a logarithmic scale"),
         (RATE, "training.clip_norm: [1.0, -2.0]", 10, 31, "training.clip_norm: the number -2.0 must be greater than 0"),
-        (RATE, "flow.steps: [0, 2]", 10, 22, "tuning.space: flow.steps: the number 0 must be at least 1"),
+        (RATE, "flow.steps: [1, 20000]", 10, 23, "tuning.space: flow.steps: the number 20000 must be at most 10000"),
         (
             RATE,
             "training.warmup: {low: 4, high: 8.5}",
