@@ -187,7 +187,7 @@ class FlowSettings(Settings):
         turn: autoregressive: reverse the order of the positions after each layer under test.
         coupling: network of the couplings; auto: image or sequence, by the event.
         reach: positions that the couplings of sequences see, with the parameters of those of one position at `width`.
-        gate: scale of couplings or blocks: as published for each, or in (0.5, 1.5).
+        gate: scale of couplings or blocks: as published for each, or in (0.5, 1.5); of splines, their slopes.
         mixer: the 1x1 convolution before the layer under test; but for Glow, only where a row keeps it.
         prior: standard normal, or with a learned mean and scale.
         split_step: one more full step before each split, as in ButterflyFlow's released image code.
