@@ -133,8 +133,9 @@ def log_det_and_condition(matrix: Tensor) -> tuple[Tensor, float] | None:
         return log_det, math.inf
     start = torch.randn(len(matrix), 1, generator=torch.Generator().manual_seed(0)).to(matrix.device, matrix.dtype)
     largest = smallest = start
+    ahead, back = (m.to_sparse_csr() if m.is_sparse else m for m in (matrix, matrix.t()))
     for _ in range(ITERATIONS):
-        largest = matrix.t() @ (matrix @ (largest / largest.norm()))
+        largest = back @ (ahead @ (largest / largest.norm()))
         smallest = solve(solve(smallest / smallest.norm(), True), False)
     # Norms of (W^T W) u and (W^T W)^-1 u for unit u: the squares of the largest and of the inverse smallest value.
     condition = float((largest.norm() * smallest.norm()).sqrt())

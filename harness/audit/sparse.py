@@ -30,10 +30,11 @@ def sparse_matrix(layer: InvertibleLinear, dtype: torch.dtype) -> Tensor | None:
     """Return W (D, D), from the identity pushed through `forward`, as a sparse tensor; None if it has many entries."""
     like = empty_like(layer).to(dtype)
     offset = layer(like.new_zeros(1, *layer.shape))[0].reshape(1, layer.dim)
-    rows = []
+    biased, rows = bool((offset != 0).any()), []
     for numbers in torch.arange(layer.dim, device=like.device).split(COLUMNS):
         basis = like.new_zeros(len(numbers), layer.dim).scatter_(1, numbers[:, None], 1.0)
-        rows.append((layer(basis.reshape(-1, *layer.shape))[0].reshape(-1, layer.dim) - offset).to_sparse())
+        images = layer(basis.reshape(-1, *layer.shape))[0].reshape(-1, layer.dim)
+        rows.append((images - offset if biased else images).to_sparse())
         if rows[-1].values().numel() > MOST_ENTRIES * len(numbers):
             return None
     return torch.cat(rows).t().coalesce()

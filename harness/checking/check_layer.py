@@ -224,7 +224,7 @@ def _check_large(cases: Sequence[LayerCase], report: CheckReport, asked: Collect
             with _limited(math.inf if case.shape in asked else LONGEST_CASE):
                 found = run_check("large-events", case)
         except _OutOfTime:
-            found = [Remark(f"left out: the rule takes more than {LONGEST_CASE:g} s of processor time")]
+            slow, found = True, [Remark(f"left out: the rule takes more than {LONGEST_CASE:g} s of processor time")]
         if report.answer(found):
             return
         slow = slow or time.process_time() - begin > SLOWEST_CASE

@@ -273,7 +273,7 @@ def test_the_command_takes_shapes(arguments, extent, monkeypatch):
 
 
 def test_an_interrupted_check_leaves_one_json_document(monkeypatch, capsys):
-    def interrupted(*_):
+    def interrupted(*_, **extent):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("harness.checking.isolated.check_in_process", interrupted)
