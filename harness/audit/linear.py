@@ -9,7 +9,7 @@ from torch import Tensor
 
 from harness.audit.findings import Audit, dtype_name, largest
 from harness.audit.layer_choice import DENSE_LIMIT, LayerMaker, smaller
-from harness.audit.sparse import Solver, factorised, sparse_matrix
+from harness.audit.sparse import Product, factorised, sparse_matrix
 from harness.audit.stochastic_log_det import NotDifferentiable, stochastic_log_det
 from harness.timing.operations import INVERSE_LIMIT
 from layers import InvertibleLinear, UnsupportedShape
@@ -125,24 +125,24 @@ def log_det_and_condition(matrix: Tensor) -> tuple[Tensor, float] | None:
         return torch.linalg.slogdet(matrix).logabsdet, condition
     else:
         factors, pivots, _ = torch.linalg.lu_factor_ex(matrix)  # a singular one has a pivot 0
-        found = factors.diagonal().abs().log().sum(), _solver(factors, pivots)
+        log_det = factors.diagonal().abs().log().sum()
+        found = log_det, lambda v, transposed: (matrix.T if transposed else matrix) @ v, _solver(factors, pivots)
     if found is None:
         return None
-    log_det, solve = found
+    log_det, multiply, solve = found
     if not bool(log_det.isfinite()):
         return log_det, math.inf
     start = torch.randn(len(matrix), 1, generator=torch.Generator().manual_seed(0)).to(matrix.device, matrix.dtype)
     largest = smallest = start
-    ahead, back = (m.to_sparse_csr() if m.is_sparse else m for m in (matrix, matrix.t()))
     for _ in range(ITERATIONS):
-        largest = back @ (ahead @ (largest / largest.norm()))
+        largest = multiply(multiply(largest / largest.norm(), False), True)
         smallest = solve(solve(smallest / smallest.norm(), True), False)
     # Norms of (W^T W) u and (W^T W)^-1 u for unit u: the squares of the largest and of the inverse smallest value.
     condition = float((largest.norm() * smallest.norm()).sqrt())
     return log_det, condition if math.isfinite(condition) else math.inf
 
 
-def _solver(factors: Tensor, pivots: Tensor) -> Solver:
+def _solver(factors: Tensor, pivots: Tensor) -> Product:
     """Return the function that solves with a dense matrix."""
     if factors.device.type != "cpu":
         return lambda right, transposed: torch.linalg.lu_solve(factors, pivots, right, adjoint=transposed)

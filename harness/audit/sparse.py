@@ -21,8 +21,8 @@ MOST_ENTRIES = 1024  # that are not zero, in a column on average
 PIVOT = 0.1  # least pivot, in parts of the largest of its column: a third of the time with 1
 MOST_WORK = 6e10  # D times the bandwidths of both factors: some seconds on one core
 
-Solver = Callable[[Tensor, bool], Tensor]
-"""(right-hand side (D, 1), transposed) -> solution."""
+Product = Callable[[Tensor, bool], Tensor]
+"""(v (D, 1), transposed) -> W v or W^T v, or the solution u of W u = v or W^T u = v."""
 
 
 @torch.no_grad()
@@ -40,10 +40,10 @@ def sparse_matrix(layer: InvertibleLinear, dtype: torch.dtype) -> Tensor | None:
     return torch.cat(rows).t().coalesce()
 
 
-def factorised(matrix: Tensor) -> tuple[Tensor, Solver] | None:
-    """Return log|det| of a sparse matrix, and a function that solves with it; None if its band is too wide.
+def factorised(matrix: Tensor) -> tuple[Tensor, Product, Product] | None:
+    """Return log|det| of a sparse matrix, and functions that multiply and that solve with it.
 
-    A matrix that is not finite has the log-det nan, a singular one -inf.
+    None is returned if its band is too wide. A matrix that is not finite has the log-det nan, a singular one -inf.
     """
     from scipy.sparse import bmat, csr_matrix
     from scipy.sparse.csgraph import reverse_cuthill_mckee
@@ -59,12 +59,16 @@ def factorised(matrix: Tensor) -> tuple[Tensor, Solver] | None:
     below, above = 1 + max(0, offsets.max(initial=0)), 1 + max(0, -offsets.min(initial=0))
     if size * float(below) * float(below + above) > MOST_WORK:
         return None
+
+    def multiply(right: Tensor, transposed: bool) -> Tensor:
+        return torch.from_numpy((entries.T if transposed else entries) @ right.cpu().numpy()).to(right)
+
     if not bool(matrix.values().isfinite().all()):
-        return matrix.new_tensor(math.nan), lambda right, transposed: right * math.nan
+        return matrix.new_tensor(math.nan), multiply, multiply
     try:
         factors = splu(banded.tocsc(), permc_spec="NATURAL", diag_pivot_thresh=PIVOT)
     except RuntimeError:  # exactly singular
-        return matrix.new_tensor(-math.inf), lambda right, transposed: right * math.inf
+        return matrix.new_tensor(-math.inf), multiply, multiply
 
     def solve(right: Tensor, transposed: bool) -> Tensor:
         given, solved, trans = (columns, rows, "T") if transposed else (rows, columns, "N")
@@ -73,4 +77,4 @@ def factorised(matrix: Tensor) -> tuple[Tensor, Solver] | None:
         return solution
 
     log_det = torch.from_numpy(factors.U.diagonal()).abs().log().sum()
-    return log_det.to(matrix.device), solve
+    return log_det.to(matrix.device), multiply, solve

@@ -145,7 +145,7 @@ def test_a_sparse_matrix_is_factorised_exactly(name):
     assert condition == pytest.approx(float(torch.linalg.cond(matrix)), rel=0.1)
     right = torch.randn(192, 1, dtype=torch.float64)
     for transposed, wanted in ((False, matrix), (True, matrix.T)):
-        torch.testing.assert_close(wanted @ factorised(found)[1](right, transposed), right)
+        torch.testing.assert_close(wanted @ factorised(found)[2](right, transposed), right)
 
 
 def test_a_dense_singular_or_infinite_matrix_is_not_taken_for_a_sparse_one():
