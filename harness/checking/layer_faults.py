@@ -39,14 +39,14 @@ def explain_log_det(claimed: float, truth: float, layer: InvertibleLinear) -> st
         float(n): f"the number of positions: multiply by n = {spatial}",
         1 / n: f"one over the number of positions: n = {spatial} is counted twice",
         float(c): "the number of channels: multiply by C",
-        -1.0: "the sign: is this the log-det of the inverse?",
-        2.0: "that of a missing half: is one of two factors (or of each mirrored pair) left out?",
-        0.5: "that of a log-det that is counted twice",
+        -1.0: "the sign is wrong: is this the log-det of the inverse?",
+        2.0: "half is missing: is one of two factors (or of each mirrored pair) left out?",
+        0.5: "all of it is counted twice",
         1 / c: "one over the number of channels: C is counted too often",
     }
     for ratio, meaning in causes.items():
         if ratio != 1 and abs(truth - ratio * claimed) <= EXPLAINED * abs(error):
-            return f"{text}; the ratio {ratio:.4g} is {meaning}"
+            return f"{text}; ratio {ratio:.4g}, {meaning}"
     return text
 
 

@@ -109,7 +109,7 @@ WITHOUT_POSITIONS = ("def forward(self, x):", "    return super().forward(x)[0],
 def test_a_third_party_log_det_of_one_position_is_refused(write_layer):
     report = check_layer(write_layer(*WITHOUT_POSITIONS), shapes=[(2, 4, 4)])
     assert {finding.check for finding in report.findings} == {"log-det", "large-events"}
-    assert "the ratio 16 is the number of positions: multiply by n = H * W" in "\n".join(report.lines())
+    assert "; ratio 16, the number of positions: multiply by n = H * W" in "\n".join(report.lines())
     assert check_layer(write_layer(), shapes=[(2, 4, 4)]).ok
 
 
