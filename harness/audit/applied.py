@@ -64,7 +64,7 @@ def audited_map(
         NotDifferentiable: without a matrix, and vector-Jacobian products fail.
     """
     u = torch.randn(FUNCTIONALS, layer.dim, generator=draws, dtype=torch.float64).to(log_det.device)
-    pulled = transposed(layer, u) if matrix is None else u @ matrix
+    pulled = transposed(layer, u) if matrix is None else (matrix.t() @ u.T).T
     offset = layer(u.new_zeros(1, *layer.shape))[0].flatten()
     return AuditedMap(u, pulled, offset, float(log_det.flatten()[0]), condition)
 

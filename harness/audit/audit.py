@@ -176,10 +176,8 @@ def _audit_linear_layers(
     result.linear_layers = len(linear)
     maps = {}
     for path, (module, value) in linear.items():
-        matrix, condition = None, None
-        if path in exact:
-            matrix, condition = audit_linear(result, path, module, value, used)
-        elif path in chosen:
+        matrix, condition = (audit_linear(result, path, module, value, used) if path in exact else None) or (None, None)
+        if matrix is None and path in chosen:
             condition = audit_large(result, path, module, value, make_layer, used, probes)
         try:
             maps[path] = audited_map(module, module(value)[1], matrix, condition, draws)

@@ -1,8 +1,8 @@
 """Choose the linear layers that an audit checks, and the method for each.
 
-Up to D = 4096 the matrix of a layer is formed. Above, it is formed for one layer of each class and shape, as far as
-memory and work allow: D = 12,288 takes 3.6 GB and some 10 s on two cores in float64. The others are checked exactly on
-a smaller event, and at their true shape by a stochastic estimate (`harness.audit.stochastic_log_det`).
+Up to D = 4096 the matrix of a layer is formed. Above, that of one layer of each class and shape is, if it is sparse
+(`harness.audit.sparse`). The others are checked exactly on a smaller event, and at their true shape by a stochastic
+estimate (`harness.audit.stochastic_log_det`), as D^3 for D = 12,288 takes half a minute and 3.6 GB.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from harness.core.provenance.machine import available_memory
 from harness.evaluation.evaluation import state_of
 from harness.timing.operations import perturb
 from layers import InvertibleLinear, UnsupportedShape
@@ -23,9 +22,6 @@ from layers.linalg.precision import empty_like
 DENSE_LIMIT = 4096  # D up to which the matrix of a layer is formed
 STAND_IN_LIMIT = 1024  # D of the smaller layer that is checked in its place
 WORK_LIMIT = 5e10  # sum of D^3 over the audited layers: seconds on one core
-LARGE_WORK_LIMIT = 4e12  # the same for layers above DENSE_LIMIT that are checked exactly: half a minute on two cores
-MATRICES = 3  # of size D x D in float64 that an exact check holds at once
-MEMORY_SHARE = 0.5  # of the free memory
 
 LayerMaker = Callable[[InvertibleLinear, tuple[int, ...]], InvertibleLinear]
 
@@ -50,25 +46,8 @@ def chosen_layers(layers: Mapping[str, InvertibleLinear], seed: int) -> set[str]
 
 def exact_layers(layers: Mapping[str, InvertibleLinear], seed: int) -> set[str]:
     """Return the paths of the chosen layers whose matrix is formed: above D = 4096, one of each class and shape."""
-    exact = {path for path, layer in layers.items() if layer.dim <= DENSE_LIMIT}
-    large = {path: layer for path, layer in layers.items() if path not in exact}
-    work = 0.0
-    for paths in sorted(_by_kind(large), key=lambda paths: layers[paths[0]].dim):
-        path = random.Random(seed).choice(paths)
-        dim = layers[path].dim
-        work += float(dim) ** 3
-        tensor = next(iter((*layers[path].parameters(), *layers[path].buffers())), torch.empty(0))
-        if work > LARGE_WORK_LIMIT or MATRICES * 8 * dim**2 > MEMORY_SHARE * free_memory(tensor.device):
-            break
-        exact.add(path)
-    return exact
-
-
-def free_memory(device: torch.device) -> int:
-    """Return the bytes that this process may still allocate on a device."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    return available_memory()
+    large = {path: layer for path, layer in layers.items() if layer.dim > DENSE_LIMIT}
+    return layers.keys() - large.keys() | {random.Random(seed).choice(paths) for paths in _by_kind(large)}
 
 
 def _by_kind(layers: Mapping[str, InvertibleLinear]) -> list[list[str]]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from harness.audit.findings import Audit, dtype_name, largest
 from harness.audit.layer_choice import DENSE_LIMIT, LayerMaker, smaller
+from harness.audit.sparse import Product, factorised, sparse_matrix
 from harness.audit.stochastic_log_det import NotDifferentiable, stochastic_log_det
 from harness.timing.operations import INVERSE_LIMIT
 from layers import InvertibleLinear, UnsupportedShape
@@ -24,24 +24,27 @@ SCALES = (1.0, 100.0)  # standard deviations at which a linear layer's inverse i
 
 def audit_linear(
     result: Audit, path: str, layer: InvertibleLinear, value: Tensor, used: torch.dtype
-) -> tuple[Tensor, float]:
+) -> tuple[Tensor, float] | None:
     """Compare the log-det with the matrix; check linearity at the input in the flow, and the condition number.
 
     Returns:
-        The matrix, (D, D), and its condition number.
+        The matrix, (D, D), and its condition number; None above D = 4096 if the matrix is not sparse.
     """
-    matrix = push_identity(layer, dtype=value.dtype)
+    matrix = (push_identity if layer.dim <= DENSE_LIMIT else sparse_matrix)(layer, value.dtype)
+    found = None if matrix is None else log_det_and_condition(matrix)
+    if matrix is None or found is None:
+        return None
     y, claimed = layer(value)
     offset = layer(torch.zeros_like(value[:1]))[0]
-    expected = (value.flatten(1) @ matrix.T).reshape(y.shape) + offset
+    expected = (matrix @ value.flatten(1).T).T.reshape(y.shape) + offset
     if not largest((y - expected) / expected.abs().clamp(min=1.0)) <= LINEARITY_LIMIT:
         result.reasons.append(f"{path}: it is not the linear map of its own matrix")
-    log_det, condition = log_det_and_condition(matrix)
+    log_det, condition = found
     result.compare(path, claimed, log_det)
     result.audited_layers += 1
     _enter_condition(result, path, condition, used)
     if layer.dim > DENSE_LIMIT:
-        result.large_layers[path] = f"exactly, by slogdet of its matrix, D = {layer.dim}"
+        result.large_layers[path] = f"exactly, by the LU factors of its sparse matrix, D = {layer.dim}"
     return matrix, condition
 
 
@@ -104,36 +107,43 @@ def _enter_condition(result: Audit, path: str, condition: float, used: torch.dty
         result.reasons.append(f"{path}: condition {condition:.1e} makes it singular in {dtype_name(used)}")
 
 
-def log_det_and_condition(matrix: Tensor) -> tuple[Tensor, float]:
+def log_det_and_condition(matrix: Tensor) -> tuple[Tensor, float] | None:
     """Return log|det| of a square matrix, and the ratio of its largest to its smallest singular value.
 
     The condition number is inf for a singular or non-finite matrix. It is exact (SVD) up to D = 1024. Above, it comes
     from power iteration on W^T W and on its inverse with the LU factors that also give the determinant: a lower bound,
-    which is within a few per cent of the truth unless the extreme singular values are crowded.
+    which is within a few per cent of the truth unless the extreme singular values are crowded. None is returned for a
+    sparse matrix whose factors are too large.
     """
-    if not bool(matrix.isfinite().all()):
+    if matrix.is_sparse:
+        found = factorised(matrix)
+    elif not bool(matrix.isfinite().all()):
         return matrix.new_tensor(math.nan), math.inf
-    if len(matrix) <= SVD_LIMIT:
+    elif len(matrix) <= SVD_LIMIT:
         values = torch.linalg.svdvals(matrix)
         condition = float(values[0] / values[-1]) if values[-1] > 0 else math.inf
         return torch.linalg.slogdet(matrix).logabsdet, condition
-    factors, pivots, failed = torch.linalg.lu_factor_ex(matrix)
-    if int(failed):
-        return matrix.new_tensor(-math.inf), math.inf
-    log_det = factors.diagonal().abs().log().sum()
-    solve = _solver(factors, pivots)
-    start = torch.randn(len(matrix), 1, generator=torch.Generator().manual_seed(0)).to(matrix)
+    else:
+        factors, pivots, _ = torch.linalg.lu_factor_ex(matrix)  # a singular one has a pivot 0
+        log_det = factors.diagonal().abs().log().sum()
+        found = log_det, lambda v, transposed: (matrix.T if transposed else matrix) @ v, _solver(factors, pivots)
+    if found is None:
+        return None
+    log_det, multiply, solve = found
+    if not bool(log_det.isfinite()):
+        return log_det, math.inf
+    start = torch.randn(len(matrix), 1, generator=torch.Generator().manual_seed(0)).to(matrix.device, matrix.dtype)
     largest = smallest = start
     for _ in range(ITERATIONS):
-        largest = matrix.T @ (matrix @ (largest / largest.norm()))
+        largest = multiply(multiply(largest / largest.norm(), False), True)
         smallest = solve(solve(smallest / smallest.norm(), True), False)
     # Norms of (W^T W) u and (W^T W)^-1 u for unit u: the squares of the largest and of the inverse smallest value.
     condition = float((largest.norm() * smallest.norm()).sqrt())
     return log_det, condition if math.isfinite(condition) else math.inf
 
 
-def _solver(factors: Tensor, pivots: Tensor) -> Callable[[Tensor, bool], Tensor]:
-    """Return (right-hand side, transposed) -> solution."""
+def _solver(factors: Tensor, pivots: Tensor) -> Product:
+    """Return the function that solves with a dense matrix."""
     if factors.device.type != "cpu":
         return lambda right, transposed: torch.linalg.lu_solve(factors, pivots, right, adjoint=transposed)
     from scipy.linalg import lu_solve

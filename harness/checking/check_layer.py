@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import inspect
 import math
+import signal
+import threading
 import time
 import traceback
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -60,6 +62,7 @@ SHAPES: tuple[tuple[int, ...], ...] = (
 DTYPES = (torch.float64, torch.float32)
 
 SLOWEST_CASE = 15.0  # processor seconds of the rule on one large event, after which no larger one is tried
+LONGEST_CASE = 60.0  # processor seconds of the same, after which an event that nobody has asked for is left out
 SLOWEST_BUILD = 15.0  # processor seconds to build a dense layer, which a brief check does three times
 
 SLOW: tuple[Check, ...] = (
@@ -87,6 +90,7 @@ def check_layer(
     folder: Annotated[Path | None, optional(path, str | Path)] = None,
     *,
     shapes: Sequence[tuple[int, ...]] = SHAPES,
+    extra: Sequence[tuple[int, ...]] = (),
     large: bool = True,
     batches: Sequence[int] = (),
     device: str = "cpu",
@@ -102,6 +106,7 @@ def check_layer(
         folder: searched for a relative FILE.py before the working directory.
         shapes: event shapes to try. On those of more than `SMALL` entries only the rule on large events is checked, as
             the others build D x D matrices; if the layer serves no smaller one, all rules are checked on the smallest.
+        extra: shapes to try besides these.
         large: whether to check `LARGE_SHAPES` too; each that the layer refuses is replaced by the largest one tried
             that it serves.
         batches: sizes of batches to try besides those of the rules.
@@ -111,7 +116,7 @@ def check_layer(
     Raises:
         UserError: the layer or one of its options does not exist.
     """
-    report = CheckReport(spec, tell=tell)
+    report, shapes = CheckReport(spec, tell=tell), list(dict.fromkeys([*shapes, *extra]))
     dtypes = DTYPES if device == "cpu" else (torch.float64,)
     large_shapes = {*(LARGE_SHAPES if large else ()), *(shape for shape in shapes if math.prod(shape) > SMALL)}
     names = [name for name, check in CHECKS.items() if large_shapes or check is not large_events]
@@ -215,9 +220,37 @@ def _check_large(cases: Sequence[LayerCase], report: CheckReport, asked: Collect
             seconds = (time.process_time() - begin) / case.dim**3
         case = replace(case, brief=brief and case.dim > FULL_LIMIT)
         begin = time.process_time()
-        if report.answer(run_check("large-events", case)):
+        try:
+            with _limited(math.inf if case.shape in asked else LONGEST_CASE):
+                found = run_check("large-events", case)
+        except _OutOfTime:
+            slow, found = True, [Remark(f"left out: the rule takes more than {LONGEST_CASE:g} s of processor time")]
+        if report.answer(found):
             return
         slow = slow or time.process_time() - begin > SLOWEST_CASE
+
+
+class _OutOfTime(BaseException):
+    """The time of a case is over; not an Exception, which layers and rules catch."""
+
+
+@contextlib.contextmanager
+def _limited(seconds: float) -> Iterator[None]:
+    """Raise `_OutOfTime` after so much processor time; without a limit in other threads, which get no signals."""
+    if math.isinf(seconds) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: object) -> None:
+        raise _OutOfTime
+
+    usual = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, usual)
 
 
 def construct(

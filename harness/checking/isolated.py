@@ -50,7 +50,7 @@ def check_in_process(
         spec, options, folder: see `harness.checking.check_layer.check_layer`.
         timeout: seconds after which the check is ended.
         show: callback for the lines of the report above `CheckReport.closing`, each rule's as soon as it is answered.
-        extent: `shapes`, `large` and `batches` of `check_layer`; by default those of the command check-layer.
+        extent: `shapes`, `extra`, `large` and `batches` of `check_layer`; by default those of the command check-layer.
 
     Raises:
         UserError: the layer or one of its options does not exist.

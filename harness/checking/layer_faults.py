@@ -27,10 +27,13 @@ def shown_apart(first: float, second: float) -> tuple[str, str]:
 
 
 def explain_log_det(claimed: float, truth: float, layer: InvertibleLinear) -> str:
-    """Return a hint from the ratio of a wrong log-det to the right one."""
-    if not math.isfinite(claimed) or abs(claimed) < 1e-9 or abs(truth) < 1e-9:
+    """Return the error of a wrong log-det, and a hint from its ratio to the right one."""
+    error, n, c = claimed - truth, layer.positions, layer.channels
+    if not math.isfinite(error):
         return ""
-    n, c = layer.positions, layer.channels
+    text = f": off by {error:.4g} nats, {error / n:.4g} per position and {error / c:.4g} per channel"
+    if abs(claimed) < 1e-9 or abs(truth) < 1e-9:
+        return text
     spatial = {1: "T", 2: "H * W"}[len(layer.shape) - 1]
     causes = {
         float(n): f"the number of positions: multiply by n = {spatial}",
@@ -42,9 +45,9 @@ def explain_log_det(claimed: float, truth: float, layer: InvertibleLinear) -> st
         1 / c: "one over the number of channels: C is counted too often",
     }
     for ratio, meaning in causes.items():
-        if ratio != 1 and abs(truth - ratio * claimed) <= EXPLAINED * abs(truth - claimed):
-            return f": ratio {ratio:.4g}, {meaning}"
-    return ""
+        if ratio != 1 and abs(truth - ratio * claimed) <= EXPLAINED * abs(error):
+            return f"{text}; ratio {ratio:.4g}, {meaning}"
+    return text
 
 
 def explain_dense(claimed: Tensor, w: Tensor, tolerance: float) -> str:

@@ -25,10 +25,10 @@ from layers.adapters import Adapted
 
 
 def options(case: LayerCase) -> Iterator[str]:
-    """Check that every option has a type hint and a default, which a constructor of another library may lack."""
+    """Check that every option has a default, which a constructor of another library may lack; remark on type hints."""
     for name, parameter in layer_options(case.cls).items():
         if parameter.annotation is parameter.empty:
-            yield f"option {name!r} has no type hint, which the check of suites needs"
+            yield Remark(f"option {name!r} has no type hint, by which suites check its values before a trial")
         if parameter.default is parameter.empty and not issubclass(case.cls, Adapted):
             yield f"option {name!r} has no default"
 

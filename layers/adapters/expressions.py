@@ -25,12 +25,15 @@ OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
     ast.FloorDiv: operator.floordiv,
-    ast.USub: operator.neg,
 }
 RULE = (
     f"use numbers, the event's sizes {', '.join(SIZES)}, the operators + - * // and the tensors "
     f"{', '.join(f'{name}(...)' for name in TENSORS)}"
 )
+
+
+class _Unknown(Exception):
+    """A part of an expression that is not allowed in one."""
 
 
 def expression_fault(value: Any) -> str | None:
@@ -41,8 +44,11 @@ def expression_fault(value: Any) -> str | None:
     if tree is None:
         garbled = isinstance(value, str) and any(f"{name}(" in value for name in TENSORS)
         return f"{value!r} is not an expression; {RULE}" if garbled else None
-    wrong = _first_unknown(tree)
-    return None if wrong is None else f"{value!r}: {wrong!r} is unknown; {RULE}"
+    try:
+        _compiled(tree)
+    except _Unknown as unknown:
+        return f"{value!r}: {str(unknown)!r} is unknown; {RULE}"
+    return None
 
 
 def evaluate(option: str, value: Any, shape: tuple[int, ...]) -> Any:
@@ -72,7 +78,7 @@ def evaluate(option: str, value: Any, shape: tuple[int, ...]) -> Any:
             f"{option} = {value!r}: events {shape} have no {lacking[0]}; use {kind}, or the sizes {', '.join(sizes)}"
         )
     try:
-        return _value(tree, sizes)
+        return _compiled(tree)(sizes)
     except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(f"{option} = {value!r} cannot be evaluated for events {shape}: {error}; {RULE}") from error
 
@@ -94,37 +100,22 @@ def _expression(value: Any) -> ast.expr | None:
     return tree if named or any(isinstance(node, ast.Constant) for node in nodes) else None
 
 
-def _first_unknown(tree: ast.expr) -> str | None:
-    """Return the first part of an expression that is not allowed in one, or None."""
+def _compiled(tree: ast.expr) -> Callable[[Mapping[str, int]], Any]:
+    """Return the value of an expression as a function of the sizes; raise _Unknown with a part that is not allowed."""
+    operate: Callable[..., Any]
     match tree:
-        case ast.Constant(value=int() | float()):
-            return None
+        case ast.Constant(value=int() | float() as value):
+            return lambda sizes: value
         case ast.Name(id=name) if name in SIZES:
-            return None
+            return lambda sizes: sizes[name]
         case ast.BinOp(left=left, op=op, right=right) if type(op) in OPERATORS:
-            return _first_unknown(left) or _first_unknown(right)
+            operate, terms = OPERATORS[type(op)], [_compiled(left), _compiled(right)]
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return _first_unknown(operand)
+            operate, terms = operator.neg, [_compiled(operand)]
         case ast.Call(func=ast.Name(id=name), args=parts, keywords=[]) if name in TENSORS:
-            return next(filter(None, map(_first_unknown, parts)), None)
+            operate, terms = TENSORS[name], [_compiled(part) for part in parts]
         case ast.Tuple(elts=parts) | ast.List(elts=parts):
-            return next(filter(None, map(_first_unknown, parts)), None)
-    return ast.unparse(tree)
-
-
-def _value(tree: ast.expr, sizes: Mapping[str, int]) -> Any:
-    """Return the value of an expression without unknown parts."""
-    match tree:
-        case ast.Constant(value=value):
-            return value
-        case ast.Name(id=name):
-            return sizes[name]
-        case ast.BinOp(left=left, op=op, right=right):
-            return OPERATORS[type(op)](_value(left, sizes), _value(right, sizes))
-        case ast.UnaryOp(op=op, operand=operand):
-            return OPERATORS[type(op)](_value(operand, sizes))
-        case ast.Call(func=ast.Name(id=name), args=parts):
-            return TENSORS[name](*(_value(part, sizes) for part in parts))
-        case ast.Tuple(elts=parts) | ast.List(elts=parts):
-            return tuple(_value(part, sizes) for part in parts)
-    raise TypeError(ast.unparse(tree))
+            operate, terms = lambda *values: values, [_compiled(part) for part in parts]
+        case _:
+            raise _Unknown(ast.unparse(tree))
+    return lambda sizes: operate(*(term(sizes) for term in terms))

@@ -9,16 +9,19 @@ import harness.audit.layer_choice
 from flows import Glow
 from harness.audit.layer_choice import chosen_layers, smaller
 from harness.audit.linear import log_det_and_condition
+from harness.audit.sparse import factorised, sparse_matrix
 from harness.audit.stochastic_log_det import NotDifferentiable, stochastic_log_det
 from harness.timing.operations import perturb
 from layers import LAYERS
 from layers.base import push_identity
+from layers.chain import Chain
 from layers.conv1x1 import Conv1x1
+from layers.fixed import Fixed
 
 OPTIONS = {"woodbury": {"rank_channels": 2, "rank_space": 2}, "butterfly": {"levels": 3}}
 
 
-@pytest.mark.parametrize(("work", "how"), [(1e12, "exactly, by slogdet"), (0.0, "a stochastic check")])
+@pytest.mark.parametrize(("work", "how"), [(1e12, "exactly, by the LU"), (0.0, "a stochastic check")])
 def test_a_wrong_log_det_is_found_at_the_true_shape_of_a_large_layer(
     work, how, monkeypatch, make_data, make_flow, audited
 ):
@@ -32,7 +35,7 @@ def test_a_wrong_log_det_is_found_at_the_true_shape_of_a_large_layer(
     for module in ("layer_choice", "linear", "audit"):
         monkeypatch.setattr(f"harness.audit.{module}.DENSE_LIMIT", 256)
     monkeypatch.setattr(harness.audit.layer_choice, "STAND_IN_LIMIT", 128)
-    monkeypatch.setattr(harness.audit.layer_choice, "LARGE_WORK_LIMIT", work)
+    monkeypatch.setattr("harness.audit.sparse.MOST_WORK", work)
     monkeypatch.setattr("harness.audit.audit.SAMPLES", 2)
     data = make_data((2, 24, 24), test_events=2)
     for cls, verdict in ((Conv1x1, "passed"), (HalvedWhenLarge, "failed")):
@@ -85,10 +88,11 @@ def test_of_many_layers_a_sample_with_the_first_and_the_last_is_audited(monkeypa
     assert chosen == chosen_layers(layers, 0) != chosen_layers(layers, 1)
 
 
-def treat_as_large(monkeypatch, limit, work=0.0):
-    """Treat layers above this D as large."""
-    monkeypatch.setattr(harness.audit.layer_choice, "DENSE_LIMIT", limit)
-    monkeypatch.setattr(harness.audit.layer_choice, "LARGE_WORK_LIMIT", work)
+def treat_as_large(monkeypatch, limit):
+    """Treat layers above this D as large, and no matrix as sparse."""
+    for module in ("layer_choice", "linear"):
+        monkeypatch.setattr(f"harness.audit.{module}.DENSE_LIMIT", limit)
+    monkeypatch.setattr("harness.audit.sparse.MOST_ENTRIES", 0)
     monkeypatch.setattr(harness.audit.layer_choice, "STAND_IN_LIMIT", limit)
 
 
@@ -124,6 +128,34 @@ def test_layers_that_cannot_be_audited_are_listed(monkeypatch, make_data, make_f
     result = audited(make_flow(data), data)
     assert result.verdict == "incomplete"
     assert set(result.not_audited) == {"level0/step0/layer"} and result.audited_layers == 1
+
+
+@pytest.mark.parametrize("name", ["conv1x1", "emerging", "butterfly", "permutation", "scale"])
+def test_a_sparse_matrix_is_factorised_exactly(name):
+    if name == "permutation":  # with neighbours far apart
+        layer = Chain((3, 8, 8), [Fixed((3, 8, 8)), LAYERS["emerging"]((3, 8, 8)), Fixed((3, 8, 8))]).double().eval()
+    else:
+        layer = LAYERS[name]((3, 8, 8), **OPTIONS.get(name, {})).double().eval()
+    perturb(layer, 0.3, torch.Generator().manual_seed(0))
+    matrix = push_identity(layer)
+    found = sparse_matrix(layer, torch.float64)
+    assert torch.equal(found.to_dense(), matrix)
+    log_det, condition = log_det_and_condition(found)
+    torch.testing.assert_close(log_det, torch.linalg.slogdet(matrix).logabsdet)
+    assert condition == pytest.approx(float(torch.linalg.cond(matrix)), rel=0.1)
+    right = torch.randn(192, 1, dtype=torch.float64)
+    for transposed, wanted in ((False, matrix), (True, matrix.T)):
+        torch.testing.assert_close(wanted @ factorised(found)[2](right, transposed), right)
+
+
+def test_a_dense_singular_or_infinite_matrix_is_not_taken_for_a_sparse_one():
+    assert sparse_matrix(LAYERS["woodbury"]((4, 512)).double(), torch.float64) is None
+    layer = LAYERS["conv1x1"]((4, 16), parameterisation="dense").double()
+    for value, log_det in ((0.0, -math.inf), (math.nan, math.nan)):
+        with torch.no_grad():
+            layer.weight[1] = value
+        found, condition = log_det_and_condition(sparse_matrix(layer, torch.float64))
+        assert condition == math.inf and str(float(found)) == str(log_det)
 
 
 @pytest.mark.parametrize("limit", [1024, 8], ids=["exact", "power iteration"])

@@ -109,7 +109,7 @@ WITHOUT_POSITIONS = ("def forward(self, x):", "    return super().forward(x)[0],
 def test_a_third_party_log_det_of_one_position_is_refused(write_layer):
     report = check_layer(write_layer(*WITHOUT_POSITIONS), shapes=[(2, 4, 4)])
     assert {finding.check for finding in report.findings} == {"log-det", "large-events"}
-    assert "ratio 16, the number of positions: multiply by n = H * W" in "\n".join(report.lines())
+    assert "; ratio 16, the number of positions: multiply by n = H * W" in "\n".join(report.lines())
     assert check_layer(write_layer(), shapes=[(2, 4, 4)]).ok
 
 
@@ -211,6 +211,17 @@ def test_no_larger_event_is_tried_after_one_that_takes_long(monkeypatch):
     assert report.outcome == "ok"
     left = [finding.message for finding in report.remarks if finding.check == "large-events"]
     assert left == ["not tried, as smaller events are slow already"] * (len(large_checks.LARGE_SHAPES) - 1)
+
+
+@pytest.mark.usefixtures("only_large")
+def test_a_large_event_whose_rule_takes_long_is_left_out_and_named(monkeypatch, write_layer):
+    monkeypatch.setattr(checks, "LONGEST_CASE", 0.3)
+    slow = ["    if self.dim > 1000 and len(x) < 16:", "        while True: torch.linspace(0, 1, 1000).sum()"]
+    spec = write_layer("def forward(self, x):", *slow, "    return super().forward(x)")
+    report = check_layer(spec, shapes=[(2, 3)])
+    assert report.outcome == "ok"
+    left = [remark for remark in report.remarks if "of processor time" in remark.message]
+    assert len(left) == 1 and "(2, 512)" in left[0].place
 
 
 @pytest.mark.usefixtures("only_large")

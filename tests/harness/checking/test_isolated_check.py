@@ -238,6 +238,8 @@ def test_the_command_exits_with_4_if_time_runs_out(folder, monkeypatch, capsys):
         (["conv1x1", "--set", "size=3"], "option 'size' is unknown"),
         (["conv1x1", "--absent"], "unrecognized arguments: --absent"),
         (["conv1x1", "--timeout", "soon"], "argument --timeout"),
+        (["conv1x1", "--shape", "3x64x64"], "'3x64x64' is no event shape; write C,L or C,H,W"),
+        (["conv1x1", "--shape", "3,0"], "'3,0' is no event shape"),
         ([], "required: LAYER"),
     ],
 )
@@ -250,8 +252,28 @@ def test_a_wrong_command_exits_with_2_and_one_json_document(arguments, message, 
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.parametrize(
+    ("arguments", "extent"),
+    [
+        ([], {"extra": [], "large": True}),
+        (["--no-large"], {"extra": [], "large": False}),
+        (["--shape", "3,20", "--shape", "3,24,24"], {"extra": [(3, 20), (3, 24, 24)], "large": False}),
+    ],
+)
+def test_the_command_takes_shapes(arguments, extent, monkeypatch):
+    taken = {}
+    report = CheckReport("scale")
+    monkeypatch.setattr(
+        "harness.checking.isolated.check_in_process", lambda *given, **more: taken.update(more) or report
+    )
+    main(["check-layer", "scale", *arguments])
+    assert taken == extent
+    served = check_layer("scale", shapes=[(2, 3)], **extent | {"large": False}).served
+    assert served == ((2, 3), *extent["extra"])
+
+
 def test_an_interrupted_check_leaves_one_json_document(monkeypatch, capsys):
-    def interrupted(*_):
+    def interrupted(*_, **extent):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("harness.checking.isolated.check_in_process", interrupted)

@@ -232,7 +232,6 @@ FAULTS = [
         started(set_attribute("spectrum", lambda self: nn.Parameter(torch.ones(self.channels, dtype=torch.complex64)))),
         "'spectrum' is complex",
     ),
-    ("options", variant(__init__=untyped_option), "option 'rank' has no type hint"),
     ("options", variant(__init__=required_option), "option 'rank' has no default"),
     (
         "refusals",
@@ -366,17 +365,29 @@ def test_frozen_parameters_no_parameters_and_initialisation_from_data_are_accept
     assert [text for text in run_check(check, LayerCase(layer, (2, 3, 4))) if not isinstance(text, Remark)] == []
 
 
+def test_a_missing_type_hint_is_a_remark():
+    (text,) = run_check("options", LayerCase(variant(__init__=untyped_option), (2, 3, 4)))
+    assert isinstance(text, Remark) and "'rank' has no type hint" in text
+
+
 def test_close_numbers_are_printed_with_enough_digits_to_differ():
     assert shown_apart(4.0361234567, 4.0361239) == ("4.036123", "4.036124")
     assert shown_apart(1.0, 2.0) == ("1", "2")
 
 
 @pytest.mark.parametrize(
-    ("claimed", "hint"), [(1.0, "multiply by n = H * W"), (12.0 - 1e-6, ""), (7.0, ""), (-12.0, "the sign is wrong")]
+    ("claimed", "error", "hint"),
+    [
+        (1.0, "off by -11 nats, -0.9167 per position and -5.5 per channel", "multiply by n = H * W"),
+        (12.0 - 1e-6, "off by -1e-06 nats", ""),
+        (7.0, "off by -5 nats", ""),
+        (0.0, "off by -12 nats", ""),
+        (-12.0, "off by -24 nats", "the sign"),
+    ],
 )
-def test_the_message_explains_known_errors_of_a_log_det_only(claimed, hint):
-    text = explain_log_det(claimed, 12.0, Sound((1, 3, 4)))
-    assert hint in text and bool(hint) == bool(text)
+def test_the_message_has_the_error_of_a_log_det_and_explains_known_ones_only(claimed, error, hint):
+    text = explain_log_det(claimed, 12.0, Sound((2, 3, 4)))
+    assert error in text and hint in text and bool(hint) == ("ratio" in text)
 
 
 def test_every_rule_has_a_fault():
