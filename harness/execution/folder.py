@@ -63,6 +63,7 @@ def claimed(folder: Path, host: bool = False) -> Iterator[None]:
     finally:
         with contextlib.suppress(OSError):
             (folder / OWNER).unlink(missing_ok=True)
+            (folder / RUNNING).unlink(missing_ok=True)
         lock.release()
 
 

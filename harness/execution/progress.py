@@ -1,4 +1,4 @@
-"""Report the progress of a run: a live display on a terminal, one plain line per trial elsewhere."""
+"""Report the progress of a run: one plain line per trial, below them a bar on a terminal."""
 
 from __future__ import annotations
 
@@ -11,21 +11,14 @@ from pathlib import Path
 from typing import TextIO
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    TaskID,
-    TaskProgressColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from harness.core.files import RECORD, read_text
 from harness.core.records import Record, verdict
 from harness.core.texts import bounded
 from harness.core.trial import Trial, trial_class
-from harness.execution.local.running import RunningTrials
+from harness.execution.local.running import Running, write_running
 from harness.execution.outcome import log_path
 
 REASON_WIDTH = 160
@@ -45,35 +38,45 @@ class Reporter(contextlib.AbstractContextManager["Reporter"]):
         self.total = total
         self.done = 0
         self.stream = stream
-        self._running = RunningTrials(folder)
+        self.folder = folder
+        self._running: Running = {}
 
     def __exit__(self, *_: object) -> None:
-        self._running.close()
+        return None
 
     def started(self, trial: Trial, place: str = "") -> None:
         """Note that a trial has started, in a process or a worker of this name; without one it is not listed."""
         if place:
-            self._running.add(trial.id, place)
+            self._running[trial.id] = place, time.time()
+            self._list()
 
     def update(self, trial: Trial, fraction: float, text: str) -> None:
         """Note the progress of a running trial."""
-        self._running.update(trial.id, fraction, text)
 
     def finished(self, trial: Trial, record: Record) -> None:
         """Report that a trial has left its record."""
-        self._running.remove(trial.id)
+        self._running.pop(trial.id, None)
+        self._list()
         self.done += 1
+        self.report(trial, record)
+
+    def report(self, trial: Trial, record: Record) -> None:
+        """Write the line of a finished trial."""
         self.line(f"[{self.done}/{self.total}] {trial.slug}: {outcome(record)}")
 
     def line(self, text: str) -> None:
         """Write one line."""
         print(text, file=self.stream, flush=True)
 
+    def _list(self) -> None:
+        if self.folder is not None:
+            write_running(self.folder, self._running)
+
 
 class LiveReporter(Reporter):
-    """Write the same lines above a progress bar for the whole run, with the time left, and one per running trial.
+    """Write the same lines above a progress bar for the whole run, with the time left and the last message of a trial.
 
-    In a notebook the bars are a widget.
+    In a notebook the bar is a widget.
     """
 
     def __init__(self, total: int, stream: TextIO, folder: Path | None = None) -> None:
@@ -86,47 +89,37 @@ class LiveReporter(Reporter):
             TextColumn("{task.fields[text]}", markup=False, style="dim"),
             console=Console(file=stream, highlight=False),
             transient=True,
-            # The overall bar advances by fractions of trials, so the window must span several of them.
+            # The bar advances by fractions of trials, so the window must span several of them.
             speed_estimate_period=120.0,
         )
         self._whole = self._progress.add_task("all trials", total=total, text="starting")
-        self._tasks: dict[str, TaskID] = {}
+        self._fractions: dict[str, float] = {}  # of the running trials
 
     def __enter__(self) -> LiveReporter:
         self._progress.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        super().__exit__()
         self._progress.stop()
 
-    def started(self, trial: Trial, place: str = "") -> None:
-        """Add a bar for the trial."""
-        super().started(trial, place)
-        if trial.id not in self._tasks:  # else it starts again
-            self._tasks[trial.id] = self._progress.add_task(trial.slug, total=1.0, text="")
-        self._advance()
-
     def update(self, trial: Trial, fraction: float, text: str) -> None:
-        """Move the bar of the trial and, by its share, that of the whole run."""
-        super().update(trial, fraction, text)
-        self._progress.update(self._tasks[trial.id], completed=fraction, text=text)
-        self._advance()
+        """Move the bar by the trial's share, and show its message."""
+        self._fractions[trial.id] = fraction
+        self._advance(f", {trial.slug}: {text}")
 
-    def finished(self, trial: Trial, record: Record) -> None:
-        """Replace the trial's bar by its line."""
-        super().finished(trial, record)
-        if trial.id in self._tasks:
-            self._progress.remove_task(self._tasks.pop(trial.id))
+    def report(self, trial: Trial, record: Record) -> None:
+        """Write the line, and move the bar to the end of the trial."""
+        super().report(trial, record)
+        self._fractions.pop(trial.id, None)
         self._advance()
 
     def line(self, text: str) -> None:
-        """Write one line above the bars."""
+        """Write one line above the bar."""
         self._progress.console.print(Text(text), soft_wrap=True)
 
-    def _advance(self) -> None:
-        running = sum(task.completed for task in self._progress.tasks if task.id != self._whole)
-        self._progress.update(self._whole, completed=self.done + running, text=f"{self.done} of {self.total} done")
+    def _advance(self, text: str = "") -> None:
+        completed = self.done + sum(self._fractions.values())
+        self._progress.update(self._whole, completed=completed, text=f"{self.done} of {self.total} done{text}")
 
 
 class ReportProgress(contextlib.AbstractContextManager["ReportProgress"]):
@@ -154,35 +147,28 @@ class QuietReporter(Reporter):
         super().__init__(total, stream, folder)
         self.good = good
 
-    def finished(self, trial: Trial, record: Record) -> None:
-        """Report that a trial has failed."""
-        if self.good(record):
-            self._running.remove(trial.id)
-            self.done += 1
-        else:
-            super().finished(trial, record)
+    def report(self, trial: Trial, record: Record) -> None:
+        """Write the line of a trial that has failed."""
+        if not self.good(record):
+            super().report(trial, record)
 
 
 class VerboseReporter(Reporter):
     """Write every progress message of a trial, and its log below the line of its end."""
 
-    def __init__(self, total: int, stream: TextIO, folder: Path) -> None:
-        super().__init__(total, stream, folder)
-        self.folder = folder
-        self._last: dict[str, str] = {}
+    _last = ""
 
     def update(self, trial: Trial, fraction: float, text: str) -> None:
-        """Write a message that differs from the trial's last one."""
-        super().update(trial, fraction, text)
-        if self._last.get(trial.id) != text:
-            self._last[trial.id] = text
-            self.line(f"{trial.slug}: {text}")
+        """Write a message that differs from the last one."""
+        if (line := f"{trial.slug}: {text}") != self._last:
+            self._last = line
+            self.line(line)
 
-    def finished(self, trial: Trial, record: Record) -> None:
-        """Report the end of a trial and everything that its process has printed."""
-        super().finished(trial, record)
+    def report(self, trial: Trial, record: Record) -> None:
+        """Write the line, and everything that the trial's process has printed."""
+        super().report(trial, record)
         with contextlib.suppress(OSError):  # a trial on a cluster may have left no log here
-            for text in read_text(log_path(self.folder, trial), RECORD).splitlines():
+            for text in read_text(log_path(self.folder or Path(), trial), RECORD).splitlines():
                 self.line(f"    {bounded(text)}")  # third-party code may print escape sequences
 
 
