@@ -24,6 +24,7 @@ from harness.core.run_options import CHECK_SECONDS, shown_seconds
 from harness.core.texts import bounded, shortened, visible
 
 PRELOAD = ("torch", "harness.checking.check_layer", "harness.core.preload_kernels")
+LOOK_SECONDS = 0.5  # between two looks at the length of the log
 LOG_LINES, LOG_WIDTH = 20, 300  # limits of the displayed part of the process's log
 
 
@@ -104,7 +105,8 @@ def _listen(
         handles: list[Any] = [child.process.sentinel]
         if not child.messages.closed:
             handles.append(child.messages.connection)
-        ended = child.process.sentinel in wait(handles, left)
+        ended = child.process.sentinel in wait(handles, min(left, LOOK_SECONDS))
+        child.limit_log()
         try:
             for message in child.messages.receive():
                 report.take(event_of(message, next(numbers)))

@@ -34,7 +34,6 @@ from harness.core.isolation.descendants import (
     end_orphans,
     end_with_parent,
 )
-from harness.core.isolation.log import Log
 from harness.core.isolation.messages import Receiver, Sender
 
 FIRST_IMPORT, LAST_IMPORT = "harness.core.isolation.importing", "harness.core.isolation.imported"
@@ -42,6 +41,7 @@ OOM_SCORE = "500"  # of 1000; out of memory, the kernel ends this process rather
 SERVER_GONE = 255  # exit code of a process whose fork server ended before it
 # The address of a socket has at most 107 bytes, of which multiprocessing takes "/pymp-12345678/listener-12345678".
 LONGEST_FOLDER = 107 - 32
+LONGEST_LOG = 1 << 22  # bytes of its end
 LOG_TAIL = 60  # lines; the stack of a crash in a model is long, and begins with its cause
 LOG_TAIL_BYTES = 31_000  # what fits into a note of a record, of which the end would be cut off
 
@@ -86,7 +86,7 @@ class Child:
 
     process: BaseProcess  # leader of a new session and process group, once it runs
     messages: Receiver
-    log: Log
+    log: Path
 
     @property
     def pid(self) -> int:
@@ -104,12 +104,21 @@ class Child:
         self.process.kill()
 
     def clear(self) -> None:
-        """Wait for the end of the process, end every process that it has left, and complete its log."""
+        """Wait for the end of the process, end every process that it has left, and cut its log."""
         continue_server()
         self.process.join()
         self._end_group()
         end_orphans()
-        self.log.finish()
+        self.limit_log()
+
+    def limit_log(self) -> None:
+        """Keep the end of the log, which the process itself writes; call this about twice a second."""
+        with contextlib.suppress(OSError), self.log.open("a+b") as file:
+            if file.tell() > LONGEST_LOG:
+                file.seek(-LONGEST_LOG, os.SEEK_END)
+                end = file.read(LONGEST_LOG)
+                file.truncate(0)
+                file.write(end)
 
     def _end_group(self) -> None:
         if self.process.pid is not None:
@@ -118,18 +127,15 @@ class Child:
 
 
 def start(context: Context, target: Callable[..., None], args: tuple[Any, ...], *, log: Path, name: str) -> Child:
-    """Start a process that calls `target(*args, sender)`, all picklable; its output goes to `log`, of bounded size."""
+    """Start a process that calls `target(*args, sender)`, all picklable; its output goes to `log`."""
     receiver, sender = context.Pipe(duplex=False)
-    output, printed = context.Pipe(duplex=False)
-    process = context.Process(target=_main, args=(target, args, printed, sender), name=name)
+    log = log.absolute()
+    process = context.Process(target=_main, args=(target, args, log, sender), name=name)
     continue_server()
     with _empty_main():
         process.start()
     sender.close()
-    printed.close()
-    child = Child(process, Receiver(receiver), Log(output, log))
-    child.log.start()
-    return child
+    return Child(process, Receiver(receiver), log)
 
 
 @contextlib.contextmanager
@@ -143,13 +149,14 @@ def _empty_main() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-def _main(target: Callable[..., None], args: tuple[Any, ...], output: Connection, messages: Connection) -> None:
+def _main(target: Callable[..., None], args: tuple[Any, ...], log: Path, messages: Connection) -> None:
     gc.freeze()  # what the server has imported: to visit it would copy the memory that is shared with the server
     gc.enable()
     _detach()
-    os.dup2(output.fileno(), 1)
-    os.dup2(output.fileno(), 2)
-    output.close()
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o666)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.close(output)
     _cut_pipes(messages)
     faulthandler.enable(all_threads=False)
     with contextlib.suppress(OSError):

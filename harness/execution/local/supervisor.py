@@ -156,8 +156,10 @@ class _Pool:
         return ended
 
     def _enforce(self) -> None:
-        """End processes beyond their limits of time or memory; their end is then noticed like any other."""
+        """Cut logs; end processes beyond their limits of time or memory, which is then noticed like any other end."""
         continue_server()
+        for task in self.running:
+            task.child.limit_log()
         now = time.perf_counter()
         running = [task for task in self.running if task.forced is None]
         over = {} if self.memory is None else self.memory.over([task.child.pid for task in running])
