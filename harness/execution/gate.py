@@ -28,33 +28,20 @@ LONGEST_FAULT = 180  # characters, so that tables, which shorten reasons, still 
 HINT = "fix the layer, or run it anyway: --unchecked with --retry-failed"
 
 
-class Gate:
-    """Check third-party layers, each once per set of options, and again only on events of further shapes or batches."""
-
-    def __init__(self, unchecked: bool, tell: Callable[[str], None] = print) -> None:
-        self._unchecked = unchecked
-        self._tell = tell
-        self._outcomes: dict[str, str] = {}
-        self._shapes: defaultdict[str, set[tuple[int, ...]]] = defaultdict(set)  # of events, by `LayerRef.check_key`
-        self._batches: defaultdict[str, set[int]] = defaultdict(set)  # their sizes
-
-    def check(self, trials: Iterable[Trial]) -> dict[str, str]:
-        """Check the layers of trials, print the outcomes, and return `RunOptions.checks` with all outcomes so far."""
-        new: dict[str, LayerRef] = {}
-        for trial in trials:
-            for layer in trial.layers_to_check:
-                if (key := layer.check_key) is None:
-                    continue
-                shapes, batches = self._shapes[key], self._batches[key]
-                covered = shapes.issuperset(trial.layer_shapes) and batches.issuperset(trial.layer_batches)
-                if key not in self._outcomes or not covered:
-                    new[key] = layer
-                shapes.update(trial.layer_shapes)
-                batches.update(trial.layer_batches)
-        for key, layer in new.items():
-            events = sorted(self._shapes[key]), sorted(self._batches[key])
-            self._outcomes[key] = UNCHECKED if self._unchecked else _check(layer, *events, self._tell)
-        return dict(self._outcomes)
+def check_layers(trials: Iterable[Trial], unchecked: bool, tell: Callable[[str], None] = print) -> dict[str, str]:
+    """Check each third-party layer of some trials once for each set of options; return `RunOptions.checks`."""
+    layers: dict[str, LayerRef] = {}
+    shapes: defaultdict[str, set[tuple[int, ...]]] = defaultdict(set)  # of events, by `LayerRef.check_key`
+    batches: defaultdict[str, set[int]] = defaultdict(set)  # their sizes
+    for trial in trials:
+        for layer in trial.layers_to_check:
+            if (key := layer.check_key) is not None:
+                layers[key] = layer
+                shapes[key].update(trial.layer_shapes)
+                batches[key].update(trial.layer_batches)
+    if unchecked:
+        return dict.fromkeys(layers, UNCHECKED)
+    return {key: _check(layer, sorted(shapes[key]), sorted(batches[key]), tell) for key, layer in layers.items()}
 
 
 def _check(

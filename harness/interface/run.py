@@ -65,7 +65,7 @@ def run(suite: Source, **arguments: Any) -> ReportedResults:
 
 
 def _run_remaining(request: Request, root: Path | None, options: RunArguments) -> None:
-    from harness.execution.gate import Gate, leave_out_refused
+    from harness.execution.gate import check_layers, leave_out_refused
     from harness.execution.provenance import RunProvenance
 
     plan, folder = request.plan, request.folder
@@ -103,11 +103,12 @@ def _run_remaining(request: Request, root: Path | None, options: RunArguments) -
     stop_at = (lambda record: not good(record)) if options.fail_fast else None
     following = Following(reporter_for, stop_at, provenance.of, options.tell)
     attempted = {trial.id for trial in attached}
-    gate = Gate(options.unchecked, options.tell)
+    settled = {entry.trial.id for entry in entries if not entry.runs}
+    left = (trial for trial in plan.trials if trial.id not in settled | attempted)
+    run_options = replace(run_options, checks=check_layers(left, options.unchecked, options.tell))
     # What a trial waits for, such as the candidates of its tuning, runs in an earlier pass.
     while (wave := ready(entries, attempted)) or attached:
         attempted |= {trial.id for trial in wave}
-        run_options = replace(run_options, checks=gate.check(wave))
         with writing(folder):
             trials = leave_out_refused(wave, run_options, provenance.of)
         if options.fail_fast and len(trials) < len(wave):
