@@ -6,7 +6,6 @@ say where. So a worker that cannot run trials is known and left out.
 
 from __future__ import annotations
 
-import math
 import secrets
 import time
 from collections import Counter, deque
@@ -21,7 +20,7 @@ from distributed import CancelledError, Client
 from harness.core.errors import UserError
 from harness.core.provenance.environment import package_version
 from harness.core.records import Record, blank_record, write_record
-from harness.core.run_options import RunOptions, shown_seconds
+from harness.core.run_options import RunOptions
 from harness.core.texts import error_text, visible
 from harness.core.trial import Trial
 from harness.execution.dask import worker
@@ -34,7 +33,6 @@ from harness.execution.progress import Reporter
 PERIOD = 0.2  # seconds between two looks at the tasks
 WORKERS_PERIOD = 1.0  # seconds between two questions to the scheduler
 FETCH_SECONDS = 300.0  # in which the files of a trial arrive
-MARGIN = 300.0  # seconds beyond a trial's timeout, to prepare it on the worker and to end it
 TRIES = 2  # of a trial whose worker ends
 
 cloudpickle.register_pickle_by_value(worker)
@@ -68,7 +66,6 @@ class _SentTrial:
     trial: Trial
     address: str
     future: Any
-    begin: float
 
 
 @dataclass
@@ -89,11 +86,6 @@ class Dispatch:
     _stopped: bool = False
     _told: bool = False
     _looked: float = 0.0
-
-    @property
-    def _longest(self) -> float:
-        """Seconds in which a worker answers: it ends a trial at its limit of time."""
-        return math.inf if self.run_options.timeout is None else self.run_options.timeout + MARGIN
 
     def run(self, trials: Sequence[Trial]) -> None:
         """Run the trials, those that run alone last, one at a time; if one ends the run, cancel the others.
@@ -126,9 +118,6 @@ class Dispatch:
             if task.address not in self._workers:
                 task.future.cancel()
                 self._lose(task, "its worker ended")
-            elif not task.future.done() and self._looked - task.begin > self._longest:
-                task.future.cancel()
-                self._leave_out(task, f"it has not answered within {shown_seconds(self._longest)}", 2)
         if not self._workers and not self._told:
             self.reporter.line("the scheduler has no worker: the run waits for one")
         self._told = not self._workers
@@ -171,7 +160,7 @@ class Dispatch:
             retries=0,
             pure=False,
         )
-        self._running.append(_SentTrial(trial, address, future, time.monotonic()))
+        self._running.append(_SentTrial(trial, address, future))
         self.reporter.started(trial, f"worker {address}")
 
     def _finish(self, task: _SentTrial) -> None:
