@@ -40,7 +40,7 @@ from harness.datasets._values.encoding import Encoding, choose_encoding, written
 from harness.datasets._values.lattice import EXACT
 from harness.datasets._values.survey import Survey
 from harness.datasets._values.tables import Column, Table, proposed_options, read_table, remarks_on_columns
-from harness.datasets._values.user_files import LAST_DIGIT, file_splits, noise_text
+from harness.datasets._values.user_files import FILES, LAST_DIGIT, file_splits, noise_text, stated_split_fault
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
 DRIFT = 6  # standard errors between the means of train and test that no shuffled rows have
@@ -68,7 +68,7 @@ class CsvColumns(Dataset, name="csv"):
         how_to_get="put the file beside the suite or into the data root; options: {file: mine.csv}",
     )
     on_disk = True
-    paths = ("file", "test_file", "validation_file")
+    paths = FILES
     options_model = CsvOptions
 
     def propose(self, path: Path) -> dict[str, Any] | None:
@@ -120,19 +120,15 @@ class CsvColumns(Dataset, name="csv"):
     def split_fault(self, options: Mapping[str, Any], keep_test: bool = False) -> str | None:
         """Return why a split that the file states is not drawn anew: test is kept, and windows may overlap."""
         chosen = cast(CsvOptions, self.parse(options))
-        if not chosen.states_split or (keep_test and chosen.length == 1):
+        if not chosen.states_split:
             return None
-        hint = "" if chosen.length > 1 else ", or say keep_test: true, which draws validation anew from train"
-        return f"{self.name}: {chosen.file} states its split; leave `split` out of repetitions.vary{hint}"
+        return stated_split_fault(self.name, chosen.file, chosen.length == 1, keep_test)
 
     def _splits(self, store: Store, chosen: CsvOptions, new: NewSplit | None) -> Splits:
-        files = {"validation_file": chosen.validation_file, "test_file": chosen.test_file}
-        others = [store.find(self.name, file, f"it is the option `{name}`") for name, file in files.items() if file]
+        def build(paths: Sequence[Path], writer: Writer) -> None:
+            _write(_read_rows(paths, chosen), chosen, writer, new)
 
-        def build(path: Path, writer: Writer) -> None:
-            _write(_read_rows([path, *others], chosen), chosen, writer, new)
-
-        return file_splits(store, self.name, chosen.file, chosen, build, new, others)
+        return file_splits(store, self.name, chosen, build, new)
 
 
 def _label(column: Column) -> str:

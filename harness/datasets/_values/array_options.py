@@ -62,6 +62,14 @@ class ArrayOptions(Settings):
         description="of a file with one array of events, the array with the group of each, such as its subject: events "
         "of one group stay in one split",
     )
+    stratify: Name | None = Field(
+        None,
+        description="the same with classes, of which all splits have the same shares",
+    )
+    test_file: Name | None = Field(
+        None, description="a file whose array of events is test; that of `file` is then train"
+    )
+    validation_file: Name | None = Field(None, description="the same with validation; null: a tenth of train")
     shuffle: Flag | None = Field(
         None,
         description="whether events are shuffled by a fixed seed before they are split; null: images alone",
@@ -83,12 +91,21 @@ class ArrayOptions(Settings):
             raise PydanticCustomError("arrays", "should be different names, and be left out beside `array`")
         return arrays
 
-    @field_validator("shuffle")
+    @field_validator("stratify", "test_file", "shuffle")
     @classmethod
-    def _without_groups(cls, shuffle: bool | None, info: ValidationInfo) -> bool | None:
-        if shuffle is not None and info.data.get("groups") is not None:
-            raise PydanticCustomError("shuffle", "should be left out with groups, which are drawn by a seed")
-        return shuffle
+    def _one_way(cls, value: str | bool | None, info: ValidationInfo) -> str | bool | None:
+        ways = {"groups", "stratify"} | ({"shares", "arrays"} if info.field_name == "test_file" else set())
+        stated = [name for name in sorted(ways - {info.field_name}) if info.data.get(name) is not None]
+        if value is not None and stated:
+            raise PydanticCustomError("way", "should be left out with {other}", {"other": stated[0]})
+        return value
+
+    @field_validator("validation_file")
+    @classmethod
+    def _beside_test(cls, file: str | None, info: ValidationInfo) -> str | None:
+        if file is not None and info.data.get("test_file") is None:
+            raise PydanticCustomError("file", "should come with test_file")
+        return file
 
     @field_validator("levels", "pool")
     @classmethod

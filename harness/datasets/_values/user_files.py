@@ -79,16 +79,30 @@ def noise_text(encoding: Encoding) -> str:
     return f"; uniform noise of the unit of the last digit of each value, at least {widths}{lost}{share}"
 
 
+FILES = ("file", "validation_file", "test_file")
+"""The options that name files, in the order in which they are read."""
+
+
 def file_splits(
     store: Store,
     name: str,
-    file: str,
     options: Settings,
-    build: Callable[[Path, Writer], None],
+    build: Callable[[Sequence[Path], Writer], None],
     new: NewSplit | None = None,
-    others: Sequence[Path] = (),
 ) -> Splits:
-    """Return the splits of a file, and perhaps others, prepared by `build(path, writer)` on the first call."""
-    path = store.find(name, file, "it is the option `file`: beside the suite, below the data root or absolute")
+    """Return the splits of the files that the options name, prepared by `build(paths, writer)` on the first call."""
+    files = {option: file for option in FILES if (file := getattr(options, option)) is not None}
+    paths = [
+        store.find(name, file, f"it is the option `{option}`: beside the suite, below the data root or absolute")
+        for option, file in files.items()
+    ]
     key = {"version": VERSION, **options.model_dump(mode="json"), **split_key(new)}
-    return Splits.of(prepare(store, name, key, [path, *others], lambda writer: build(path, writer)))
+    return Splits.of(prepare(store, name, key, paths, lambda writer: build(paths, writer)))
+
+
+def stated_split_fault(name: str, file: str, exchangeable: bool, keep_test: bool) -> str | None:
+    """Return why a split that files state is not drawn anew; None if test is kept and the events are exchangeable."""
+    if keep_test and exchangeable:
+        return None
+    hint = ", or say keep_test: true, which draws validation anew from train" * exchangeable
+    return f"{name}: {file} states its split; leave `split` out of repetitions.vary{hint}"

@@ -25,7 +25,7 @@ FAULTS = [  # data set, options, the faulty one, its message
     ("waveforms", {"lenght": 256}, "lenght", r"no option 'lenght'; did you mean length\?"),
     ("waveforms", {"seed": True}, "seed", r"seed = True should be a valid integer"),
     ("patches", {"test": 105}, "test", r"test = 105 should be less than or equal to 104; it is .*tile"),
-    ("digits", {"size": 8}, "size", r"digits: no option 'size'; there are none"),
+    ("digits", {"size": 8}, "size", r"digits: no option 'size'; "),
     ("mnist", {"root": "x"}, "root", r"mnist: no option 'root'"),
     ("mnist", {"validation": 60_000}, "validation", r"at most 59999, as train and validation share 60000 images"),
     ("mnist", {"train": 50_001}, "train", r"should be at most 50000, as train and validation share"),
@@ -61,6 +61,9 @@ FAULTS = [  # data set, options, the faulty one, its message
         ("npz", {"arrays": names}, "arrays", "it is the names of the arrays")
         for names in (["a"], ["a", "a"], [], [*"abcd"])
     ),
+    ("npz", {"stratify": "y", "groups": "s"}, "stratify", "should be left out with groups"),
+    ("npz", {"test_file": "t.npz", "shares": [0.8, 0.1, 0.1]}, "test_file", "should be left out with shares"),
+    ("npz", {"validation_file": "v.npz"}, "validation_file", "should come with test_file"),
     ("csv", {"columns": ["a", "a"]}, "columns", "names a column twice"),
     ("csv", {"columns": [0], "header": False}, "columns", "greater than or equal to 1"),
     ("csv", {"columns": [1, 2], "header": True}, "header", "should be true for columns with names"),
