@@ -173,6 +173,7 @@ class Pipeline:
         self.log_widths = splits.log_widths
         self.has_noise = self.dequantises or splits.log_widths is not None
         self._has_floor = all(splits.noisy) and splits.no_floor is None
+        self._log_units = sum(math.log(abs(lattice.step)) for lattice in splits.lattices or ())
         self._digits: Tensor | None = None
         if splits.digits is not None and splits.lattices is not None:
             steps = [lattice.step for lattice in splits.lattices]
@@ -273,6 +274,15 @@ class Pipeline:
         """
         raw = log_prob.double() + log_det.double()
         return {"bits_per_dim": bits_per_dim(raw, self.dim), "nats_per_dim": self.log_step - raw / self.dim}
+
+    def nats_per_event(self, nats_per_dim: float) -> float | None:
+        """Return -log p of vectors in the units of the source, from its nats_per_dim; None for other events.
+
+        It is free of the training range: with the step t_d of entry d, D (nats_per_dim - log_step) + sum_d log t_d.
+        """
+        if self.levels is not None or self.shape[1:] != (1,):
+            return None
+        return self.dim * (nats_per_dim - self.log_step) + self._log_units
 
     def floor(self, split: Split = "test") -> float | None:
         """Return the resolution floor in `unit`; None if unknown: off a lattice, nothing bounds a density.

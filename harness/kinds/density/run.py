@@ -110,6 +110,7 @@ def run(
         trained.result,
         bits_per_dim=test.bits_per_dim,
         nats_per_dim=test.nats_per_dim,
+        nats_per_event=pipeline.nats_per_event(test.nats_per_dim),
         median=test.median,
         worst=test.worst,
         test_events=test.values.shape[1],
