@@ -15,6 +15,7 @@ from flows.preprocess import (
     AffineRange,
     Asinh,
     Preprocessing,
+    TwoScalings,
     bits_per_dim,
     dequantise,
     logit_pixels,
@@ -150,10 +151,15 @@ class Pipeline:
     ) -> None:
         if data.preprocessing == "logit" and splits.levels is None:
             raise UserError(f"{data.label}: {NO_LOGIT}")
-        if data.preprocessing in ("standard", "asinh") and splits.levels is not None:
+        several = data.preprocessing if isinstance(data.preprocessing, tuple) else (data.preprocessing,)
+        self._scalings = np.array(several if len(several) > 1 else several * splits.shape[0])
+        bounded = not {*several} & {"standard", "asinh"}
+        if splits.levels is not None and (len(several) > 1 or not bounded):
             raise UserError(
-                f"{data.label}: {data.preprocessing!r} is for values without levels; use 'scale' or 'logit'"
+                f"{data.label}: {', '.join(several)!r} is for values without levels; use 'scale' or 'logit'"
             )
+        if len(self._scalings) != splits.shape[0]:
+            raise UserError(f"{data.label}: {len(several)} scalings for {splits.shape[0]} channels; state one for each")
         fault = augmentation_fault(data.augmentation, splits.shape)
         if fault is not None:
             raise UserError(f"{data.label}: {fault}")
@@ -181,7 +187,7 @@ class Pipeline:
         self._augmentation = data.augmentation
         self._kind = splits.train.dtype
         self._raw = {name: SplitValues(values, self.device) for name, values in splits.parts().items()}
-        self.values = values or ValueRange.of(splits, data.preprocessing in ("standard", "asinh"))
+        self.values = values or ValueRange.of(splits, not bounded and splits.levels is None)
         if splits.levels is not None:
             self.log_step = math.log(2 / splits.levels)
             self._bounds: tuple[float, float] = (0, splits.levels - 1)
@@ -203,7 +209,8 @@ class Pipeline:
 
     def _scaling(self, data: DataRef, low: Tensor, high: Tensor, cells: Tensor) -> Preprocessing:
         """Return g of values without levels, from the statistics of training; a channel of one value keeps its cell."""
-        if data.preprocessing == "scale":
+        ranged, bent = (torch.from_numpy(self._scalings == name) for name in ("scale", "asinh"))
+        if ranged.all():
             return Preprocessing(AffineRange(low, high + cells))
         if self.values.mean is None:
             raise UserError(f"{data.label}: the weights are of a version without `preprocessing: {data.preprocessing}`")
@@ -212,9 +219,15 @@ class Pipeline:
             for each in (self.values.mean, self.values.deviation, self.values.median, self.values.spread)
         )
         deviation = torch.where(deviation > 0, deviation, 1.0)
-        if data.preprocessing == "standard":
-            return Preprocessing(AffineRange(mean + cells / 2 - deviation, mean + cells / 2 + deviation))
-        return Preprocessing(Asinh(median + cells / 2, torch.where(spread > 0, spread / IQR, deviation)))
+        center, scale = median + cells / 2, torch.where(spread > 0, spread / IQR, deviation)
+        if bent.all():
+            return Preprocessing(Asinh(center, scale))
+        low = torch.where(ranged, low, mean + cells / 2 - deviation)
+        high = torch.where(ranged, high + cells, mean + cells / 2 + deviation)
+        if not bent.any():
+            return Preprocessing(AffineRange(low, high))
+        affine, asinh = AffineRange(low[~bent], high[~bent]), Asinh(center[bent], scale[bent])
+        return Preprocessing(TwoScalings(affine, asinh, bent))
 
     def raw(self, split: Split) -> SplitValues:
         """Return the unprocessed values of a split, integers if they are on a lattice, to take batches of."""

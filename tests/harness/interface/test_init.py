@@ -158,10 +158,11 @@ def test_a_scale_follows_from_the_tails(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_seconds_of_a_step", lambda suite, root: 0.05)
     for name, values, expected in (
         ("normal", DRAW.normal(size=1000), None),
-        ("outlier", np.append(DRAW.normal(size=999), 20.0), "standard"),
-        ("cauchy", DRAW.standard_cauchy(1000), "asinh"),
+        ("outlier", np.append(DRAW.normal(size=999), 20.0), {"a": "standard"}),
+        ("cauchy", DRAW.standard_cauchy(1000), {"a": "asinh"}),
     ):
         path = init(table(tmp_path / f"{name}.csv", a=values, b=DRAW.normal(size=1000)))
+        load_suite(path)
         assert yaml.safe_load(path.read_text())["profiles"]["smoke"]["datasets"][name].get("preprocessing") == expected
 
 
