@@ -14,14 +14,16 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import ValidationError
+from pydantic import Field, ValidationError, create_model
 
 from harness.core.errors import DataError, UserError, nearest
 from harness.core.settings import NewSplit, Settings, Unit, size_fault
 from harness.core.third_party import from_here, is_own, third_party_errors
 from harness.datasets._store.selection import shuffle_and_cut
 from harness.datasets._store.store import Prepared, Store
+from harness.datasets._values.encoding import noise_text, with_noise
 from harness.datasets._values.lattice import Lattice
+from harness.datasets._values.widths import NOISE, WIDTH, StatedNoise
 
 PIECE = 1024  # events whose checksum is taken at once: the arrays may be mapped files, larger than the memory
 
@@ -213,6 +215,7 @@ class Dataset(ABC):
         imports: modules that `load` imports and that take long to import; the trials of a run share one import.
         exchangeable: whether any event may be in any split, so that new splits can be drawn from all of them; None:
             images are, sequences are not, as neighbours in time may overlap or resemble each other.
+        adds_noise: whether `loaded` adds the noise that the option `noise` states; `load` and `resplit` need not.
     """
 
     name: str
@@ -221,11 +224,18 @@ class Dataset(ABC):
     paths: ClassVar[tuple[str, ...]] = ()
     imports: ClassVar[tuple[str, ...]] = ()
     exchangeable: ClassVar[bool | None] = None
+    adds_noise: ClassVar[bool] = False
     options_model: ClassVar[type[Settings]] = NoOptions
 
     def __init_subclass__(cls, *, name: str | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls.name = name or cls.__name__
+        pixels = isinstance(info := getattr(cls, "info", None), DatasetInfo) and info.kind == "image" and info.lattice
+        if not pixels and "noise" not in cls.options_model.model_fields:  # the noise of pixels is one level
+            fields: dict[str, Any] = {"noise": (StatedNoise, Field(None, description=f"{WIDTH}: {NOISE}"))}
+            model = cls.options_model
+            cls.options_model = create_model(model.__name__, __base__=model, __doc__=model.__doc__, **fields)
+            cls.adds_noise = True
         if name is None:
             return
         if name in DATASETS:
@@ -338,7 +348,7 @@ class Dataset(ABC):
             UserError: the options are wrong, the data have no new splits, or third-party code fails.
         """
         self.parse(options)
-        if self.on_disk or not is_own(type(self)):
+        if self.on_disk or not is_own(type(self)) or options.get("noise") is not None:
             return self.loaded(store, options, new)
         self._refuse(options, new)
         return None
@@ -351,7 +361,7 @@ class Dataset(ABC):
         self._refuse(options, new)
         method, read = ("load", self.load) if new is None else ("resplit", partial(self.resplit, new=new))
         if is_own(type(self)) and not self.on_disk:
-            return read(store, options)
+            return self._noisy(read(store, options), options)
         with self._errors_of(method):
             splits = read(store, options)
         if not isinstance(splits, Splits):
@@ -369,8 +379,34 @@ class Dataset(ABC):
                 f"data set {self.name}: resplit returns test_share = {splits.test_share}; it must be the share of all "
                 "events that are in test, below 1, and 0 if the test split is kept"
             )
+        splits = self._noisy(splits, options)
         pooled = new is not None and type(self).resplit is Dataset.resplit  # with the checksum of the pooled arrays
         return splits if pooled or is_own(type(self)) else replace(splits, checksum=splits.digest())
+
+    def _noisy(self, splits: Splits, options: Mapping[str, Any]) -> Splits:
+        """Return the splits in units of the width of the noise that the options state."""
+        noise = getattr(self.parse(options), "noise", None) if self.adds_noise else None
+        if noise is None or splits.noise is not None:  # those of a pooled split have it
+            return splits
+        if splits.levels is not None or splits.log_widths is not None:
+            raise UserError(
+                f"{self.name}: noise is for values without levels, to which none was added before; leave it out"
+            )
+        channels = splits.shape[0]
+        if len(noise) not in (1, channels):
+            raise UserError(
+                f"{self.name}: noise should be {NOISE}; {len(noise)} widths are stated for {channels} channels"
+            )
+        labels = list(self.channels(options)) or [f"channel {number}" for number in range(channels)]
+        parts, encoding = with_noise(self.name, splits.parts(), splits.lattices, noise, labels)
+        facts = encoding.facts("sequence")
+        units = f" ({', '.join(dict.fromkeys(unit for _, unit in splits.steps))})" if splits.steps else ""
+        return replace(
+            splits,
+            **parts,
+            **facts | {"steps": None, "noise": tuple(facts["noise"]), "lattices": tuple(facts["lattices"])},
+            description=f"{splits.description}{noise_text(encoding)}{units}",
+        )
 
     def _refuse(self, options: Mapping[str, Any], new: NewSplit | None) -> None:
         if new is None:

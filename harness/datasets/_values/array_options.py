@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 from harness.core.settings import Count, Flag, Settings
 from harness.datasets._store.selection import SHARES, Shares
 from harness.datasets._values.lattice import MOST_LEVELS
-from harness.datasets._values.user_files import LAST_DIGIT, NOISE, STEP, Noise, Step, for_each_channel
+from harness.datasets._values.widths import NOISE, STEP, WIDTH, StatedNoise, Step, for_each_channel
 
 Name = Annotated[str, Field(min_length=1, strict=True)]
 
@@ -44,9 +44,7 @@ class ArrayOptions(Settings):
     step: Step = Field(
         None, description=f"the lattice step of the values: {STEP}; null: 1 of 8-bit pixels, else detect"
     )
-    noise: Noise = Field(
-        None, description=f"the width of uniform noise that is added to the values, in their units: {NOISE}"
-    )
+    noise: StatedNoise = Field(None, description=f"{WIDTH}: {NOISE}")
     pool: Count = Field(1, description="the side of the squares of pixels that are averaged and rounded")
     train: Count | None = Field(None, description="the number of train events that are used; null: all")
     validation: Count | None = Field(
@@ -117,8 +115,6 @@ class ArrayOptions(Settings):
     @field_validator("step", "noise")
     @classmethod
     def _for_each_channel(cls, value: Any, info: ValidationInfo) -> Any:
-        if value == LAST_DIGIT:
-            raise PydanticCustomError("noise", f"should be {NOISE}: last_digit is for csv, where numbers are written")
         image = info.field_name == "step" and info.data.get("kind") == "image"
         return for_each_channel(value, info, 1 if image else info.data.get("shape", (1,))[0])
 

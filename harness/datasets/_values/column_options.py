@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 from harness.core.errors import UserError
 from harness.core.settings import Count, Flag, Settings
 from harness.datasets._store.selection import SHARES, Shares
-from harness.datasets._values.user_files import NOISE, STEP, Noise, Step, for_each_channel
+from harness.datasets._values.widths import NOISE, STEP, WIDTH, Noise, Step, for_each_channel
 
 ColumnName = Annotated[str, Field(min_length=1, strict=True)]
 MissingValues = Annotated[tuple[float | str, ...], Field(min_length=1)]
@@ -67,8 +67,7 @@ class CsvOptions(Settings):
     step: Step = Field(None, description=f"the lattice step of the values: {STEP}; null: detect")
     noise: Noise = Field(
         None,
-        description=f"the width of uniform noise that is added to the values, in their units: {NOISE}; or "
-        "last_digit: for each value the unit of its last written digit",
+        description=f"{WIDTH}: {NOISE}; or last_digit: for each value the unit of its last written digit",
     )
 
     @field_validator("columns")

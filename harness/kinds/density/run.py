@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import time
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from harness.training.checkpoints import Checkpoints
 
 TRAINING_SHARE = 0.9  # of the progress bar
+MOST_STEPS = 8  # of a lattice that a note lists
 
 
 @dataclass(frozen=True)
@@ -301,7 +303,11 @@ def data_notes(splits: Splits) -> dict[str, str]:
         "splits": ", ".join(f"{len(values):,} {name}" for name, values in splits.parts().items()),
     }
     if splits.steps is not None:
-        notes["steps"] = ", ".join(f"{size:g} {unit}" for size, unit in splits.steps)
+        counts = Counter(f"{size:g} {unit}" for size, unit in splits.steps)
+        texts = [text + f" ({count} channels)" * (count > 1) for text, count in counts.items()]
+        notes["steps"] = ", ".join(texts[:MOST_STEPS]) + f" and {len(texts) - MOST_STEPS} more" * (
+            len(texts) > MOST_STEPS
+        )
     if splits.checksum is not None:
         notes["checksum"] = splits.checksum
     if splits.log_widths is None and (splits.no_floor is not None or not all(splits.noisy)):
