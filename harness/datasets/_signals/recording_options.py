@@ -40,10 +40,11 @@ class RecordingOptions(Settings):
         description="time: the last samples are test; record, folder: whole records, or all records of a folder, such "
         "as of a subject, are drawn for validation and test",
     )
-    own_gains: Flag = Field(
-        False,
-        description="whether records of all gains are used: values are in physical units, and noise of the step of its "
-        "record is added to each once; false: counts of the converter, of records of one gain",
+    values: Literal["counts", "physical", "standardised"] = Field(
+        "counts",
+        description="counts of the converter, of records of one gain; physical: in physical units, of records of all "
+        "gains; standardised: less the mean of the record, in units of its deviation. Noise of the step of its record "
+        "is added once to each value of the latter two",
     )
     validation: Fraction = Field(0.1, description="the fraction of the valid samples, before test, for validation")
     test: Fraction = Field(0.1, description="the fraction of the valid samples, the last, for test")
@@ -107,18 +108,18 @@ class RecordingOptions(Settings):
             raise PydanticCustomError("band_pass", "should name the lower edge first")
         return band
 
-    @field_validator("own_gains")
+    @field_validator("values")
     @classmethod
-    def _of_whole_records(cls, own: bool, info: ValidationInfo) -> bool:
-        if own and info.data.get("split") == "time":
-            raise PydanticCustomError("own_gains", "should come with split: record or folder")
-        return own
+    def _of_whole_records(cls, values: str, info: ValidationInfo) -> str:
+        if values != "counts" and info.data.get("split") == "time":
+            raise PydanticCustomError("values", "should be counts, or come with split: record or folder")
+        return values
 
     @field_validator("average_frames", "band_pass")
     @classmethod
     def _of_counts(cls, value: Any, info: ValidationInfo) -> Any:
-        if value and info.data.get("own_gains"):
-            raise PydanticCustomError("own_gains", "should be left out with own_gains")
+        if value and info.data.get("values") != "counts":
+            raise PydanticCustomError("values", "should be left out, or come with values: counts")
         return value
 
     @field_validator(*_BELONGS_TO)

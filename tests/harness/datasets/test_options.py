@@ -16,7 +16,7 @@ RIGHT = {
     "wfdb": {"records": ["r"], "length": 16, "gap_seconds": 0.4, "validation": 0.2, "test": 0.2},
 }
 SEQUENCE = {"shape": [2, 16], "kind": "sequence"}
-WHOLE = {"own_gains": True, "split": "record"}
+WHOLE = {"values": "physical", "split": "record"}
 NOISE = "should be one width above 0, or a list with a width or null for each channel"
 
 FAULTS = [  # data set, options, the faulty one, its message
@@ -97,8 +97,8 @@ FAULTS = [  # data set, options, the faulty one, its message
     ("wfdb", {"seed": 2}, "seed", "has no effect without band_pass"),
     ("wfdb", {"flat_line_samples": 9}, "flat_line_samples", "has no effect without flat_lines"),
     ("wfdb", {"flat_peak_samples": 9}, "flat_peak_samples", "has no effect without flat_peaks"),
-    ("wfdb", {"own_gains": True}, "own_gains", "should come with split: record or folder"),
-    ("wfdb", WHOLE | {"band_pass": [1, 2]}, "band_pass", "should be left out with own_gains"),
+    ("wfdb", {"values": "physical"}, "values", "or come with split: record or folder"),
+    ("wfdb", WHOLE | {"band_pass": [1, 2]}, "band_pass", "or come with values: counts"),
     ("mimic", {"patient": 1}, "patient", "patient = 1 should be 3000063, 3000393 or 3000397"),
 ]
 

@@ -206,7 +206,7 @@ def test_records_that_other_gains_leave_out_are_refused_or_named(store, write_se
 # Whole records, each with its own gain
 
 SUBJECTS = 12
-WHOLE = {"records": "all/*", "channels": ["ii"], "length": 16, "split": "record", "own_gains": True}
+WHOLE = {"records": "all/*", "channels": ["ii"], "length": 16, "split": "record", "values": "physical"}
 
 
 @pytest.fixture
@@ -241,8 +241,26 @@ def test_records_of_all_gains_are_used_whole_in_physical_units(archive, new):
     assert not splits.lattice and splits.left_out == () and "10, 1, 1 whole groups" in splits.description
 
 
-def test_the_floor_of_own_gains_is_the_mean_log_step(archive):
-    splits = archive()
+def test_standardised_records_have_mean_0_and_deviation_1_and_the_unit_is_said(archive):
+    splits = archive(values="standardised")
+    for part in splits.parts().values():
+        for record in joined(part).reshape(-1, 160):
+            counts = np.sort(np.floor(record * np.std(range(160)) + 79.5 + 1e-9))
+            assert counts.tolist() == list(range(160)), "noise of one step of the record above its mean"
+    assert splits.log_widths == pytest.approx([-np.log(np.std(range(160)))] * 3)
+    assert "no log-determinant of this scaling is counted" in splits.description and splits.steps is None
+
+
+def test_a_constant_record_has_no_deviation(store, write_segment):
+    for number in range(12):
+        write_segment(store.root / "all", f"r{number}", {"II": np.arange(160) * (number > 0)})
+    with pytest.raises(DataError, match="ii has one value in a record, which has no deviation; leave the record out"):
+        WFDB.loaded(store, WHOLE | {"values": "standardised"})
+
+
+@pytest.mark.parametrize("values", ["physical", "standardised"])
+def test_the_floor_of_records_of_own_steps_is_the_mean_log_step(archive, values):
+    splits = archive(values=values)
     pipeline = Pipeline(splits, DataRef(label="r", name="wfdb"), torch.float64)
     width = float(np.ptp(splits.train))
     assert pipeline.floor() == pytest.approx(splits.log_widths[2] + np.log(2 / width)) and not pipeline.dequantises

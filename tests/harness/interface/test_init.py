@@ -141,7 +141,7 @@ def test_recordings_of_many_gains_are_taken_in_physical_units(tmp_path, monkeypa
         "channels": ["PLETH", "ABP"],
         "length": 1024,
         "split": "record",
-        "own_gains": True,
+        "values": "physical",
     }
 
 
