@@ -160,14 +160,14 @@ def _table(path: Path, chosen: CsvOptions) -> Table:
 def _columns(path: Path, chosen: CsvOptions, stamp: tuple[int, int]) -> tuple[Column, ...]:
     """Return all columns of numbers of a file of this size and time."""
     table = _table(path, chosen)
-    places = table.numeric(_others(table, chosen))
+    places = table.numeric([*_others(table, chosen)])
     return tuple(table.names[place] if chosen.header else place + 1 for place in places)
 
 
-def _others(table: Table, chosen: CsvOptions) -> list[int]:
-    """Return the places of the columns that are used for the split alone."""
+def _others(table: Table, chosen: CsvOptions) -> dict[int, str]:
+    """Return the places of the columns that are used for the split alone, with the options that name them."""
     named = {name: getattr(chosen, name) for name in ("groups", "split", "stratify", "time")}
-    return [table.place(column, name) for name, column in named.items() if column is not None]
+    return {table.place(column, name): name for name, column in named.items() if column is not None}
 
 
 def _read_rows(paths: Sequence[Path], chosen: CsvOptions) -> Rows:
@@ -208,7 +208,7 @@ def _read_rows(paths: Sequence[Path], chosen: CsvOptions) -> Rows:
     if chosen.length > 1 and chosen.groups is None and (of_one := table.blocks()):
         one = table.label(of_one[0])
         warnings.append(f"windows join rows of different {one}; say groups: {one}, unless these belong together")
-    notes = [*table.left_out([*places, *_others(table, chosen)]), *noted]
+    notes = [*table.left_out(places, _others(table, chosen)), *noted]
     return Rows(name, rows, there, marks, breaks, labels, encoding, notes, warnings)
 
 

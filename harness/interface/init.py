@@ -135,6 +135,8 @@ def _chosen(source: Path, folder: Path) -> tuple[str, dict[str, Any], Splits, Se
 
     name, options = proposed(source)
     reasons = [f"data: {name}, {_flow_style(options)}, by the form of the file"]
+    if "time" in options:
+        reasons.append(f"time: {options['time']} is left out of the values, as it rises from row to row")
     dataset, store = find_dataset(name), Store.at(source.resolve().parent, offline=True)
     for _ in range(TRIES):
         try:

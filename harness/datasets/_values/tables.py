@@ -14,7 +14,7 @@ import io
 import lzma
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -150,6 +150,16 @@ class Table:
             raise DataError(f"{self.name}: has no column of numbers that vary{self._one_cell()}")
         return places
 
+    def numbering(self) -> int | None:
+        """Return the place of a column of rising times, or of row numbers; None if there is none."""
+        for place in self.numeric(()):
+            column = self.frame[place]
+            timed = self.header and TIMES.search(self.names[place].replace("_", " "))
+            steps = np.diff(column.to_numpy()) if column.dtype.kind in "iuf" else np.zeros(1)
+            if (steps == 1).all() or (timed and (steps > 0).all()):
+                return place
+        return None
+
     def blocks(self) -> list[int]:
         """Return the places of columns named like an id whose rows of one value follow one another."""
         found = []
@@ -160,10 +170,14 @@ class Table:
                 found.append(place)
         return found
 
-    def left_out(self, places: Sequence[int]) -> list[str]:
-        """Return a clause on the columns that are not used, with the reason."""
+    def left_out(self, places: Sequence[int], named: Mapping[int, str]) -> list[str]:
+        """Return a clause on the columns that are no values, with the reason, or the option by which they are named."""
         others = [place for place in range(len(self.names)) if place not in places]
-        reasons = [f"{self.label(place)} ({self.unusable(place) or 'not named'})" for place in others]
+        why = {
+            place: f"the option {named[place]}" if place in named else self.unusable(place) or "not named"
+            for place in others
+        }
+        reasons = [f"{self.label(place)} ({reason})" for place, reason in why.items()]
         return [f"columns that are not used: {_listed(reasons)}"] * bool(reasons)
 
 
@@ -276,12 +290,14 @@ def proposed_options(path: Path) -> dict[str, Any]:
     cells = next(csv.reader([line], delimiter=separator, skipinitialspace=True), [])
     header = not _are_numbers([cell.strip() for cell in cells])
     options: dict[str, Any] = {} if separator == "," else {"separator": separator}
-    if not header:
-        return {**options, "header": False, "shuffle": True}
+    options |= {} if header else {"header": False}
     table = read_table(f"csv: {path}", path, header, separator)
+    timed = header and any(TIMES.search(name.replace("_", " ")) for name in table.names)
+    if (place := table.numbering()) is not None:
+        options["time"] = table.names[place] if header else place + 1
     if of_one := table.blocks():
         return {**options, "groups": table.names[of_one[0]]}
-    return options if any(map(TIMES.search, table.names)) else {**options, "shuffle": True}
+    return options if timed else {**options, "shuffle": True}
 
 
 def remarks_on_columns(values: np.ndarray, labels: Sequence[str]) -> tuple[list[str], list[str]]:

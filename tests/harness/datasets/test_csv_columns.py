@@ -175,7 +175,8 @@ def test_all_columns_of_numbers_are_taken_unless_some_are_named(store):
     splits = CSV.loaded(store, placed)
     assert splits.left_out == (
         "columns that are not used: column 1 (has no name), 'kind' (has texts such as 'x'), 'note' (has mostly empty "
-        "cells), 'unit' (has one value)",
+        "cells), 'unit' (has one value), "
+        "'class' (the option groups)",
     )
     named = CSV.loaded(store, {"file": "mine.csv", "columns": ["a b"]})
     assert "'c d' (not named), 'class' (not named)" in named.left_out[0]

@@ -24,6 +24,10 @@ def four_digits(folder):
     return table(folder / "few.csv", a=np.char.mod("%.4g", DRAW.lognormal(3, 3, 400)), b=DRAW.normal(size=400))
 
 
+def numbered(folder):
+    return table(folder / "numbered.csv", row=range(7, 307), a=DRAW.normal(size=300), b=DRAW.normal(size=300))
+
+
 def people(folder):
     return table(folder / "Long Table.csv", patient_id=np.repeat(range(20), 20), rate=DRAW.normal(size=400))
 
@@ -64,13 +68,14 @@ def pictures(folder):
 
 CASES = [
     (four_digits, "few", {"data": "csv", "options": {"file": "few.csv", "shuffle": True, "noise": "last_digit"}}),
+    (numbered, "numbered", {"data": "csv", "options": {"file": "numbered.csv", "time": "row", "shuffle": True}}),
     (people, "long-table", {"data": "csv", "options": {"file": "Long Table.csv", "groups": "patient_id"}}),
     (
         without_header,
         "uci",
         {"data": "csv", "options": {"file": "uci.data", "separator": ";", "header": False, "shuffle": True}},
     ),
-    (with_holes, "holes", {"data": "csv", "options": {"file": "holes.csv", "missing": "drop", "noise": "last_digit"}}),
+    (with_holes, "holes", {"data": "csv", "options": {"file": "holes.csv", "time": "time", "missing": "drop"}}),
     (
         arrays,
         "x",
@@ -123,6 +128,7 @@ def test_a_suite_holds_the_options_that_load_the_data(tmp_path, monkeypatch, cap
     assert load_suite(path, shapes=True).profile_names == ["smoke", "quick", "local"]
     said = capsys.readouterr().out
     assert f"data: {expected['data']}, " in said and f"next: python -m harness run {name}.yaml" in said
+    assert ("is left out of the values" in said) == ("time" in expected["options"])
     steps = written["profiles"]["quick"]["training"]["steps"]
     assert steps == round(min(max(600 * (module.os.cpu_count() or 1) / (5 * 5 * 2.25) / 0.05, 100), 2000), -2)
 
