@@ -79,9 +79,17 @@ class Arrays(Dataset, name="npz"):
             return None
         with open_npz(path, f"npz: {path}") as content:
             shapes = content.shapes()
-        events = {key: held for key, held in shapes.items() if len(held[0]) > 1 and held[1].kind in NUMBERS}
+        events = {
+            key: (shape, kind)
+            for key, (shape, kind) in shapes.items()
+            if len(shape) in (2, 3, 4) and math.prod(shape) and kind.kind in NUMBERS
+        }
         if not events:
-            raise DataError(f"npz: {path}: has no array of numbers with the events on its first axis")
+            there = ", ".join(f"{key} ({kind}, {shape})" for key, (shape, kind) in shapes.items()) or "no array"
+            raise DataError(
+                f"npz: {path}: has {there}; events are integers or floating-point numbers of shape (N, D), (N, C, L) "
+                "or (N, C, H, W), such as x.astype('float32').reshape(-1, 1) of a single column"
+            )
         options: dict[str, Any] = {"file": str(path)}
         parts = [next((key for key in events if part in key.lower()), None) for part in ("train", "val", "test")]
         named = [key for key in parts if key is not None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
@@ -171,7 +172,10 @@ def choose_encoding(
     tabular = bool(labels)  # numbers are written
     labels = list(labels) or [f"channel {channel}" for channel in range(len(survey.low))]
     if integers and max(abs(survey.low.min()), abs(survey.high.max())) >= EXACT:
-        raise DataError(f"{name}: integers from {survey.low.min():.0f} to {survey.high.max():.0f}; at most 2^53 fit")
+        raise DataError(
+            f"{name}: integers from {survey.low.min():.0f} to {survey.high.max():.0f}; at most 2^53 fit, subtract "
+            "an offset"
+        )
     if not integers:  # float64 has no room for the errors of larger and of smaller values
         for channel, most in enumerate(np.maximum(np.abs(survey.low), np.abs(survey.high))):
             if most and not SMALLEST <= most <= LARGEST:
@@ -391,9 +395,12 @@ def _refuse_atoms(
         for label, (share, commonest, of_commonest) in repeats.items()
         if share > MOST_REPEATED
     ]
-    missing = "a commonest value may stand for a missing one, to be left out"
     widths = _proposed(survey, detected)
-    hint = {"noise": "last_digit" if tabular else widths[0] if len(widths) == 1 else widths}
+    hint: dict[str, Any] = {"noise": "last_digit" if tabular else widths[0] if len(widths) == 1 else widths}
+    missing = "a commonest value may stand for a missing one, to be left out"
+    if codes := [value for share, value, _ in repeats.values() if share > MOST_REPEATED and is_code(value)] * tabular:
+        hint = {"missing": sorted({*codes})}
+        missing = f"missing: {hint['missing']} leaves out rows with what may stand for a missing value"
     for channel, lattice in enumerate(detected):
         low, high = survey.low[channel], survey.high[channel]
         if low == high:
@@ -417,6 +424,11 @@ def _refuse_atoms(
             f"bounds it, such as {last_digit}noise: {_listed(widths)}, or `step` if there is one; {missing}",
             hint,
         )
+
+
+def is_code(value: float) -> bool:
+    """Return whether a value looks like one that stands for a missing value: -9, -99, -999.9, 9999."""
+    return re.fullmatch(r"-9+(\.9+)?|9{3,}(\.9+)?", f"{value:.10g}") is not None
 
 
 def _proposed(survey: Survey, detected: Sequence[Lattice | None]) -> list[float]:

@@ -27,6 +27,7 @@ from harness.core.errors import DataError, nearest
 from harness.core.files import DATA, open_file
 from harness.core.provenance.machine import available_memory
 from harness.core.run_options import shown_bytes
+from harness.datasets._values.encoding import MOST_REPEATED, is_code
 from harness.datasets._values.lattice import EXACT
 from harness.datasets._values.npz_arrays import MEMORY_SHARE
 
@@ -114,7 +115,7 @@ class Table:
         line, cells = next(islice(self.rows(), row + self.header, None))
         cell = cells[place].strip()
         if _DECIMAL_COMMA.fullmatch(cell):
-            hint = "has a decimal comma; write a point, as a comma may separate thousands"
+            hint = "has a decimal comma, or one between thousands; write a point, or nothing between thousands"
         else:
             hint = "is not a finite number; fill such cells, or leave the line out" + (
                 ", or say missing: drop" if cell in MISSING else ", or name the `columns` to use"
@@ -146,8 +147,16 @@ class Table:
                 "false if the file has no header"
             )
         places = [place for place in range(len(self.names)) if place not in others and self.unusable(place) is None]
+        for place in range(len(self.names)):
+            texts = self.frame[place].dropna() if place not in {*places, *others} else self.frame[place][:0]
+            if len(texts) and _DECIMAL_COMMA.fullmatch(str(texts.iloc[0])):  # numbers, which must not be left out
+                raise self._wrong(int(texts.index[0]), place)
         if not places:
-            raise DataError(f"{self.name}: has no column of numbers that vary{self._one_cell()}")
+            why = "; ".join(self.left_out((), dict.fromkeys(others, "")))
+            raise DataError(f"{self.name}: has no column of numbers that vary{self._one_cell()}; {why}")
+        if self.header:
+            for place in places:
+                self.place(self.names[place])  # raises for two of one name
         return places
 
     def numbering(self) -> int | None:
@@ -166,7 +175,7 @@ class Table:
         for place, name in enumerate(self.names if self.header else ()):
             numbers = self.frame[place].factorize()[0]
             runs = 1 + int((np.diff(numbers) != 0).sum())
-            if IDS.search(name.replace("_", " ")) and 2 <= runs == numbers.max() + 1 <= len(numbers) // 2:
+            if _is_id(name) and 2 <= runs == numbers.max() + 1 <= len(numbers) // 2:
                 found.append(place)
         return found
 
@@ -179,6 +188,10 @@ class Table:
         }
         reasons = [f"{self.label(place)} ({reason})" for place, reason in why.items()]
         return [f"columns that are not used: {_listed(reasons)}"] * bool(reasons)
+
+
+def _is_id(label: str) -> bool:
+    return IDS.search(label.replace("_", " ")) is not None
 
 
 def _converted(column: pd.Series) -> pd.Series:
@@ -221,6 +234,7 @@ def read_table(name: str, path: Path, header: bool, separator: str, missing: Seq
     for number, cells in checked:
         if len(cells) != len(first):
             hint = "; a first column without a name, such as R's row names, needs one" * (len(cells) == len(first) + 1)
+            hint += f"; line {line} seems to be a comment: remove it" * first[0].startswith("#")
             raise DataError(f"{name}: line {number} has {len(cells)} cells, and line {line} has {len(first)}{hint}")
         count += 1
     if not first or not count:
@@ -285,9 +299,10 @@ def proposed_options(path: Path) -> dict[str, Any]:
     Rows with a column of time stay in order.
     """
     with _text(f"csv: {path}", path) as file:
-        line = file.readline()
-    separator = max((",", *SEPARATORS), key=line.count)
-    cells = next(csv.reader([line], delimiter=separator, skipinitialspace=True), [])
+        lines = [file.readline(), file.readline()]
+    counts = {mark: [line.count(mark) for line in lines] for mark in (",", "\t", ";", "|", " ")}
+    separator = next((mark for mark, (first, second) in counts.items() if first == second > 0), ",")
+    cells = next(csv.reader(lines, delimiter=separator, skipinitialspace=True), [])
     header = not _are_numbers([cell.strip() for cell in cells])
     options: dict[str, Any] = {} if separator == "," else {"separator": separator}
     options |= {} if header else {"header": False}
@@ -302,19 +317,21 @@ def proposed_options(path: Path) -> dict[str, Any]:
 
 def remarks_on_columns(values: np.ndarray, labels: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return clauses on the columns (rows, columns) that are counts or categories, and warnings of those like an id."""
-    few, numbered = [], []
+    few, numbered, coded = [], [], []
     for label, column in zip(labels, values.T, strict=True):
         distinct, counts = np.unique(column, return_counts=True)
         whole = bool((distinct == np.round(distinct)).all())
-        if whole and len(distinct) == len(column) > FEW and (np.diff(column) > 0).all():
+        code, share = distinct[counts.argmax()], counts.max() / len(column)
+        if share > MOST_REPEATED and is_code(code):
+            coded.append(f"{label}: {share:.0%} are {code:g}, which may stand for a missing value: missing: [{code:g}]")
+        if whole and len(distinct) == len(column) > FEW and ((np.diff(column) > 0).all() or _is_id(label)):
             numbered.append(label)
         elif whole or len(distinct) <= FEW:
-            commonest = f"{counts.max() / len(column):.0%} are {distinct[counts.argmax()]:g}"
-            few.append(f"{label} ({len(distinct):,} values, {commonest})")
+            few.append(f"{label} ({len(distinct):,} values, {share:.0%} are {code:g})")
     noted = [f"columns of whole numbers or few values: {_listed(few)}"] * bool(few)
     hint = "a flow learns the number of the row; name the `columns` to use without it"
-    return noted, [
-        f"{_listed(numbered)}: whole numbers that rise from row to row, as those of an id or a date: {hint}"
+    return noted, coded + [
+        f"{_listed(numbered)}: another whole number in each row, as those of an id or a date: {hint}"
     ] * bool(numbered)
 
 

@@ -9,7 +9,7 @@ from harness.core.settings import NewSplit, Settings
 from harness.datasets._store.store import Store, Writer, prepare, split_key
 from harness.datasets.base import Splits
 
-VERSION = 5  # of the prepared arrays
+VERSION = 6  # of the prepared arrays
 FILES = ("file", "validation_file", "test_file")
 """The options that name files, in the order in which they are read."""
 
