@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import BeforeValidator, Field
 
-from harness.core.errors import DataMissing, UserError
+from harness.core.errors import DataError, DataMissing, UserError
 from harness.core.settings import NewSplit
 from harness.datasets._signals.recording_options import RecordingOptions
-from harness.datasets._signals.recordings import Source, in_folder, recording_splits
+from harness.datasets._signals.recordings import MOST_UNUSED, Source, in_folder, recording_splits
 from harness.datasets._signals.wfdb_records import read_header
 from harness.datasets._store.download import fetch
 from harness.datasets._store.store import Store
@@ -138,22 +139,30 @@ class WfdbRecords(Dataset, name="wfdb"):
     options_model = WfdbRecordsOptions
 
     def propose(self, path: Path) -> dict[str, Any] | None:
-        """Return the options of a folder of records, or of folders of them: all signals of the first, short windows.
+        """Return the options of a folder of records, or of folders of them: the signals of nearly all, short windows.
 
         Names of records are relative to the folder above, which is then the data root.
         """
         found = path.is_dir() and (sorted(path.glob("*.hea")) or sorted(path.glob("*/*.hea")))
         if not found:
             return None
-        import wfdb
-
-        first = wfdb.rdheader(str(found[0].with_suffix("")))
-        longest = min(first.sig_len // 2, VALUES // first.n_sig)
+        headers = [header for header in (read_header(self.name, path) for path in found) if header.names]
+        lengths = [header.length for header in headers if header.length]
+        counts = Counter(name.lower() for header in headers for name in {*header.names} if name is not None)
+        most = (1 - MOST_UNUSED) * len(headers)
+        first = {name.lower(): name for header in headers for name in header.names if name is not None}
+        channels = [name for key, name in first.items() if counts[key] >= most]
+        if not channels or not lengths:
+            raise DataError(
+                f"{self.name}: {path}: no signal is in nearly all of its {len(found)} records; name `records`"
+            )
+        usual = sorted(lengths)[round(MOST_UNUSED * len(lengths))]  # a few shorter ones may be left out
+        longest = min(usual // (1 if len(found) >= RECORDS else 2), VALUES // len(channels))
         deep = found[0].parent != path
         split = "folder" if deep else "record" if len(found) >= RECORDS else "time"
         return {
             "records": f"{path.name}/*/*" if deep else f"{path.name}/*",
-            "channels": list(first.sig_name),
+            "channels": channels,
             "length": max(16, 2 ** (longest.bit_length() - 1)),
             **({} if split == "time" else {"split": split}),
         }

@@ -34,9 +34,10 @@ from harness.datasets._store.selection import SPLITS, split_groups
 from harness.datasets._store.store import Store, Writer, prepare, split_key
 from harness.datasets.base import Splits
 
-VERSION = 6  # of the prepared arrays
+VERSION = 7  # of the prepared arrays
 MOST_UNUSED = 0.05  # share of the records of which nothing may be used, unless the suite allows it
 NAMED = 5  # records that a message names
+SHORT = "they have no window's length of valid samples"
 STANDARDISED = "likelihoods are those of the standardised values: no log-determinant of this scaling is counted"
 VOLTS = {"V": 1.0, "mV": 1e-3, "uV": 1e-6, "µV": 1e-6}
 
@@ -99,9 +100,17 @@ def recording_splits(
         recording = read_recording(name, records, options.channels, options.average_frames, options.values != "counts")
         where = f"{name}: {_listed([str(record.header.path) for record in records])}"
         others = [path.stem for path in recording.unused]
+        wanted = {channel.lower() for channel in options.channels}
+        headers = [
+            header for record in records for header in (record.header, *(each.header for each in record.segments))
+        ]
+        signals = dict.fromkeys(name for header in headers for name in header.names if name is not None)
+        further = [name for name in signals if name.lower() not in wanted]
         unused = [
+            *[f"signals that are not used: {_listed(further)}"] * bool(further),
             *_unused(name, others, len(sources), options, "their gains or baselines are others than those of most"),
             *_unused(name, lacking, len(sources), options, f"no part has {' and '.join(options.channels)} together"),
+            *_unused(name, _short(recording, records, options), len(sources), options, SHORT),
         ]
         dropped, test_share, text, log_widths = _write(writer, recording, records, options, new, where)
         writer.notes = {
@@ -128,6 +137,16 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:NAMED]) + f" and {len(names) - NAMED} more" * (len(names) > NAMED)
 
 
+def _short(recording: Recording, records: Sequence[RecordFiles], options: RecordingOptions) -> list[str]:
+    """Return the names of the records that are too short for a window, where splits are of whole records."""
+    if options.split == "time":
+        return []
+    longest = dict.fromkeys((number for number, _ in recording.places), 0)
+    for stretch, (number, _) in zip(recording.stretches, recording.places, strict=True):
+        longest[number] = max(longest[number], stretch.values.shape[1])
+    return [records[number].header.path.stem for number, count in longest.items() if count < options.length]
+
+
 def _unused(name: str, unused: list[str], count: int, options: RecordingOptions, reason: str) -> list[str]:
     """Return a clause on the records of which nothing is used; raise DataError if they are many and not allowed."""
     if not unused:
@@ -135,8 +154,8 @@ def _unused(name: str, unused: list[str], count: int, options: RecordingOptions,
     text = f"{len(unused)} of {count} records ({_listed(unused)}) are not used: {reason}"
     if len(unused) > MOST_UNUSED * count and not options.leave_out_records:
         raise DataError(
-            f"{name}: {text}. Say leave_out_records: true to use the others alone; values: physical with split: record "
-            "uses records of all gains in physical units",
+            f"{name}: {text}. Say leave_out_records: true to use the others alone"
+            + "; values: physical with split: record uses records of all gains in physical units" * ("gains" in reason),
             {"values": "physical", "split": "record"} if "gains" in reason else None,
         )
     return [text]
@@ -242,11 +261,13 @@ def _units(
             gains, zeros, names = zip(*scale, strict=True)
             factors = []
             for channel, unit, (_, _, wanted) in zip(options.channels, names, first, strict=True):
-                if unit != wanted and not {unit, wanted} <= VOLTS.keys():
+                agree = unit == wanted or options.values == "standardised"
+                if not agree and not {unit, wanted} <= VOLTS.keys():
                     raise DataError(
-                        f"{where}: {channel} is in {unit} in one record and in {wanted} in another; units must agree"
+                        f"{where}: {channel} is in {unit} in one record and in {wanted} in another; units must agree: "
+                        "leave such records out of `records`, or say values: standardised"
                     )
-                factors.append(1.0 if unit == wanted else VOLTS[unit] / VOLTS[wanted])
+                factors.append(1.0 if agree else VOLTS[unit] / VOLTS[wanted])
             units[stretch.start] = np.array(zeros)[:, None], (np.array(factors) / gains)[:, None]
             by_record.setdefault(record, []).append(stretch)
     for of_record in by_record.values() if options.values == "standardised" else ():
@@ -316,7 +337,7 @@ def _description(title: str, recording: Recording, dropped: Counter[str], option
         overlap,
     ]
     if options.values != "counts":
-        names = ", ".join(unit for _, _, unit in recording.places[0][1])
+        names = ", ".join(dict.fromkeys(unit for _, _, unit in recording.places[0][1]))
         own = f"less the mean of its record, in units of its deviation ({STANDARDISED})"
         unit = f"in physical units ({names})" if options.values == "physical" else own
         parts.append(f"values {unit}; noise of the step of its record is added to each once")

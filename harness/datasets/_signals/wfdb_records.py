@@ -259,7 +259,8 @@ def read_recording(
             if len(rates) > 1:
                 (rate, first), (different, second) = rates.items()
                 raise DataError(
-                    f"{name}: {second}: sampled at {different:g} Hz, but {first} at {rate:g} Hz; rates must be equal"
+                    f"{name}: {second}: sampled at {different:g} Hz, but {first} at {rate:g} Hz; rates must be equal: "
+                    "name the `records` of one rate"
                 )
             values, valid, scale = _read_segment(name, segment, channels, average)
             start = offset + segment.start * per_frame

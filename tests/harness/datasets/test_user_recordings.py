@@ -280,6 +280,19 @@ def test_volts_of_several_units_are_converted_and_others_refused(archive, store)
         archive()
 
 
+def test_short_records_and_further_signals_are_named(store, write_segment):
+    for number in range(12):
+        signals = {"II": np.arange(160), "V1": np.arange(160)}
+        write_segment(
+            store.root / "all", f"r{number}", {key: row[: 20 if number < 2 else None] for key, row in signals.items()}
+        )
+    options = WHOLE | {"values": "counts", "length": 32}
+    with pytest.raises(DataError, match=r"2 of 12 records \(r0, r1\) are not used: they have no window's length"):
+        WFDB.loaded(store, options)
+    left_out = WFDB.loaded(store, options | {"leave_out_records": True}).left_out
+    assert left_out[0] == "signals that are not used: V1" and left_out[1].startswith("2 of 12 records (r0, r1)")
+
+
 def test_records_of_a_folder_stay_together(store, write_segment):
     for number in range(12):
         write_segment(store.root / f"p{number // 3}", f"r{number}", {"II": 1000 * number + np.arange(160)})
