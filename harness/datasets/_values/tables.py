@@ -6,12 +6,10 @@ an index where the header is short.
 
 from __future__ import annotations
 
-import bz2
 import contextlib
 import csv
 import gzip
 import io
-import lzma
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,8 +45,6 @@ TIMES = re.compile(r"(^|[^a-z])(time|date|datetime|timestamp|year|month|day|hour
 """Names of columns that tell when a row was measured."""
 NUMERIC = 0.5  # share of the cells that are numbers, from which on others are mistakes
 _DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
-_UNPACK: dict[str, Callable[[Any], Any]] = {".gz": lambda file: gzip.GzipFile(fileobj=file), ".bz2": bz2.BZ2File}
-_UNPACK |= {".xz": lzma.LZMAFile}
 
 
 @dataclass(frozen=True)
@@ -283,13 +279,14 @@ def _rows(name: str, path: Path, separator: str) -> Iterator[tuple[int, list[str
 def _text(name: str, path: Path) -> Iterator[TextIO]:
     """Open a file as text, decompressed by its ending."""
     try:
-        with open_file(path, DATA) as file, _UNPACK.get(path.suffix.lower(), contextlib.nullcontext)(file) as content:
-            yield io.TextIOWrapper(content, "utf-8-sig", newline="")
+        with open_file(path, DATA) as file:
+            content = gzip.GzipFile(fileobj=file) if path.suffix.lower() == ".gz" else file
+            yield io.TextIOWrapper(cast("io.BufferedReader", content), "utf-8-sig", newline="")
     except UnicodeDecodeError as error:
         raise DataError(
             f"{name}: is not text in UTF-8 ({error.reason}); write it so, as numbers separated by commas"
         ) from error
-    except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{name}: cannot be decompressed ({error}); get it anew") from error
 
 
