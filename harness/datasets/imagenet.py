@@ -66,8 +66,9 @@ class Imagenet32(Dataset, name="imagenet32"):
 
         def describe(counts: tuple[int, ...]) -> str:
             return (
-                f"ImageNet 32x32{made_of(counts, PUBLISHED)}, down-sampled as by van den Oord et al. (2016), 256 "
-                f"levels; validation is part of the training images, by seed {SEED}; test is the official validation part"
+                f"ImageNet 32x32{made_of(counts, PUBLISHED)}, down-sampled as by van den Oord et al. (2016), "
+                f"256 levels; validation is part of the training images, by seed {SEED}; test is the official "
+                "validation part"
             )
 
         return streamed(store, self.name, {"places": stamps}, [], parts, SHAPE, chosen, describe)

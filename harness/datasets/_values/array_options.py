@@ -7,20 +7,18 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from harness.core.settings import Count, Flag, Settings
+from harness.core.settings import Count, Flag
 from harness.datasets._store.selection import SHARES, Shares
+from harness.datasets._values.file_options import FileOptions, Name
 from harness.datasets._values.lattice import MOST_LEVELS
 from harness.datasets._values.widths import NOISE, STEP, WIDTH, StatedNoise, Step, for_each_channel
 
-Name = Annotated[str, Field(min_length=1, strict=True)]
 
-
-class ArrayOptions(Settings):
+class ArrayOptions(FileOptions):
     """The file, the contents of its arrays, and how much of it is used."""
 
-    file: Annotated[str, Field(min_length=1)] = Field(
-        description="the .npz file, or .npy of one array, beside the suite, in the data root or by an absolute path"
-    )
+    ways = (*FileOptions.ways, "arrays")
+
     array: Name | None = Field(
         None, description="the one array of events, which `shares` split; null: x_train and x_test, x, or the only one"
     )
@@ -55,19 +53,6 @@ class ArrayOptions(Settings):
         None,
         description=f"of a file with one array, the shares of train, validation and test; null: {list(SHARES)}",
     )
-    groups: Name | None = Field(
-        None,
-        description="of a file with one array of events, the array with the group of each, such as its subject: events "
-        "of one group stay in one split",
-    )
-    stratify: Name | None = Field(
-        None,
-        description="the same with classes, of which all splits have the same shares",
-    )
-    test_file: Name | None = Field(
-        None, description="a file whose array of events is test; that of `file` is then train"
-    )
-    validation_file: Name | None = Field(None, description="the same with validation; null: a tenth of train")
     shuffle: Flag | None = Field(
         None,
         description="whether events are shuffled by a fixed seed before they are split; null: images alone",
@@ -89,21 +74,14 @@ class ArrayOptions(Settings):
             raise PydanticCustomError("arrays", "should be different names, and be left out beside `array`")
         return arrays
 
-    @field_validator("stratify", "test_file", "shuffle")
+    @field_validator("shares", "shuffle")
     @classmethod
-    def _one_way(cls, value: str | bool | None, info: ValidationInfo) -> str | bool | None:
-        ways = {"groups", "stratify"} | ({"shares", "arrays"} if info.field_name == "test_file" else set())
-        stated = [name for name in sorted(ways - {info.field_name}) if info.data.get(name) is not None]
-        if value is not None and stated:
-            raise PydanticCustomError("way", "should be left out with {other}", {"other": stated[0]})
+    def _of_one_array(cls, value: Any, info: ValidationInfo) -> Any:
+        others = ("test_file",) if info.field_name == "shares" else ("groups", "stratify")
+        for other in others:
+            if value is not None and info.data.get(other) is not None:
+                raise PydanticCustomError("way", "should be left out with {other}", {"other": other})
         return value
-
-    @field_validator("validation_file")
-    @classmethod
-    def _beside_test(cls, file: str | None, info: ValidationInfo) -> str | None:
-        if file is not None and info.data.get("test_file") is None:
-            raise PydanticCustomError("file", "should come with test_file")
-        return file
 
     @field_validator("levels", "pool")
     @classmethod
