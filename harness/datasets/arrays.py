@@ -82,7 +82,7 @@ class Arrays(Dataset, name="npz"):
         events = {
             key: (shape, kind)
             for key, (shape, kind) in shapes.items()
-            if len(shape) in (2, 3, 4) and math.prod(shape) and kind.kind in NUMBERS
+            if len(shape) in (2, 3, 4) and 0 not in shape and kind.kind in NUMBERS
         }
         if not events:
             there = ", ".join(f"{key} ({kind}, {shape})" for key, (shape, kind) in shapes.items()) or "no array"

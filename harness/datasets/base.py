@@ -399,14 +399,9 @@ class Dataset(ABC):
             )
         labels = list(self.channels(options)) or [f"channel {number}" for number in range(channels)]
         parts, encoding = with_noise(self.name, splits.parts(), splits.lattices, noise, labels)
-        facts = encoding.facts("sequence")
-        units = f" ({', '.join(dict.fromkeys(unit for _, unit in splits.steps))})" if splits.steps else ""
-        return replace(
-            splits,
-            **parts,
-            **facts | {"steps": None, "noise": tuple(facts["noise"]), "lattices": tuple(facts["lattices"])},
-            description=f"{splits.description}{noise_text(encoding)}{units}",
-        )
+        facts: dict[str, Any] = {**encoding.facts("sequence"), **parts, "steps": None}
+        units = f"; units: {', '.join(dict.fromkeys(unit for _, unit in splits.steps))}" if splits.steps else ""
+        return replace(splits, description=f"{splits.description}{noise_text(encoding)}{units}", **facts)
 
     def _refuse(self, options: Mapping[str, Any], new: NewSplit | None) -> None:
         if new is None:

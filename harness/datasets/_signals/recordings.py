@@ -244,7 +244,9 @@ def _units(
 
     They are in the physical units of the first record, or in deviations of each record from its mean.
     """
-    first, by_record, units = recording.places[0][1], {}, {}
+    first = recording.places[0][1]
+    by_record: dict[int, list[Stretch]] = {}
+    units: dict[int, tuple[np.ndarray, np.ndarray]] = {}
     used = {stretch.start for stretch in stretches}
     for stretch, (record, scale) in zip(recording.stretches, recording.places, strict=True):
         if stretch.start in used:

@@ -48,9 +48,9 @@ class Encoding:
             without = [str(number) for number, width in enumerate(self.noise, 1) if width is None]
             return {
                 "lattice": False,
-                "noise": [width is not None for width in self.noise],
+                "noise": tuple(width is not None for width in self.noise),
                 "digits": self.digits,
-                "lattices": [Lattice(0.0, width or 1.0) for width in self.noise],
+                "lattices": tuple(Lattice(0.0, width or 1.0) for width in self.noise),
                 "no_floor": f"no noise is added to channel {', '.join(without)}" if without else None,
             }
         if self.lattices is None:
