@@ -160,7 +160,7 @@ def _table(path: Path, chosen: CsvOptions) -> Table:
 def _columns(path: Path, chosen: CsvOptions, stamp: tuple[int, int]) -> tuple[Column, ...]:
     """Return all columns of numbers of a file of this size and time."""
     table = _table(path, chosen)
-    places = table.numeric([*_others(table, chosen)])
+    places = table.numeric(_others(table, chosen))
     return tuple(table.names[place] if chosen.header else place + 1 for place in places)
 
 

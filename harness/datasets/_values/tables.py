@@ -131,8 +131,8 @@ class Table:
             return f"has texts such as {str(there.iloc[0])[:20]!r}"
         return "has one value" if there.nunique() == 1 else None
 
-    def numeric(self, others: Sequence[int]) -> list[int]:
-        """Return the places of all columns of numbers but `others`.
+    def numeric(self, others: Mapping[int, str]) -> list[int]:
+        """Return the places of all columns of numbers but `others`, which options name.
 
         Raises:
             DataError: there is none, or the first row has numbers in place of names.
@@ -148,7 +148,7 @@ class Table:
             if len(texts) and _DECIMAL_COMMA.fullmatch(str(texts.iloc[0])):  # numbers, which must not be left out
                 raise self._wrong(int(texts.index[0]), place)
         if not places:
-            why = "; ".join(self.left_out((), dict.fromkeys(others, "")))
+            why = "; ".join(self.left_out((), others))
             raise DataError(f"{self.name}: has no column of numbers that vary{self._one_cell()}; {why}")
         if self.header:
             for place in places:
@@ -157,7 +157,7 @@ class Table:
 
     def numbering(self) -> int | None:
         """Return the place of a column of rising times, or of row numbers; None if there is none."""
-        for place in self.numeric(()):
+        for place in self.numeric({}):
             column = self.frame[place]
             timed = self.header and TIMES.search(self.names[place].replace("_", " "))
             steps = np.diff(column.to_numpy()) if column.dtype.kind in "iuf" else np.zeros(1)
