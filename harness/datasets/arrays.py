@@ -32,8 +32,9 @@ from harness.datasets._store.selection import (
 )
 from harness.datasets._store.store import Store, Writer
 from harness.datasets._values.array_options import ArrayOptions
-from harness.datasets._values.encoding import Encoding, choose_encoding, identity, noise_text
+from harness.datasets._values.encoding import Encoding, choose_encoding, identity
 from harness.datasets._values.npz_arrays import NUMBERS, Npz, blocks, open_npz
+from harness.datasets._values.stated_noise import noise_text
 from harness.datasets._values.survey import Survey
 from harness.datasets._values.tables import IDS
 from harness.datasets._values.user_files import FILES, file_splits, stated_split_fault

@@ -36,8 +36,9 @@ from harness.datasets._store.selection import (
 )
 from harness.datasets._store.store import Store, Writer
 from harness.datasets._values.column_options import CsvOptions
-from harness.datasets._values.encoding import Encoding, choose_encoding, noise_text, written_digits
+from harness.datasets._values.encoding import Encoding, choose_encoding
 from harness.datasets._values.lattice import EXACT
+from harness.datasets._values.stated_noise import noise_text, written_digits
 from harness.datasets._values.survey import Survey
 from harness.datasets._values.tables import Column, Table, proposed_options, read_table, remarks_on_columns
 from harness.datasets._values.user_files import FILES, file_splits, stated_split_fault

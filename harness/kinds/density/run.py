@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import math
 import time
-from collections import Counter
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -33,7 +32,7 @@ from harness.kinds.density.result import DensityResult
 from harness.kinds.density.trial import DensityTrial, FlowTrial, as_text
 from harness.kinds.density.tuning.choice import Chosen, NoChoice, choose
 from harness.kinds.density.weights import load_flow, save_flow
-from harness.pipeline.data_remarks import notes_of, remarks_on
+from harness.pipeline.data_remarks import data_notes, notes_of, remarks_on
 from harness.pipeline.models import build_flow, make_layer
 from harness.pipeline.pipeline import Pipeline
 from harness.training.training import Callback, Fit, fit
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     from harness.training.checkpoints import Checkpoints
 
 TRAINING_SHARE = 0.9  # of the progress bar
-MOST_STEPS = 8  # of a lattice that a note lists
 
 
 @dataclass(frozen=True)
@@ -294,25 +292,6 @@ def built(trial: FlowTrial, splits: Splits) -> tuple[Pipeline, Flow]:
     except (UnsupportedShape, UnsupportedEvent) as error:
         raise Ended("unsupported", str(error)) from error
     return pipeline, flow.to(pipeline.device)
-
-
-def data_notes(splits: Splits) -> dict[str, str]:
-    """Return the content, the sizes of the splits and the source of the data that a trial read."""
-    notes = {
-        "data": splits.description,
-        "splits": ", ".join(f"{len(values):,} {name}" for name, values in splits.parts().items()),
-    }
-    if splits.steps is not None:
-        counts = Counter(f"{size:g} {unit}" for size, unit in splits.steps)
-        texts = [text + f" ({count} channels)" * (count > 1) for text, count in counts.items()]
-        notes["steps"] = ", ".join(texts[:MOST_STEPS]) + f" and {len(texts) - MOST_STEPS} more" * (
-            len(texts) > MOST_STEPS
-        )
-    if splits.checksum is not None:
-        notes["checksum"] = splits.checksum
-    if splits.log_widths is None and (splits.no_floor is not None or not all(splits.noisy)):
-        notes["floor"] = splits.no_floor or "the values are said to lie on no lattice; no noise is added to them"
-    return notes
 
 
 def below_floor(test: Evaluation, pipeline: Pipeline, floor: float | None) -> str | None:
