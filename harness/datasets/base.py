@@ -215,9 +215,10 @@ class Dataset(ABC):
         Raises: as `check`.
         """
         self._refuse(options, new)
+        pooled = new is not None and type(self).resplit is Dataset.resplit
         method, read = ("load", self.load) if new is None else ("resplit", partial(self.resplit, new=new))
         if is_own(type(self)) and not self.on_disk:
-            return self._noisy(read(store, options), options)
+            return read(store, options) if pooled else self._noisy(read(store, options), options)
         with self._errors_of(method):
             splits = read(store, options)
         if not isinstance(splits, Splits):
@@ -235,18 +236,19 @@ class Dataset(ABC):
                 f"data set {self.name}: resplit returns test_share = {splits.test_share}; it must be the share of all "
                 "events that are in test, below 1, and 0 if the test split is kept"
             )
+        if pooled:  # with the noise and the checksum of the pooled arrays
+            return splits
         splits = self._noisy(splits, options)
-        pooled = new is not None and type(self).resplit is Dataset.resplit  # with the checksum of the pooled arrays
-        return splits if pooled or is_own(type(self)) else replace(splits, checksum=splits.digest())
+        return splits if is_own(type(self)) else replace(splits, checksum=splits.digest())
 
     def _noisy(self, splits: Splits, options: Mapping[str, Any]) -> Splits:
         """Return the splits in units of the width of the noise that the options state."""
         noise = getattr(self.parse(options), "noise", None) if self.adds_noise else None
-        if noise is None or splits.noise is not None:  # those of a pooled split have it
+        if noise is None:
             return splits
-        if splits.levels is not None or splits.log_widths is not None:
+        if splits.levels is not None or splits.log_widths is not None or splits.noise is not None:
             raise UserError(
-                f"{self.name}: noise is for values without levels, to which none was added before; leave it out"
+                f"{self.name}: noise is for values without levels that have none of their own; leave it out"
             )
         channels = splits.shape[0]
         if len(noise) not in (1, channels):

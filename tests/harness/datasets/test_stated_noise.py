@@ -190,5 +190,5 @@ def test_every_data_set_without_levels_takes_noise_of_a_stated_width(store, tmp_
     assert [lattice.step for lattice in waves.lattices] == [4, 4]
     assert find_dataset("digits").option_errors({"noise": 1})[0][1].startswith("digits: no option 'noise'")
     (tmp_path / "other.py").write_text(CLASS.replace('"mine", lat', '"mine", log_widths=(0.0,) * 3, lat'))
-    with pytest.raises(UserError, match="to which none was added before"):
+    with pytest.raises(UserError, match="that have none of their own; leave it out"):
         find_dataset(f"{tmp_path}/other.py:Mine").loaded(store, {"noise": 2})
