@@ -161,6 +161,35 @@ class Asinh(nn.Module):
         return center, scale
 
 
+class TwoScalings(nn.Module):
+    """One bijection of some channels, and another of the rest; log|det| is the sum of both.
+
+    Args:
+        affine: of the channels that are not bent.
+        asinh: of the others.
+        bent: of each channel whether it is one of the others, (C,).
+    """
+
+    order: Tensor
+
+    def __init__(self, affine: AffineRange, asinh: Asinh, bent: Tensor) -> None:
+        super().__init__()
+        self.affine, self.asinh = affine, asinh
+        self.count = int((~bent).sum())
+        self.register_buffer("order", torch.cat([(~bent).nonzero().flatten(), bent.nonzero().flatten()]))
+
+    def forward(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Map float64 (N, C, *spatial) to x; return x and log|det| of shape (N,)."""
+        first, second = v[:, self.order[: self.count]], v[:, self.order[self.count :]]
+        (x, log_det), (y, more) = self.affine(first), self.asinh(second)
+        return torch.cat([x, y], 1)[:, self.order.argsort()], log_det + more
+
+    def inverse(self, x: Tensor) -> Tensor:
+        """Return v."""
+        first, second = x[:, self.order[: self.count]], x[:, self.order[self.count :]]
+        return torch.cat([self.affine.inverse(first), self.asinh.inverse(second)], 1)[:, self.order.argsort()]
+
+
 class Preprocessing(nn.Module):
     """The bijection from continuous raw values v to the flow's input x.
 
@@ -168,7 +197,7 @@ class Preprocessing(nn.Module):
     per pixel; values come back in the dtype of the input, the log-determinant in float64.
     """
 
-    def __init__(self, bijection: AffineRange | Asinh | Logit) -> None:
+    def __init__(self, bijection: AffineRange | Asinh | TwoScalings | Logit) -> None:
         super().__init__()
         self.bijection = bijection
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pkgutil import iter_modules
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import (
     BaseModel,
@@ -58,7 +58,27 @@ def silent(fraction: float, text: str) -> None:
     """Report no progress: the default of functions that take a `Progress`."""
 
 
+Scaling = Literal["scale", "standard", "asinh"]
 Preprocessing = Literal["scale", "standard", "asinh", "logit"]
+
+
+def _scalings(value: Any) -> Any:
+    """Return a valid scaling of all channels, a tuple, or a mapping; raise one ValueError for anything else."""
+    several = isinstance(value, (list, tuple, Mapping))
+    stated = list(value.values() if isinstance(value, Mapping) else value) if several else [value]
+    known = get_args(Scaling) if several else get_args(Preprocessing)
+    if not stated or any(each not in known for each in stated):
+        raise ValueError(
+            f"expected {', '.join(get_args(Preprocessing))}; or a list of {', '.join(get_args(Scaling))}, or a mapping "
+            f"of names of columns, got {value!r}"
+        )
+    return tuple(value) if isinstance(value, list) else value
+
+
+Scalings = Annotated[Preprocessing | tuple[Scaling, ...], BeforeValidator(_scalings)]
+"""The scaling of all channels, or one for each."""
+StatedScalings = Annotated[Preprocessing | tuple[Scaling, ...] | Mapping[str, Scaling], BeforeValidator(_scalings)]
+"""The same as a suite states it: also by the names of columns, of which the others are scaled by their range."""
 
 NO_LOGIT = (
     "preprocessing 'logit' is for images on levels, which bound them; without levels, held-out values are unbounded. "
@@ -331,7 +351,7 @@ class DataRef(Settings):
     source: str | None = None
     permute: Permute | None = None  # of all C*H*W entries, the same for every split; None: none
     augmentation: Augmentation = "none"  # of training images, applied before the permutation
-    preprocessing: Preprocessing = "scale"
+    preprocessing: Scalings = "scale"
     dequantise: Flag = True
     allow_unbounded: Flag = False  # acknowledges that raw lattice values admit any density
     split: Annotated[int, Field(ge=0, strict=True)] | None = None  # the seed of a new split; None: the data set's

@@ -14,7 +14,8 @@ from harness.core.errors import UserError
 from harness.core.settings import NewSplit
 from harness.core.third_party import FAMILIES, resolve_class, third_party_errors
 from harness.datasets._store.store import Store
-from harness.datasets.base import DATASETS, Dataset, DatasetInfo, Lattice, Splits
+from harness.datasets._values.lattice import Lattice
+from harness.datasets.base import DATASETS, Dataset, DatasetInfo, Splits
 from harness.datasets.torchvision_images import TorchvisionImages
 
 for _module in sorted(module.name for module in iter_modules(__path__) if not module.ispkg):

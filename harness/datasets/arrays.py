@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -19,13 +20,13 @@ from harness.datasets._store.selection import (
     SEED,
     SHARES,
     SPLITS,
-    Shares,
     assign,
     fill,
     first_of,
     hold_out,
     seeded_order,
     share_out,
+    split_classes,
     split_groups,
     take,
 )
@@ -33,9 +34,10 @@ from harness.datasets._store.store import Store, Writer
 from harness.datasets._values.array_options import ArrayOptions
 from harness.datasets._values.encoding import Encoding, choose_encoding, identity
 from harness.datasets._values.npz_arrays import NUMBERS, Npz, blocks, open_npz
+from harness.datasets._values.stated_noise import noise_text
 from harness.datasets._values.survey import Survey
 from harness.datasets._values.tables import IDS
-from harness.datasets._values.user_files import file_splits, noise_text
+from harness.datasets._values.user_files import FILES, file_splits, stated_split_fault
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
 KEYS = ("x_train", "x_val", "x_test")
@@ -69,7 +71,7 @@ class Arrays(Dataset, name="npz"):
         ),
     )
     on_disk = True
-    paths = ("file",)
+    paths = FILES
     options_model = ArrayOptions
 
     def propose(self, path: Path) -> dict[str, Any] | None:
@@ -78,9 +80,17 @@ class Arrays(Dataset, name="npz"):
             return None
         with open_npz(path, f"npz: {path}") as content:
             shapes = content.shapes()
-        events = {key: held for key, held in shapes.items() if len(held[0]) > 1 and held[1].kind in NUMBERS}
+        events = {
+            key: (shape, kind)
+            for key, (shape, kind) in shapes.items()
+            if len(shape) in (2, 3, 4) and 0 not in shape and kind.kind in NUMBERS
+        }
         if not events:
-            raise DataError(f"npz: {path}: has no array of numbers with the events on its first axis")
+            there = ", ".join(f"{key} ({kind}, {shape})" for key, (shape, kind) in shapes.items()) or "no array"
+            raise DataError(
+                f"npz: {path}: has {there}; events are integers or floating-point numbers of shape (N, D), (N, C, L) "
+                "or (N, C, H, W), such as x.astype('float32').reshape(-1, 1) of a single column"
+            )
         options: dict[str, Any] = {"file": str(path)}
         parts = [next((key for key in events if part in key.lower()), None) for part in ("train", "val", "test")]
         named = [key for key in parts if key is not None]
@@ -115,23 +125,29 @@ class Arrays(Dataset, name="npz"):
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """Return the splits, mapped from the cache."""
+        return self._splits(store, cast(ArrayOptions, self.parse(options)), None)
+
+    def _splits(self, store: Store, chosen: ArrayOptions, new: NewSplit | None) -> Splits:
+        def build(paths: Sequence[Path], writer: Writer) -> None:
+            _build(paths, chosen, writer, new)
+
+        return file_splits(store, self.name, chosen, build, new)
+
+    def split_fault(self, options: Mapping[str, Any], keep_test: bool = False) -> str | None:
+        """Return why a split that files state is not drawn anew."""
         chosen = cast(ArrayOptions, self.parse(options))
-        return file_splits(
-            store, self.name, chosen.file, chosen, lambda path, writer: _build(path, chosen, writer, None)
-        )
+        if chosen.test_file is None:
+            return None
+        return stated_split_fault(self.name, chosen.file, chosen.shuffled, keep_test)
 
     def resplit(self, store: Store, options: Mapping[str, Any], new: NewSplit) -> Splits:
-        """Return a new split: groups drawn anew, shuffled events pooled, or the events closed to a ring and rotated.
+        """Return a new split: groups or classes drawn anew, events pooled, or closed to a ring and rotated.
 
         One event is left out between the splits of events in time.
         """
         chosen = cast(ArrayOptions, self.parse(options))
-        if chosen.groups is not None:
-
-            def build(path: Path, writer: Writer) -> None:
-                _build(path, chosen, writer, new)
-
-            return file_splits(store, self.name, chosen.file, chosen, build, new)
+        if chosen.groups is not None or chosen.stratify is not None:
+            return self._splits(store, chosen, new)
         if chosen.shuffled:
             return super().resplit(store, options, new)
         splits = self.loaded(store, options)
@@ -155,20 +171,26 @@ class Arrays(Dataset, name="npz"):
         )
 
 
-def _build(path: Path, chosen: ArrayOptions, writer: Writer, new: NewSplit | None) -> None:
-    """Read the file once to survey its values, unless they are plain pixels, and once to encode them.
+def _build(paths: Sequence[Path], chosen: ArrayOptions, writer: Writer, new: NewSplit | None) -> None:
+    """Read the files once to survey their values, unless they are plain pixels, and once to encode them.
 
-    A new split is of groups; those of others are drawn from the arrays that this has built.
+    A new split is of groups or classes; those of others are drawn from the arrays that this has built.
     """
-    with open_npz(path, f"npz: {path}") as npz:
-        arrays = {key: npz.array(name) for key, name in _names(npz, chosen).items()}
-        to_events = {key: _layout(f"{npz.name}: {key}", array.shape[1:], chosen) for key, array in arrays.items()}
-        encoding, kept = _encoding(npz, arrays, to_events, chosen)
-        test_share = None
-        if chosen.groups is None:
-            splits, held_out = _choice(npz, {key: int(mask.sum()) for key, mask in kept.items()}, chosen)
+    name = f"npz: {', '.join(map(str, paths))}"
+    with ExitStack() as opened:
+        npz, *others = (opened.enter_context(open_npz(path, f"npz: {path}")) for path in paths)
+        if others:
+            keys = KEYS if len(others) == 2 else (KEYS[0], KEYS[-1])
+            arrays = {key: each.array(_only(each, chosen)) for key, each in zip(keys, (npz, *others), strict=True)}
         else:
-            splits, held_out, test_share = _choice_of_groups(npz, chosen.groups, chosen.shares or SHARES, kept, new)
+            arrays = {key: npz.array(named) for key, named in _names(npz, chosen).items()}
+        to_events = {key: _layout(f"{name}: {key}", array.shape[1:], chosen) for key, array in arrays.items()}
+        encoding, kept = _encoding(name, arrays, to_events, chosen)
+        test_share = None
+        if chosen.groups is None and chosen.stratify is None:
+            splits, held_out = _choice(name, {key: int(mask.sum()) for key, mask in kept.items()}, chosen)
+        else:
+            splits, held_out, test_share = _choice_of_labels(npz, chosen, kept, new)
 
         def events(key: str) -> Iterator[np.ndarray]:
             first = 0
@@ -186,7 +208,7 @@ def _build(path: Path, chosen: ArrayOptions, writer: Writer, new: NewSplit | Non
         "levels": encoding.levels,
         **encoding.facts(chosen.kind),
         "test_share": test_share,
-        "description": f"{path.name}: {_described(chosen, encoding)}; {held_out}",
+        "description": f"{', '.join(path.name for path in paths)}: {_described(chosen, encoding)}; {held_out}",
         "left_out": [
             f"dropped: {(~mask).sum():,} of {len(mask):,} events of {key} with a missing value"
             for key, mask in kept.items()
@@ -205,15 +227,20 @@ def _names(npz: Npz, chosen: ArrayOptions) -> dict[str, str]:
         if chosen.shares is not None:
             raise DataError(f"{npz.name}: `shares` split one array, and there is a split already; leave them out")
         return named
+    name = _only(npz, chosen)
+    if {chosen.train, chosen.validation, chosen.test} != {None}:
+        raise DataError(f"{npz.name}: has one array, whose splits have `shares`; leave out train, validation and test")
+    return {name: name}
+
+
+def _only(npz: Npz, chosen: ArrayOptions) -> str:
+    """Return the name of the array of all events of a file."""
     if chosen.array is None and "x" not in npz.keys and len(npz.keys) != 1:
         raise DataError(
             f"{npz.name}: has the arrays {', '.join(npz.keys) or '(none)'}; say which hold events: array: NAME for one "
             "that is then split, or arrays: [NAME, NAME] for train and test"
         )
-    if {chosen.train, chosen.validation, chosen.test} != {None}:
-        raise DataError(f"{npz.name}: has one array, whose splits have `shares`; leave out train, validation and test")
-    name = chosen.array or ("x" if "x" in npz.keys else npz.keys[0])
-    return {name: name}
+    return chosen.array or ("x" if "x" in npz.keys else npz.keys[0])
 
 
 def _layout(name: str, event: tuple[int, ...], chosen: ArrayOptions) -> Layout:
@@ -235,7 +262,7 @@ def _layout(name: str, event: tuple[int, ...], chosen: ArrayOptions) -> Layout:
 
 
 def _encoding(
-    npz: Npz,
+    name: str,
     arrays: Mapping[str, np.ndarray],
     to_events: Mapping[str, Layout],
     chosen: ArrayOptions,
@@ -248,11 +275,11 @@ def _encoding(
     dtypes = {array.dtype for array in arrays.values()}
     if len(dtypes) > 1:
         each = ", ".join(f"{key} {array.dtype}" for key, array in arrays.items())
-        raise DataError(f"{npz.name}: {each}; all arrays must be of one type")
+        raise DataError(f"{name}: {each}; all arrays must be of one type")
     dtype = dtypes.pop()
     if dtype == np.uint8 and chosen.kind == "image" and chosen.step is None and chosen.noise is None:
         every = {key: np.ones(len(array), bool) for key, array in arrays.items()}
-        return identity(npz.name, chosen.levels or 256, chosen.shape[0]), every
+        return identity(name, chosen.levels or 256, chosen.shape[0]), every
     total = sum(len(array) for array in arrays.values()) * int(np.prod(chosen.shape[1:])) * chosen.pool**2
     survey = Survey(chosen.shape[0], dtype, total)
     kept, faults = {}, []
@@ -273,17 +300,17 @@ def _encoding(
             seen += len(block)
         if wrong:
             hint = "drop or fill such events, or say missing: drop where they are NaN"
-            faults.append(f"{npz.name}: {key}: {wrong} values are not finite, the first {at}; {hint}")
+            faults.append(f"{name}: {key}: {wrong} values are not finite, the first {at}; {hint}")
     if faults:
         raise DataError("\n".join(faults))
     if not survey.count:
-        raise DataError(f"{npz.name}: {' and '.join(arrays)} are empty, or have no event without a missing value")
-    return choose_encoding(npz.name, survey, chosen.kind, chosen.step, chosen.levels, chosen.noise), kept
+        raise DataError(f"{name}: {' and '.join(arrays)} are empty, or have no event without a missing value")
+    return choose_encoding(name, survey, chosen.kind, chosen.step, chosen.levels, chosen.noise), kept
 
 
-def _choice(npz: Npz, counts: Mapping[str, int], chosen: ArrayOptions) -> tuple[dict[str, np.ndarray], str]:
+def _choice(name: str, counts: Mapping[str, int], chosen: ArrayOptions) -> tuple[dict[str, np.ndarray], str]:
     """Return, for each array, the place of the split of its `counts` events in SPLITS, or -1; a sentence about it."""
-    name, shuffled = npz.name, chosen.shuffled
+    shuffled = chosen.shuffled
     orders = {key: seeded_order(count) if shuffled else np.arange(count) for key, count in counts.items()}
     if len(counts) == 1:
         [(key, order)] = orders.items()
@@ -305,16 +332,20 @@ def _choice(npz: Npz, counts: Mapping[str, int], chosen: ArrayOptions) -> tuple[
     return {"x_test": test, "x_train": train}, f"validation from x_train, {how}"
 
 
-def _choice_of_groups(
-    npz: Npz, groups: str, shares: Shares, kept: Mapping[str, np.ndarray], new: NewSplit | None
+def _choice_of_labels(
+    npz: Npz, chosen: ArrayOptions, kept: Mapping[str, np.ndarray], new: NewSplit | None
 ) -> tuple[dict[str, np.ndarray], str, float | None]:
-    """Return the places of the splits of the events that are used, of whole groups; a sentence; the share of test."""
+    """Return the splits of the events that are used by their groups or classes; a sentence; the share of test."""
     if len(kept) > 1:
-        raise DataError(f"{npz.name}: has a split already; groups are for a file with one array of events")
+        raise DataError(f"{npz.name}: has a split already; groups and stratify are for a file with one array of events")
     [(key, used)] = kept.items()
-    numbers = np.unique(npz.labels(groups, len(used))[used], return_inverse=True)[1]
-    split, share, text = split_groups(f"{npz.name}: {key}", numbers, shares, new)
-    return {key: split}, f"train, validation and test are {text} of {groups}", share
+    labels, shares = str(chosen.groups or chosen.stratify), chosen.shares or SHARES
+    numbers = np.unique(npz.labels(labels, len(used))[used], return_inverse=True)[1]
+    if chosen.groups is None:
+        split, share, text = split_classes(numbers, shares, new)
+    else:
+        split, share, text = split_groups(f"{npz.name}: {key}", numbers, shares, new)
+    return {key: split}, f"train, validation and test are {text} of {labels}", share
 
 
 def _pooled(events: np.ndarray, factor: int) -> np.ndarray:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -13,17 +12,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-import numpy as np
-from pydantic import ValidationError
+from pydantic import Field, ValidationError, create_model
 
-from harness.core.errors import DataError, UserError, nearest
-from harness.core.settings import NewSplit, Settings, Unit, size_fault
+from harness.core.errors import UserError, nearest
+from harness.core.settings import NewSplit, Settings, size_fault
 from harness.core.third_party import from_here, is_own, third_party_errors
-from harness.datasets._store.selection import shuffle_and_cut
-from harness.datasets._store.store import Prepared, Store
-from harness.datasets._values.lattice import Lattice
-
-PIECE = 1024  # events whose checksum is taken at once: the arrays may be mapped files, larger than the memory
+from harness.datasets._store.store import Store
+from harness.datasets._values.splits import Splits
+from harness.datasets._values.stated_noise import noise_text, with_noise
+from harness.datasets._values.widths import NOISE, WIDTH, StatedNoise
 
 
 @dataclass(frozen=True)
@@ -51,145 +48,6 @@ class DatasetInfo:
     lattice: bool = True
 
 
-@dataclass(frozen=True)
-class Splits:
-    """The three disjoint parts of a data set, each of shape (N, C, *spatial).
-
-    Attributes:
-        train, validation, test: integer arrays where `lattice` is true, of one dtype and event shape.
-        levels: number of levels of an image's pixels, which are 0..levels-1; None for sequences.
-        description: contents of these arrays, for reports.
-        lattice: whether the values are integers.
-        steps: for a sequence, the size of one lattice step of each channel with its unit, such as (0.05, "mmHg").
-        lattices: for each channel, the lattice whose k-th value an entry k stands for, in the units of the source; real
-            entries (`lattice` false) stand for values between. None: an entry is the value itself.
-        noise: for real entries, whether uniform noise on [0, 1) is added to each channel, as the user has stated its
-            width, the step of `lattices`; None: to whole numbers on a lattice alone.
-        digits: for real entries with noise, how many significant digits the values of each channel have: the noise of
-            an entry is as wide as the unit of its last one, and at least 1; None: it is 1 wide.
-        log_widths: of real entries to which noise was added before, the mean logarithm of its widths in each split,
-            from which the floor follows.
-        no_floor: why no resolution floor can be stated although the values were dequantised, such as a filter.
-        checksum: of the prepared arrays, SHA-256; None for generated or installed data. `Dataset.loaded` sets that of
-            third-party data.
-        left_out: what of the source is not in the arrays and may be missed, such as files of another format, and other
-            notes on the source.
-        warnings: facts of the source by which results may mislead, such as a column that numbers the rows.
-        test_share: of a new split, the share of all events that may be in test which its test split has: 0 if the test
-            split is kept; None for the data set's split.
-    """
-
-    train: np.ndarray
-    validation: np.ndarray
-    test: np.ndarray
-    levels: int | None
-    description: str
-    lattice: bool = True
-    steps: tuple[tuple[float, str], ...] | None = None
-    lattices: tuple[Lattice, ...] | None = None
-    noise: tuple[bool, ...] | None = None
-    digits: tuple[int, ...] | None = None
-    log_widths: tuple[float, ...] | None = None
-    no_floor: str | None = None
-    checksum: str | None = None
-    left_out: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-    test_share: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.lattices is not None and len(self.lattices) != self.shape[0]:
-            raise DataError(f"{len(self.lattices)} lattices for {self.shape[0]} channels; give one for each")
-        for name, values in self.parts().items():
-            if not len(values):
-                raise DataError(f"the {name} split is empty")
-            if values.shape[1:] != self.shape or values.dtype != self.train.dtype:
-                raise DataError(
-                    f"the {name} split has events {values.shape[1:]} of {values.dtype}, "
-                    f"the train split {self.shape} of {self.train.dtype}; they must agree"
-                )
-            if self.lattice and not np.issubdtype(values.dtype, np.integer):
-                raise DataError(f"the {name} split holds {values.dtype}; values on a lattice are integers")
-            if self.levels is None or (values.dtype == np.uint8 and self.levels >= 256):
-                continue  # true for every value of the type; avoids reading a large array
-            if not (values.min() >= 0 and values.max() < self.levels):
-                raise DataError(
-                    f"the {name} split has values {values.min()}..{values.max()}; "
-                    f"{self.levels} levels are 0..{self.levels - 1}"
-                )
-
-    @classmethod
-    def of(cls, prepared: Prepared, **facts: Any) -> Splits:
-        """Return the arrays "train", "validation" and "test" of the cache, with their checksum.
-
-        `facts` are further attributes, and the notes from the preparation of the arrays those that it lacks.
-        """
-        facts = {name: _tuples(value) for name, value in prepared.notes.items()} | facts
-        if facts.get("lattices") is not None:
-            facts["lattices"] = tuple(Lattice(*lattice) for lattice in facts["lattices"])
-        train, validation, test = map(prepared.array, ("train", "validation", "test"))
-        return cls(train, validation, test, checksum=prepared.checksum, **facts)
-
-    def parts(self) -> dict[str, np.ndarray]:
-        """Return the splits by name."""
-        return {"train": self.train, "validation": self.validation, "test": self.test}
-
-    def redrawn(self, new: NewSplit) -> Splits:
-        """Return a new split of these events: pooled, shuffled by the seed, and cut into parts of the same sizes.
-
-        It keeps the checksum, as the same arrays and seed give the same split.
-        """
-        if new.keep_test:
-            train, validation = shuffle_and_cut([self.train, self.validation], new.seed)
-            test, pooled, kept = self.test, "train and validation", ", test kept"
-        else:
-            train, validation, test = shuffle_and_cut([self.train, self.validation, self.test], new.seed)
-            pooled, kept = "train, validation and test", ""
-        total = sum(map(len, self.parts().values()))
-        return replace(
-            self,
-            train=train,
-            validation=validation,
-            test=test,
-            description=(
-                f"{self.description}; split {new.seed}: the events of {pooled} pooled, shuffled and cut into the same "
-                f"sizes{kept}"
-            ),
-            test_share=0.0 if new.keep_test else len(self.test) / total,
-        )
-
-    def digest(self) -> str:
-        """Return the SHA-256 of the arrays and of the facts on which their density depends."""
-        facts: tuple[Any, ...] = (self.levels, self.lattice, self.steps, self.lattices, self.no_floor)
-        facts += () if self.noise is None else (self.noise,)
-        facts += () if self.digits is None else (self.digits,)
-        digest = hashlib.sha256(repr(facts).encode())
-        for name, values in self.parts().items():
-            digest.update(f"{name} {values.shape} {values.dtype.str}".encode())
-            for start in range(0, len(values), PIECE):
-                digest.update(values[start : start + PIECE].tobytes())
-        return digest.hexdigest()
-
-    @property
-    def noisy(self) -> tuple[bool, ...]:
-        """Return, for each channel, whether noise over a cell of width 1 is added to its entries."""
-        return (self.lattice,) * self.shape[0] if self.noise is None else self.noise
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The event shape (C, *spatial)."""
-        return self.train.shape[1:]
-
-    @property
-    def unit(self) -> Unit:
-        """Return the unit of results, bits/dim of a level for images and nats/dim on [-1, 1] for sequences."""
-        return "nats_per_dim" if self.levels is None else "bits_per_dim"
-
-
-def _tuples(value: Any) -> Any:
-    """Return a JSON value with tuples in place of lists."""
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
-
-
 class NoOptions(Settings):
     """A data set without options."""
 
@@ -213,6 +71,7 @@ class Dataset(ABC):
         imports: modules that `load` imports and that take long to import; the trials of a run share one import.
         exchangeable: whether any event may be in any split, so that new splits can be drawn from all of them; None:
             images are, sequences are not, as neighbours in time may overlap or resemble each other.
+        adds_noise: whether `loaded` adds the noise that the option `noise` states; `load` and `resplit` need not.
     """
 
     name: str
@@ -221,11 +80,18 @@ class Dataset(ABC):
     paths: ClassVar[tuple[str, ...]] = ()
     imports: ClassVar[tuple[str, ...]] = ()
     exchangeable: ClassVar[bool | None] = None
+    adds_noise: ClassVar[bool] = False
     options_model: ClassVar[type[Settings]] = NoOptions
 
     def __init_subclass__(cls, *, name: str | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls.name = name or cls.__name__
+        pixels = isinstance(info := getattr(cls, "info", None), DatasetInfo) and info.kind == "image" and info.lattice
+        if not pixels and "noise" not in cls.options_model.model_fields:  # the noise of pixels is one level
+            fields: dict[str, Any] = {"noise": (StatedNoise, Field(None, description=f"{WIDTH}: {NOISE}"))}
+            model = cls.options_model
+            cls.options_model = create_model(model.__name__, __base__=model, __doc__=model.__doc__, **fields)
+            cls.adds_noise = True
         if name is None:
             return
         if name in DATASETS:
@@ -338,7 +204,7 @@ class Dataset(ABC):
             UserError: the options are wrong, the data have no new splits, or third-party code fails.
         """
         self.parse(options)
-        if self.on_disk or not is_own(type(self)):
+        if self.on_disk or not is_own(type(self)) or options.get("noise") is not None:
             return self.loaded(store, options, new)
         self._refuse(options, new)
         return None
@@ -349,9 +215,10 @@ class Dataset(ABC):
         Raises: as `check`.
         """
         self._refuse(options, new)
+        pooled = new is not None and type(self).resplit is Dataset.resplit
         method, read = ("load", self.load) if new is None else ("resplit", partial(self.resplit, new=new))
         if is_own(type(self)) and not self.on_disk:
-            return read(store, options)
+            return read(store, options) if pooled else self._noisy(read(store, options), options)
         with self._errors_of(method):
             splits = read(store, options)
         if not isinstance(splits, Splits):
@@ -369,8 +236,30 @@ class Dataset(ABC):
                 f"data set {self.name}: resplit returns test_share = {splits.test_share}; it must be the share of all "
                 "events that are in test, below 1, and 0 if the test split is kept"
             )
-        pooled = new is not None and type(self).resplit is Dataset.resplit  # with the checksum of the pooled arrays
-        return splits if pooled or is_own(type(self)) else replace(splits, checksum=splits.digest())
+        if pooled:  # with the noise and the checksum of the pooled arrays
+            return splits
+        splits = self._noisy(splits, options)
+        return splits if is_own(type(self)) else replace(splits, checksum=splits.digest())
+
+    def _noisy(self, splits: Splits, options: Mapping[str, Any]) -> Splits:
+        """Return the splits in units of the width of the noise that the options state."""
+        noise = getattr(self.parse(options), "noise", None) if self.adds_noise else None
+        if noise is None:
+            return splits
+        if splits.levels is not None or splits.log_widths is not None or splits.noise is not None:
+            raise UserError(
+                f"{self.name}: noise is for values without levels that have none of their own; leave it out"
+            )
+        channels = splits.shape[0]
+        if len(noise) not in (1, channels):
+            raise UserError(
+                f"{self.name}: noise should be {NOISE}; {len(noise)} widths are stated for {channels} channels"
+            )
+        labels = list(self.channels(options)) or [f"channel {number}" for number in range(channels)]
+        parts, encoding = with_noise(self.name, splits.parts(), splits.lattices, noise, labels)
+        facts: dict[str, Any] = {**encoding.facts("sequence"), **parts, "steps": None}
+        units = f"; units: {', '.join(dict.fromkeys(unit for _, unit in splits.steps))}" if splits.steps else ""
+        return replace(splits, description=f"{splits.description}{noise_text(encoding)}{units}", **facts)
 
     def _refuse(self, options: Mapping[str, Any], new: NewSplit | None) -> None:
         if new is None:

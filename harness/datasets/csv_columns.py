@@ -36,11 +36,13 @@ from harness.datasets._store.selection import (
 )
 from harness.datasets._store.store import Store, Writer
 from harness.datasets._values.column_options import CsvOptions
-from harness.datasets._values.encoding import Encoding, choose_encoding, written_digits
+from harness.datasets._values.encoding import Encoding, choose_encoding
 from harness.datasets._values.lattice import EXACT
+from harness.datasets._values.stated_noise import noise_text, written_digits
 from harness.datasets._values.survey import Survey
 from harness.datasets._values.tables import Column, Table, proposed_options, read_table, remarks_on_columns
-from harness.datasets._values.user_files import LAST_DIGIT, file_splits, noise_text
+from harness.datasets._values.user_files import FILES, file_splits, stated_split_fault
+from harness.datasets._values.widths import LAST_DIGIT
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
 DRIFT = 6  # standard errors between the means of train and test that no shuffled rows have
@@ -68,7 +70,7 @@ class CsvColumns(Dataset, name="csv"):
         how_to_get="put the file beside the suite or into the data root; options: {file: mine.csv}",
     )
     on_disk = True
-    paths = ("file", "test_file", "validation_file")
+    paths = FILES
     options_model = CsvOptions
 
     def propose(self, path: Path) -> dict[str, Any] | None:
@@ -120,19 +122,15 @@ class CsvColumns(Dataset, name="csv"):
     def split_fault(self, options: Mapping[str, Any], keep_test: bool = False) -> str | None:
         """Return why a split that the file states is not drawn anew: test is kept, and windows may overlap."""
         chosen = cast(CsvOptions, self.parse(options))
-        if not chosen.states_split or (keep_test and chosen.length == 1):
+        if not chosen.states_split:
             return None
-        hint = "" if chosen.length > 1 else ", or say keep_test: true, which draws validation anew from train"
-        return f"{self.name}: {chosen.file} states its split; leave `split` out of repetitions.vary{hint}"
+        return stated_split_fault(self.name, chosen.file, chosen.length == 1, keep_test)
 
     def _splits(self, store: Store, chosen: CsvOptions, new: NewSplit | None) -> Splits:
-        files = {"validation_file": chosen.validation_file, "test_file": chosen.test_file}
-        others = [store.find(self.name, file, f"it is the option `{name}`") for name, file in files.items() if file]
+        def build(paths: Sequence[Path], writer: Writer) -> None:
+            _write(_read_rows(paths, chosen), chosen, writer, new)
 
-        def build(path: Path, writer: Writer) -> None:
-            _write(_read_rows([path, *others], chosen), chosen, writer, new)
-
-        return file_splits(store, self.name, chosen.file, chosen, build, new, others)
+        return file_splits(store, self.name, chosen, build, new)
 
 
 def _label(column: Column) -> str:
@@ -167,10 +165,10 @@ def _columns(path: Path, chosen: CsvOptions, stamp: tuple[int, int]) -> tuple[Co
     return tuple(table.names[place] if chosen.header else place + 1 for place in places)
 
 
-def _others(table: Table, chosen: CsvOptions) -> list[int]:
-    """Return the places of the columns that are used for the split alone."""
+def _others(table: Table, chosen: CsvOptions) -> dict[int, str]:
+    """Return the places of the columns that are used for the split alone, with the options that name them."""
     named = {name: getattr(chosen, name) for name in ("groups", "split", "stratify", "time")}
-    return [table.place(column, name) for name, column in named.items() if column is not None]
+    return {table.place(column, name): name for name, column in named.items() if column is not None}
 
 
 def _read_rows(paths: Sequence[Path], chosen: CsvOptions) -> Rows:
@@ -211,7 +209,7 @@ def _read_rows(paths: Sequence[Path], chosen: CsvOptions) -> Rows:
     if chosen.length > 1 and chosen.groups is None and (of_one := table.blocks()):
         one = table.label(of_one[0])
         warnings.append(f"windows join rows of different {one}; say groups: {one}, unless these belong together")
-    notes = [*table.left_out([*places, *_others(table, chosen)]), *noted]
+    notes = [*table.left_out(places, _others(table, chosen)), *noted]
     return Rows(name, rows, there, marks, breaks, labels, encoding, notes, warnings)
 
 

@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import numpy as np
+from pydantic import Field
 
+from harness.core.settings import Flag, NewSplit, Settings
+from harness.datasets._store.selection import SPLITS, split_generator
 from harness.datasets._store.store import Store
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
 LEVELS = 17  # a value counts the ink pixels of a 4x4 block: 0..16
 PER_CLASS = 25  # images of each digit in validation, and as many in test
 SPLIT_SEED = 0
+VALIDATION, TEST = SPLITS.index("validation"), SPLITS.index("test")
 LEAK = (
     "split at random, so writers repeat across splits (62 % of test images have their nearest training image within "
     "130 places of file order, chance 14 %)"
 )
+
+
+class DigitsOptions(Settings):
+    """How new splits are drawn."""
+
+    stratify: Flag = Field(
+        False,
+        description="whether new splits, too, have 25 images of each digit in validation and in test; false: all "
+        "images are pooled",
+    )
 
 
 class Digits(Dataset, name="digits"):
@@ -41,6 +56,7 @@ class Digits(Dataset, name="digits"):
         how_to_get="nothing to do",
     )
     imports = ("harness.datasets._images.scikit_digits",)
+    options_model = DigitsOptions
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
         """Return (1, 8, 8)."""
@@ -48,20 +64,39 @@ class Digits(Dataset, name="digits"):
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """Return the splits, uint8."""
+        self.parse(options)
+        return self._splits()
+
+    def resplit(self, store: Store, options: Mapping[str, Any], new: NewSplit) -> Splits:
+        """Return a new split: all images pooled, or with `stratify` those of each digit."""
+        if not cast(DigitsOptions, self.parse(options)).stratify:
+            return super().resplit(store, options, new)
+        splits = self._splits(new)
+        total = sum(map(len, splits.parts().values()))
+        return replace(
+            splits,
+            description=f"{splits.description}; split {new.seed} of each digit{', test kept' * new.keep_test}",
+            test_share=0.0 if new.keep_test else len(splits.test) / total,
+        )
+
+    def _splits(self, new: NewSplit | None = None) -> Splits:
         from harness.datasets._images.scikit_digits import CLASSES, IMAGES
 
-        self.parse(options)
-        images = IMAGES[:, None]
-        order = np.argsort(np.random.Generator(np.random.PCG64(SPLIT_SEED)).random(len(images)), kind="stable")
-        by_class = [order[CLASSES[order] == digit] for digit in range(10)]
+        places = _places(CLASSES, new)
+        train, validation, test = (IMAGES[places == place, None] for place in range(len(SPLITS)))
+        description = f"scikit-learn's handwritten digits (real), 8x8, 17 levels; 13 writers; {LEAK}"
+        return Splits(train, validation, test, LEVELS, description)
 
-        def part(start: int, stop: int | None) -> np.ndarray:
-            return images[np.sort(np.concatenate([indices[start:stop] for indices in by_class]))]
 
-        return Splits(
-            validation=part(0, PER_CLASS),
-            test=part(PER_CLASS, 2 * PER_CLASS),
-            train=part(2 * PER_CLASS, None),
-            levels=LEVELS,
-            description=f"scikit-learn's handwritten digits (real), 8x8, 17 levels; 13 writers; {LEAK}",
-        )
+def _places(classes: np.ndarray, new: NewSplit | None) -> np.ndarray:
+    """Return the place of each image's split in SPLITS, drawn digit by digit."""
+    kept = new is not None and new.keep_test
+    places = np.where(_places(classes, None) == TEST, TEST, 0) if kept else np.zeros(len(classes), int)
+    draws = np.random.Generator(np.random.PCG64(SPLIT_SEED)) if new is None else split_generator(new.seed)
+    order = np.argsort(draws.random(len(classes)), kind="stable")
+    for digit in np.unique(classes):
+        of_digit = order[(classes[order] == digit) & (places[order] != TEST)]
+        places[of_digit[:PER_CLASS]] = VALIDATION
+        if not kept:
+            places[of_digit[PER_CLASS : 2 * PER_CLASS]] = TEST
+    return places

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import BeforeValidator, Field
 
-from harness.core.errors import DataMissing, UserError
+from harness.core.errors import DataError, DataMissing, UserError
 from harness.core.settings import NewSplit
 from harness.datasets._signals.recording_options import RecordingOptions
-from harness.datasets._signals.recordings import Source, in_folder, recording_splits
+from harness.datasets._signals.recordings import MOST_UNUSED, Source, in_folder, recording_splits
 from harness.datasets._signals.wfdb_records import read_header
 from harness.datasets._store.download import fetch
 from harness.datasets._store.store import Store
@@ -43,7 +44,7 @@ class Mimic(Dataset, name="mimic"):
             "windows of 1,024 samples (8.2 s at 125 Hz) of photoplethysmogram and arterial blood pressure, in units of "
             "the converter; one data set per patient, records 3000063, 3000393 and 3000397. Segments that have both "
             "signals, without the samples where either is invalid; split in time into train, 30 s left out, "
-            "validation, 30 s left out, test. Cleaning (flat lines, flat peaks, band-pass) is an option"
+            "validation, 30 s left out, test. Windows with flat lines may be dropped"
         ),
         size="about 10 million samples per record",
         licence="Open Data Commons Open Database License v1.0, as PhysioNet states it; open access",
@@ -69,7 +70,7 @@ class Mimic(Dataset, name="mimic"):
         return cast(MimicOptions, self.parse(options)).channels
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
-        """Return the splits, int16 converter units (float32 after a band-pass), mapped from the cache."""
+        """Return the splits, int16 converter units, mapped from the cache."""
         return self._splits(store, options)
 
     def resplit(self, store: Store, options: Mapping[str, Any], new: NewSplit) -> Splits:
@@ -125,8 +126,7 @@ class WfdbRecords(Dataset, name="wfdb"):
         what=(
             "windows of the signals that you name (PLETH and ABP unless you say otherwise), in units of the converter, "
             "without the samples where any is invalid; several records follow one another in time. Split in time into "
-            "train, 30 s left out, validation, 30 s left out, test. Cleaning (flat lines, flat peaks, band-pass) is an "
-            "option"
+            "train, 30 s left out, validation, 30 s left out, test. Windows with flat lines may be dropped"
         ),
         size="as large as they are",
         licence="that of your records",
@@ -138,22 +138,30 @@ class WfdbRecords(Dataset, name="wfdb"):
     options_model = WfdbRecordsOptions
 
     def propose(self, path: Path) -> dict[str, Any] | None:
-        """Return the options of a folder of records, or of folders of them: all signals of the first, short windows.
+        """Return the options of a folder of records, or of folders of them: the signals of nearly all, short windows.
 
         Names of records are relative to the folder above, which is then the data root.
         """
         found = path.is_dir() and (sorted(path.glob("*.hea")) or sorted(path.glob("*/*.hea")))
         if not found:
             return None
-        import wfdb
-
-        first = wfdb.rdheader(str(found[0].with_suffix("")))
-        longest = min(first.sig_len // 2, VALUES // first.n_sig)
+        headers = [header for header in (read_header(self.name, path) for path in found) if header.names]
+        lengths = [header.length for header in headers if header.length]
+        counts = Counter(name.lower() for header in headers for name in {*header.names} if name is not None)
+        most = (1 - MOST_UNUSED) * len(headers)
+        first = {name.lower(): name for header in headers for name in header.names if name is not None}
+        channels = [name for key, name in first.items() if counts[key] >= most]
+        if not channels or not lengths:
+            raise DataError(
+                f"{self.name}: {path}: no signal is in nearly all of its {len(found)} records; name `records`"
+            )
+        usual = sorted(lengths)[round(MOST_UNUSED * len(lengths))]  # a few shorter ones may be left out
+        longest = min(usual // (1 if len(found) >= RECORDS else 2), VALUES // len(channels))
         deep = found[0].parent != path
         split = "folder" if deep else "record" if len(found) >= RECORDS else "time"
         return {
             "records": f"{path.name}/*/*" if deep else f"{path.name}/*",
-            "channels": list(first.sig_name),
+            "channels": channels,
             "length": max(16, 2 ** (longest.bit_length() - 1)),
             **({} if split == "time" else {"split": split}),
         }
@@ -167,7 +175,7 @@ class WfdbRecords(Dataset, name="wfdb"):
         return cast(WfdbRecordsOptions, self.parse(options)).channels
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
-        """Return the splits, int16 or int32 converter units (float32 after a band-pass), mapped from the cache."""
+        """Return the splits, converter units, physical or standardised values, mapped from the cache."""
         return self._splits(store, options)
 
     def resplit(self, store: Store, options: Mapping[str, Any], new: NewSplit) -> Splits:

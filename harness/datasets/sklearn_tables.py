@@ -11,9 +11,9 @@ from pydantic import Field
 from harness.core.settings import Settings
 from harness.datasets._store.selection import seeded_order, share_out
 from harness.datasets._store.store import Store
-from harness.datasets._values.encoding import choose_encoding, written_digits
+from harness.datasets._values.encoding import choose_encoding
+from harness.datasets._values.stated_noise import noise_text, written_digits
 from harness.datasets._values.survey import Survey
-from harness.datasets._values.user_files import noise_text
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
 SHARES = (0.6, 0.2, 0.2)

@@ -62,7 +62,7 @@ def examine_data(
             checksums[data.arrays] = None if splits is None else splits.checksum
             if data.preprocessing == "logit" and (splits or dataset.loaded(store, options, new)).levels is None:
                 raise UserError(f"{data.label}: {NO_LOGIT}")
-            if dataset.on_disk or data.name not in DATASETS:  # others are generated, or part of a package
+            if dataset.on_disk or data.name not in DATASETS or splits:  # others are generated, or part of a package
                 column = data.model_copy(update={"split": None, "permute": None})
                 splits = splits or dataset.loaded(store, options, new)
                 for line in remark_lines(store, data, splits, notes=column not in noted):

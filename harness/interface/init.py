@@ -6,7 +6,7 @@ import os
 import re
 import tempfile
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -96,8 +96,8 @@ def init(source: Place, out: Annotated[Path | None, optional(path, str | Path)] 
     target = Path(f"{name}.yaml") if out is None else out
     if target.exists():
         raise UserError(f"{target}: exists; name another file with --out, or remove it")
-    dataset, options, splits, reasons = _chosen(source, target.resolve().parent)
-    scale = _scale(splits)
+    dataset, options, splits, names, reasons = _chosen(source, target.resolve().parent)
+    scale = _scale(splits, names)
     reasons += [f"preprocessing: {scale}, as single values are far from all others"] if scale else []
     for line in reasons:
         print(line)
@@ -129,12 +129,14 @@ def init(source: Place, out: Annotated[Path | None, optional(path, str | Path)] 
     return target
 
 
-def _chosen(source: Path, folder: Path) -> tuple[str, dict[str, Any], Splits, list[str]]:
-    """Return the data set, its options, its splits, and a line for each choice."""
+def _chosen(source: Path, folder: Path) -> tuple[str, dict[str, Any], Splits, Sequence[str], list[str]]:
+    """Return the data set, its options, its splits, the names of the channels, and a line for each choice."""
     from harness.datasets import Store, find_dataset, proposed
 
     name, options = proposed(source)
     reasons = [f"data: {name}, {_flow_style(options)}, by the form of the file"]
+    if "time" in options:
+        reasons.append(f"time: {options['time']} is left out of the values, as it rises from row to row")
     dataset, store = find_dataset(name), Store.at(source.resolve().parent, offline=True)
     for _ in range(TRIES):
         try:
@@ -149,11 +151,12 @@ def _chosen(source: Path, folder: Path) -> tuple[str, dict[str, Any], Splits, li
     else:
         raise UserError(f"{source}: {TRIES} proposals did not load it; the last: {reasons[-1]}")
     reasons += [splits.description, *splits.left_out, *splits.warnings]
+    names = dataset.channels(placed)
     for option in dataset.paths:
         if option in options:
             place = Path(options[option]).resolve()
             options[option] = str(place.relative_to(folder) if place.is_relative_to(folder) else place)
-    return name, options, splits, [" ".join(line.split()) for line in reasons]
+    return name, options, splits, names, [" ".join(line.split()) for line in reasons]
 
 
 def _form(splits: Splits) -> dict[str, Any]:
@@ -167,16 +170,18 @@ def _form(splits: Splits) -> dict[str, Any]:
     }
 
 
-def _scale(splits: Splits) -> str | None:
-    """Return the preprocessing for values that their extremes would squeeze together; None: the usual one."""
+def _scale(splits: Splits, names: Sequence[str]) -> str | None:
+    """Return the preprocessing of channels that their extremes would squeeze together; None: the usual one of all."""
     if splits.levels is not None:
         return None
     values = np.moveaxis(splits.train, 1, 0).reshape(splits.shape[0], -1).astype(np.float64)
     low, middle, high = np.quantile(values, (0.25, 0.5, 0.75), axis=1)
     farthest = np.abs(values - middle[:, None]).max(axis=1) / np.where(high > low, high - low, np.inf)
-    if farthest.max() < FAR:
-        return None
-    return "standard" if farthest.max() < FARTHER else "asinh"
+    chosen = ["scale" if far < FAR else "standard" if far < FARTHER else "asinh" for far in farthest]
+    if len({*chosen}) == 1:
+        return None if chosen[0] == "scale" else chosen[0]
+    by_name = {name: each for name, each in zip(names, chosen, strict=False) if each != "scale"}
+    return _flow_style(by_name) if names else f"[{', '.join(chosen)}]"
 
 
 def _seconds_of_a_step(suite: Path, root: Path | None) -> float:

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -39,6 +40,7 @@ SAME = 1e-7  # difference of values that count as one, as a share of the interqu
 MOST_CHANNELS = 512
 FEW_EVENTS = 64  # of which the channels are compared within each
 NAMED = 5  # channels of a linear function that a remark names
+MOST_STEPS = 8  # of a lattice that a note lists
 NEARLY = 0.01  # the same of channels that are nearly a function of others
 DEPENDENT = 1e-6  # standard deviation of what others leave of a channel, as a share of all of it
 
@@ -102,6 +104,25 @@ def notes_of(remarks: Sequence[DataRemark]) -> dict[str, str]:
     names = {"data warning": True, "data remark": False}
     texts = {name: [remark.text for remark in remarks if remark.warning == warning] for name, warning in names.items()}
     return {name: "; ".join(clauses) for name, clauses in texts.items() if clauses}
+
+
+def data_notes(splits: Splits) -> dict[str, str]:
+    """Return the content, the sizes of the splits and the source of the data that a trial read."""
+    notes = {
+        "data": splits.description,
+        "splits": ", ".join(f"{len(values):,} {name}" for name, values in splits.parts().items()),
+    }
+    if splits.steps is not None:
+        counts = Counter(f"{size:g} {unit}" for size, unit in splits.steps)
+        texts = [text + f" ({count} channels)" * (count > 1) for text, count in counts.items()]
+        notes["steps"] = ", ".join(texts[:MOST_STEPS]) + f" and {len(texts) - MOST_STEPS} more" * (
+            len(texts) > MOST_STEPS
+        )
+    if splits.checksum is not None:
+        notes["checksum"] = splits.checksum
+    if splits.log_widths is None and (splits.no_floor is not None or not all(splits.noisy)):
+        notes["floor"] = splits.no_floor or "the values are said to lie on no lattice; no noise is added to them"
+    return notes
 
 
 def examine(splits: Splits, names: Sequence[str] = ()) -> list[DataRemark]:

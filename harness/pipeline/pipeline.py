@@ -15,6 +15,7 @@ from flows.preprocess import (
     AffineRange,
     Asinh,
     Preprocessing,
+    TwoScalings,
     bits_per_dim,
     dequantise,
     logit_pixels,
@@ -22,8 +23,10 @@ from flows.preprocess import (
     scale_pixels,
 )
 from harness.core.errors import UserError
-from harness.core.settings import NO_LOGIT, Augmentation, DataRef, Unit, augmentation_fault, augmentation_margin
-from harness.datasets.base import Lattice, Splits
+from harness.core.settings import NO_LOGIT, DataRef, Unit, augmentation_fault
+from harness.datasets._values.lattice import Lattice
+from harness.datasets.base import Splits
+from harness.pipeline.augmentation import augment
 from harness.pipeline.overlap import digests
 
 Split = Literal["train", "validation", "test"]
@@ -150,10 +153,15 @@ class Pipeline:
     ) -> None:
         if data.preprocessing == "logit" and splits.levels is None:
             raise UserError(f"{data.label}: {NO_LOGIT}")
-        if data.preprocessing in ("standard", "asinh") and splits.levels is not None:
+        several = data.preprocessing if isinstance(data.preprocessing, tuple) else (data.preprocessing,)
+        self._scalings = np.array(several if len(several) > 1 else several * splits.shape[0])
+        bounded = not {*several} & {"standard", "asinh"}
+        if splits.levels is not None and (len(several) > 1 or not bounded):
             raise UserError(
-                f"{data.label}: {data.preprocessing!r} is for values without levels; use 'scale' or 'logit'"
+                f"{data.label}: {', '.join(several)!r} is for values without levels; use 'scale' or 'logit'"
             )
+        if len(self._scalings) != splits.shape[0]:
+            raise UserError(f"{data.label}: {len(several)} scalings for {splits.shape[0]} channels; state one for each")
         fault = augmentation_fault(data.augmentation, splits.shape)
         if fault is not None:
             raise UserError(f"{data.label}: {fault}")
@@ -173,6 +181,7 @@ class Pipeline:
         self.log_widths = splits.log_widths
         self.has_noise = self.dequantises or splits.log_widths is not None
         self._has_floor = all(splits.noisy) and splits.no_floor is None
+        self._log_units = sum(math.log(abs(lattice.step)) for lattice in splits.lattices or ())
         self._digits: Tensor | None = None
         if splits.digits is not None and splits.lattices is not None:
             steps = [lattice.step for lattice in splits.lattices]
@@ -180,7 +189,7 @@ class Pipeline:
         self._augmentation = data.augmentation
         self._kind = splits.train.dtype
         self._raw = {name: SplitValues(values, self.device) for name, values in splits.parts().items()}
-        self.values = values or ValueRange.of(splits, data.preprocessing in ("standard", "asinh"))
+        self.values = values or ValueRange.of(splits, not bounded and splits.levels is None)
         if splits.levels is not None:
             self.log_step = math.log(2 / splits.levels)
             self._bounds: tuple[float, float] = (0, splits.levels - 1)
@@ -202,7 +211,8 @@ class Pipeline:
 
     def _scaling(self, data: DataRef, low: Tensor, high: Tensor, cells: Tensor) -> Preprocessing:
         """Return g of values without levels, from the statistics of training; a channel of one value keeps its cell."""
-        if data.preprocessing == "scale":
+        ranged, bent = (torch.from_numpy(self._scalings == name) for name in ("scale", "asinh"))
+        if ranged.all():
             return Preprocessing(AffineRange(low, high + cells))
         if self.values.mean is None:
             raise UserError(f"{data.label}: the weights are of a version without `preprocessing: {data.preprocessing}`")
@@ -211,9 +221,15 @@ class Pipeline:
             for each in (self.values.mean, self.values.deviation, self.values.median, self.values.spread)
         )
         deviation = torch.where(deviation > 0, deviation, 1.0)
-        if data.preprocessing == "standard":
-            return Preprocessing(AffineRange(mean + cells / 2 - deviation, mean + cells / 2 + deviation))
-        return Preprocessing(Asinh(median + cells / 2, torch.where(spread > 0, spread / IQR, deviation)))
+        center, scale = median + cells / 2, torch.where(spread > 0, spread / IQR, deviation)
+        if bent.all():
+            return Preprocessing(Asinh(center, scale))
+        low = torch.where(ranged, low, mean + cells / 2 - deviation)
+        high = torch.where(ranged, high + cells, mean + cells / 2 + deviation)
+        if not bent.any():
+            return Preprocessing(AffineRange(low, high))
+        affine, asinh = AffineRange(low[~bent], high[~bent]), Asinh(center[bent], scale[bent])
+        return Preprocessing(TwoScalings(affine, asinh, bent))
 
     def raw(self, split: Split) -> SplitValues:
         """Return the unprocessed values of a split, integers if they are on a lattice, to take batches of."""
@@ -273,6 +289,15 @@ class Pipeline:
         """
         raw = log_prob.double() + log_det.double()
         return {"bits_per_dim": bits_per_dim(raw, self.dim), "nats_per_dim": self.log_step - raw / self.dim}
+
+    def nats_per_event(self, nats_per_dim: float) -> float | None:
+        """Return -log p of vectors in the units of the source, from its nats_per_dim; None for other events.
+
+        It is free of the training range: with the step t_d of entry d, D (nats_per_dim - log_step) + sum_d log t_d.
+        """
+        if self.levels is not None or self.shape[1:] != (1,):
+            return None
+        return self.dim * (nats_per_dim - self.log_step) + self._log_units
 
     def floor(self, split: Split = "test") -> float | None:
         """Return the resolution floor in `unit`; None if unknown: off a lattice, nothing bounds a density.
@@ -339,45 +364,3 @@ class SplitValues:
         np.copyto(held.numpy(), part)
         # torch's allocator does not reuse page-locked memory before the copy is complete.
         return held.to(self.device, non_blocking=True)
-
-
-def augment(values: Tensor, augmentation: Augmentation, generator: torch.Generator) -> Tensor:
-    """Move every image of a batch at random, all its channels alike.
-
-    - "crop_flip": the usual one for CIFAR-10 and ImageNet. Reflect-pad by 4 pixels, crop at random to the former
-      size (81 positions, equally likely), mirror left and right with probability 1/2.
-    - "dihedral_shift": for images without a preferred orientation, such as of the sky. Shift by up to a sixteenth of
-      the side (4 pixels at 64 x 64; at least 1) along each axis, with reflection at the border, then apply one of
-      the 8 symmetries of the square: mirrored left and right, top and bottom, transposed, each with probability 1/2.
-
-    Reflection is about the outermost pixels, which do not repeat: a b c d enters as c b | a b c d | c b.
-
-    Args:
-        values: (N, C, H, W) of any dtype, with a shape that `augmentation_fault` accepts.
-        augmentation: one of those above, or "none", which returns the values unchanged.
-        generator: draws the moves, on the device of the values.
-
-    Returns:
-        Images of the same shape and dtype; entry (i, j) of each is an entry of the same image and channel.
-    """
-    if augmentation == "none":
-        return values
-    count, _, height, width = values.shape
-    margin, device = augmentation_margin(augmentation, values.shape[1:]), values.device
-    shifts = torch.randint(-margin, margin + 1, (2, count, 1), generator=generator, device=device)
-    coins = torch.rand(3, count, 1, generator=generator, device=device) < 0.5
-    rows = _reflected(shifts[0] + torch.arange(height, device=device), height)
-    columns = _reflected(shifts[1] + torch.arange(width, device=device), width)
-    columns = torch.where(coins[0], columns.flip(1), columns)
-    if augmentation == "dihedral_shift":
-        rows = torch.where(coins[1], rows.flip(1), rows)
-    places = rows[:, :, None] * width + columns[:, None, :]  # (N, H, W), indices into the flattened image
-    if augmentation == "dihedral_shift":
-        places = torch.where(coins[2][:, :, None], places.mT, places)
-    pixels = values.flatten(2)
-    return pixels.gather(2, places.reshape(count, 1, -1).expand_as(pixels)).reshape(values.shape)
-
-
-def _reflected(places: Tensor, size: int) -> Tensor:
-    """Return whole numbers within one size of 0..size-1, reflected into it about 0 and about size - 1."""
-    return (size - 1) - ((size - 1) - places.abs()).abs()

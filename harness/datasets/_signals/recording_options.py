@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
@@ -12,15 +12,6 @@ from harness.core.settings import Count, Flag, Settings
 Channel = Annotated[str, Field(min_length=1, strict=True)]
 Fraction = Annotated[float, Field(gt=0, lt=1, strict=True)]
 Share = Annotated[float, Field(gt=0, le=1, strict=True)]
-Hertz = Annotated[float, Field(gt=0)]
-
-_BELONGS_TO = {
-    "flat_line_samples": "flat_lines",
-    "flat_peak_samples": "flat_peaks",
-    "band_pass_order": "band_pass",
-    "band_pass_channels": "band_pass",
-    "seed": "band_pass",
-}
 
 
 class RecordingOptions(Settings):
@@ -40,10 +31,11 @@ class RecordingOptions(Settings):
         description="time: the last samples are test; record, folder: whole records, or all records of a folder, such "
         "as of a subject, are drawn for validation and test",
     )
-    own_gains: Flag = Field(
-        False,
-        description="whether records of all gains are used: values are in physical units, and noise of the step of its "
-        "record is added to each once; false: counts of the converter, of records of one gain",
+    values: Literal["counts", "physical", "standardised"] = Field(
+        "counts",
+        description="counts of the converter, of records of one gain; physical: in physical units, of records of all "
+        "gains; standardised: less the mean of the record, in units of its deviation. Noise of the step of its record "
+        "is added once to each value of the latter two",
     )
     validation: Fraction = Field(0.1, description="the fraction of the valid samples, before test, for validation")
     test: Fraction = Field(0.1, description="the fraction of the valid samples, the last, for test")
@@ -65,25 +57,8 @@ class RecordingOptions(Settings):
     flat_line_samples: Annotated[int, Field(ge=2, strict=True)] = Field(
         15, description="the number of equal samples that make a flat line"
     )
-    flat_peaks: Share | None = Field(
-        None,
-        description="drop windows in which this share of peaks or valleys is flat (0.05 in the source); null: keep",
-    )
-    flat_peak_samples: Annotated[int, Field(ge=2, strict=True)] = Field(
-        5, description="the number of equal samples that make a peak flat"
-    )
-    band_pass: tuple[Hertz, Hertz] | None = Field(
-        None,
-        description="the edges of a band-pass in Hz, forward and backward ([0.5, 8] in the source); null: no filter",
-    )
-    band_pass_order: Annotated[int, Field(ge=1, le=10, strict=True)] = Field(
-        4, description="the order of the Butterworth low-pass that the band-pass is made from"
-    )
-    band_pass_channels: tuple[Channel, ...] = Field(
-        (), description="the channels that are filtered ([PLETH] in the source); none named: all"
-    )
     seed: Annotated[int, Field(ge=0, strict=True)] = Field(
-        0, description="the seed of the noise over each value's cell that a band-pass needs"
+        0, description="the seed of the noise of physical and standardised values"
     )
 
     @field_validator("channels")
@@ -100,41 +75,28 @@ class RecordingOptions(Settings):
             raise PydanticCustomError("test", "leaves nothing to train on beside validation")
         return test
 
-    @field_validator("band_pass")
+    @field_validator("values")
     @classmethod
-    def _rises(cls, band: tuple[float, float] | None) -> tuple[float, float] | None:
-        if band is not None and band[0] >= band[1]:
-            raise PydanticCustomError("band_pass", "should name the lower edge first")
-        return band
+    def _of_whole_records(cls, values: str, info: ValidationInfo) -> str:
+        if values != "counts" and info.data.get("split") == "time":
+            raise PydanticCustomError("values", "should be counts, or come with split: record or folder")
+        return values
 
-    @field_validator("own_gains")
+    @field_validator("average_frames")
     @classmethod
-    def _of_whole_records(cls, own: bool, info: ValidationInfo) -> bool:
-        if own and info.data.get("split") == "time":
-            raise PydanticCustomError("own_gains", "should come with split: record or folder")
-        return own
-
-    @field_validator("average_frames", "band_pass")
-    @classmethod
-    def _of_counts(cls, value: Any, info: ValidationInfo) -> Any:
-        if value and info.data.get("own_gains"):
-            raise PydanticCustomError("own_gains", "should be left out with own_gains")
+    def _of_counts(cls, value: bool, info: ValidationInfo) -> bool:
+        if value and info.data.get("values") != "counts":
+            raise PydanticCustomError("values", "should be left out, or come with values: counts")
         return value
 
-    @field_validator(*_BELONGS_TO)
+    @field_validator("flat_line_samples", "seed")
     @classmethod
-    def _has_an_effect(cls, value: Any, info: ValidationInfo) -> Any:
-        switch = _BELONGS_TO[str(info.field_name)]
-        if info.data.get(switch, False) is None:
+    def _has_an_effect(cls, value: int, info: ValidationInfo) -> int:
+        of_seed = info.field_name == "seed"
+        if info.data.get("values" if of_seed else "flat_lines", False) == ("counts" if of_seed else None):
+            switch = "values: physical or standardised" if of_seed else "flat_lines"
             raise PydanticCustomError("effect", "has no effect without {switch}", {"switch": switch})
         return value
-
-    @field_validator("band_pass_channels")
-    @classmethod
-    def _are_there(cls, names: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        if set(names) - set(info.data.get("channels", names)):
-            raise PydanticCustomError("band_pass_channels", "should name channels of the event")
-        return names
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -145,8 +107,3 @@ class RecordingOptions(Settings):
     def train_stride(self) -> int:
         """Samples from one training window to the next."""
         return self.stride or self.length
-
-    @property
-    def filtered(self) -> tuple[str, ...]:
-        """The channels that are filtered."""
-        return () if self.band_pass is None else self.band_pass_channels or self.channels

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from harness.core.errors import DataError, DataMissing, UserError
+from harness.core.errors import DataError, DataMissing
 from harness.core.settings import NewSplit
+from harness.datasets._signals.flat_lines import flat_line_shares
 from harness.datasets._signals.recording_options import RecordingOptions
-from harness.datasets._signals.waveform_filters import band_pass, flat_line_shares, flat_peak_shares, spread_over_cells
 from harness.datasets._signals.wfdb_records import (
     LackingChannels,
     Locate,
     RecordFiles,
     Recording,
-    Scale,
     read_recording,
     record_files,
 )
@@ -35,9 +33,11 @@ from harness.datasets._store.selection import SPLITS, split_groups
 from harness.datasets._store.store import Store, Writer, prepare, split_key
 from harness.datasets.base import Splits
 
-VERSION = 6  # of the prepared arrays
+VERSION = 7  # of the prepared arrays
 MOST_UNUSED = 0.05  # share of the records of which nothing may be used, unless the suite allows it
 NAMED = 5  # records that a message names
+SHORT = "they have no window's length of valid samples"
+STANDARDISED = "likelihoods are those of the standardised values: no log-determinant of this scaling is counted"
 VOLTS = {"V": 1.0, "mV": 1e-3, "uV": 1e-6, "µV": 1e-6}
 
 Cuts = dict[str, list[tuple[Stretch, np.ndarray]]]
@@ -75,7 +75,6 @@ def recording_splits(
     Raises:
         DataMissing: a file is missing and cannot be downloaded.
         DataError: a file is damaged, or the recording is too short for these options.
-        UserError: the band-pass does not fit the sampling rate.
     """
     records, lacking = [], []
     for record, locate in sources:
@@ -96,36 +95,49 @@ def recording_splits(
     files = list(dict.fromkeys(path for record in records for path in record.files))
 
     def build(writer: Writer) -> None:
-        recording = read_recording(name, records, options.channels, options.average_frames, options.own_gains)
+        recording = read_recording(name, records, options.channels, options.average_frames, options.values != "counts")
         where = f"{name}: {_listed([str(record.header.path) for record in records])}"
         others = [path.stem for path in recording.unused]
+        wanted = {channel.lower() for channel in options.channels}
+        headers = [
+            header for record in records for header in (record.header, *(each.header for each in record.segments))
+        ]
+        signals = dict.fromkeys(name for header in headers for name in header.names if name is not None)
+        further = [name for name in signals if name.lower() not in wanted]
         unused = [
+            *[f"signals that are not used: {_listed(further)}"] * bool(further),
             *_unused(name, others, len(sources), options, "their gains or baselines are others than those of most"),
             *_unused(name, lacking, len(sources), options, f"no part has {' and '.join(options.channels)} together"),
+            *_unused(name, _short(recording, records, options), len(sources), options, SHORT),
         ]
         dropped, test_share, text, log_widths = _write(writer, recording, records, options, new, where)
         writer.notes = {
             "levels": None,
             "description": _description(title, recording, dropped, options, text),
             "test_share": test_share,
-            "lattice": options.band_pass is None and not options.own_gains,
+            "lattice": options.values == "counts",
             "log_widths": log_widths,
-            "no_floor": _no_floor(options),
             "left_out": unused,
         }
-        if not options.own_gains:
+        if options.values == "counts":
             writer.notes["steps"] = recording.steps
-            writer.notes["lattices"] = [
-                # A band-pass removes the offset of a channel.
-                replace(lattice, offset=0.0) if channel in options.filtered else lattice
-                for channel, lattice in zip(options.channels, recording.lattices, strict=True)
-            ]
+            writer.notes["lattices"] = recording.lattices
 
     return Splits.of(prepare(store, name, key, files, build))
 
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:NAMED]) + f" and {len(names) - NAMED} more" * (len(names) > NAMED)
+
+
+def _short(recording: Recording, records: Sequence[RecordFiles], options: RecordingOptions) -> list[str]:
+    """Return the names of the records that are too short for a window, where splits are of whole records."""
+    if options.split == "time":
+        return []
+    longest = dict.fromkeys((number for number, _ in recording.places), 0)
+    for stretch, (number, _) in zip(recording.stretches, recording.places, strict=True):
+        longest[number] = max(longest[number], stretch.values.shape[1])
+    return [records[number].header.path.stem for number, count in longest.items() if count < options.length]
 
 
 def _unused(name: str, unused: list[str], count: int, options: RecordingOptions, reason: str) -> list[str]:
@@ -135,9 +147,9 @@ def _unused(name: str, unused: list[str], count: int, options: RecordingOptions,
     text = f"{len(unused)} of {count} records ({_listed(unused)}) are not used: {reason}"
     if len(unused) > MOST_UNUSED * count and not options.leave_out_records:
         raise DataError(
-            f"{name}: {text}. Say leave_out_records: true to use the others alone; own_gains: true with split: record "
-            "uses records of all gains in physical units",
-            {"own_gains": True, "split": "record"} if "gains" in reason else None,
+            f"{name}: {text}. Say leave_out_records: true to use the others alone"
+            + "; values: physical with split: record uses records of all gains in physical units" * ("gains" in reason),
+            {"values": "physical", "split": "record"} if "gains" in reason else None,
         )
     return [text]
 
@@ -153,14 +165,10 @@ def _write(
     """Cut, clean and write the three splits.
 
     Returns:
-        How many windows were dropped, by reason; the test share; a clause on the split; with own gains, the mean
-        logarithm of the steps of each split.
+        How many windows were dropped, by reason; the test share; a clause on the split; unless values are counts, the
+        mean logarithm of the steps of each split.
     """
-    rate, band = recording.rate, options.band_pass
-    if band is not None and band[1] >= rate / 2:
-        raise UserError(
-            f"{where}: sampled at {rate:g} Hz, so a band-pass ends below {rate / 2:g} Hz; band_pass is {list(band)}"
-        )
+    rate = recording.rate
     if options.split == "time":
         cutting = (recording.stretches, options.validation, options.test, round(options.gap_seconds * rate))
         parts, test_share = (split_in_time(*cutting), None) if new is None else split_ring(*cutting, new)
@@ -184,22 +192,26 @@ def _write(
             f"{where}: too little for windows of {options.length} samples ({options.length / rate:.1f} s): "
             f"{windows}{cleaned}. Take a shorter length or gap_seconds, other fractions, or a longer recording"
         )
-    real = band is not None or options.own_gains
-    kind = np.float32 if real else np.result_type(*(stretch.values for stretch in recording.stretches))
-    scales = {stretch.start: scale for stretch, (_, scale) in zip(recording.stretches, recording.places, strict=True)}
+    counted = options.values == "counts"
+    kinds = [stretch.values.dtype for stretch in recording.stretches]
+    kind = np.result_type(*kinds) if counted else np.dtype(np.float64)
+    used = [stretch for cut in cuts.values() for stretch, _ in cut]
+    units = {} if counted else _units(recording, used, options, where)
     log_widths = []
     for part, cut in cuts.items():
         target = writer.create(part, (counts[part], len(options.channels), options.length), kind)
         offset, logs = 0, 0.0
         for stretch, begins in cut:
-            values = _filtered(stretch, rate, options)
-            if options.own_gains:
-                values, log_width = _physical(stretch, scales[stretch.start], recording.places[0][1], options, where)
-                logs += log_width * len(begins)
+            values = stretch.values
+            if not counted:
+                zeros, steps = units[stretch.start]
+                noise = np.random.Generator(np.random.PCG64(np.random.SeedSequence([options.seed, stretch.start])))
+                values = (stretch.values + noise.random(stretch.values.shape) - zeros) * steps
+                logs += float(np.log(np.abs(steps)).mean()) * len(begins)
             fill_windows(target[offset : offset + len(begins)], values, begins)
             offset += len(begins)
         log_widths.append(logs / counts[part])
-    return dropped, test_share, text, log_widths if options.own_gains else None
+    return dropped, test_share, text, None if counted else log_widths
 
 
 def _whole(
@@ -225,21 +237,44 @@ def _whole(
     )
 
 
-def _physical(
-    stretch: Stretch, scale: Scale, first: Scale, options: RecordingOptions, where: str
-) -> tuple[np.ndarray, float]:
-    """Return counts in the physical units of the first record, noise of one step added; the mean log of the steps."""
-    gains, zeros, units = (np.array(each) for each in zip(*scale, strict=True))
-    factors = []
-    for channel, unit, (_, _, wanted) in zip(options.channels, units, first, strict=True):
-        if unit != wanted and not {unit, wanted} <= VOLTS.keys():
+def _units(
+    recording: Recording, stretches: Sequence[Stretch], options: RecordingOptions, where: str
+) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+    """Return the count that stands for 0, and the value of one count, (C, 1), by the starts of the used stretches.
+
+    They are in the physical units of the first record, or in deviations of each record from its mean.
+    """
+    first = recording.places[0][1]
+    by_record: dict[int, list[Stretch]] = {}
+    units: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+    used = {stretch.start for stretch in stretches}
+    for stretch, (record, scale) in zip(recording.stretches, recording.places, strict=True):
+        if stretch.start in used:
+            gains, zeros, names = zip(*scale, strict=True)
+            factors = []
+            for channel, unit, (_, _, wanted) in zip(options.channels, names, first, strict=True):
+                agree = unit == wanted or options.values == "standardised"
+                if not agree and not {unit, wanted} <= VOLTS.keys():
+                    raise DataError(
+                        f"{where}: {channel} is in {unit} in one record and in {wanted} in another; units must agree: "
+                        "leave such records out of `records`, or say values: standardised"
+                    )
+                factors.append(1.0 if agree else VOLTS[unit] / VOLTS[wanted])
+            units[stretch.start] = np.array(zeros)[:, None], (np.array(factors) / gains)[:, None]
+            by_record.setdefault(record, []).append(stretch)
+    for of_record in by_record.values() if options.values == "standardised" else ():
+        zeros, steps = zip(*(units[stretch.start] for stretch in of_record), strict=True)
+        parts = [(each.values - zero) * step for each, zero, step in zip(of_record, zeros, steps, strict=True)]
+        values = np.concatenate(parts, axis=1)
+        mean, deviation = values.mean(axis=1, keepdims=True), values.std(axis=1, keepdims=True)
+        if not deviation.all():
+            channel = options.channels[int(deviation.argmin())]
             raise DataError(
-                f"{where}: {channel} is in {unit} in one record and in {wanted} in another; units must agree"
+                f"{where}: {channel} has one value in a record, which has no deviation; leave the record out"
             )
-        factors.append(1.0 if unit == wanted else VOLTS[unit] / VOLTS[wanted])
-    steps = np.array(factors) / gains
-    values = (spread_over_cells(stretch.values, options.seed, stretch.start) - zeros[:, None]) * steps[:, None]
-    return values, float(np.log(np.abs(steps)).mean())
+        for stretch, zero, step in zip(of_record, zeros, steps, strict=True):
+            units[stretch.start] = zero + mean / step, step / deviation
+    return units
 
 
 def _kept(stretch: Stretch, begins: np.ndarray, options: RecordingOptions, dropped: Counter[str]) -> np.ndarray:
@@ -250,34 +285,7 @@ def _kept(stretch: Stretch, begins: np.ndarray, options: RecordingOptions, dropp
         reason = f"windows with more than {options.flat_lines:g} of a channel in flat lines of {run} samples or more"
         dropped[reason] += int(flat.sum())
         begins = begins[~flat]
-    if options.flat_peaks is not None:
-        share, run = options.flat_peaks, options.flat_peak_samples
-        flat = flat_peak_shares(stretch.values, begins, options.length, run) >= share
-        reason = f"windows with {share:g} or more of a channel's peaks or valleys flat for {run} samples or more"
-        dropped[reason] += int(flat.sum())
-        begins = begins[~flat]
     return begins
-
-
-def _filtered(stretch: Stretch, rate: float, options: RecordingOptions) -> np.ndarray:
-    """Return the values of a stretch of one split alone: unchanged, or dequantised and then filtered."""
-    if options.band_pass is None:
-        return stretch.values
-    values = spread_over_cells(stretch.values, options.seed, stretch.start)
-    chosen = [options.channels.index(channel) for channel in options.filtered]
-    values[chosen] = band_pass(values[chosen], rate, options.band_pass, options.band_pass_order)
-    return values
-
-
-def _no_floor(options: RecordingOptions) -> str | None:
-    if options.band_pass is None:
-        return None
-    low, high = options.band_pass
-    return (
-        f"{' and '.join(options.filtered)} band-pass filtered after dequantisation (Butterworth, order "
-        f"{options.band_pass_order}, {low:g} to {high:g} Hz, forward and backward), so that no floor can be stated; "
-        "the numbers compare only under the same filter"
-    )
 
 
 def _description(title: str, recording: Recording, dropped: Counter[str], options: RecordingOptions, split: str) -> str:
@@ -292,8 +300,12 @@ def _description(title: str, recording: Recording, dropped: Counter[str], option
         f"{title}: {' and '.join(options.channels)} at {rate:g} Hz{means}, {samples(recording.stretches) / rate:.1f} s",
         f"windows of {options.length} samples, {split}",
         overlap,
-        *["in physical units; noise of the step of its record is added to each value once"] * options.own_gains,
     ]
+    if options.values != "counts":
+        names = ", ".join(dict.fromkeys(unit for _, _, unit in recording.places[0][1]))
+        own = f"less the mean of its record, in units of its deviation ({STANDARDISED})"
+        unit = f"in physical units ({names})" if options.values == "physical" else own
+        parts.append(f"values {unit}; noise of the step of its record is added to each once")
     left_out = {
         "with an invalid sample": recording.invalid,
         "with other gains or baselines than most": recording.rescaled,

@@ -235,7 +235,7 @@ def _lacking(name: str, path: Path, channels: Sequence[str], there: set[str]) ->
 
 
 def read_recording(
-    name: str, records: Sequence[RecordFiles], channels: Sequence[str], average: bool = False, own_gains: bool = False
+    name: str, records: Sequence[RecordFiles], channels: Sequence[str], average: bool = False, all_gains: bool = False
 ) -> Recording:
     """Read the stretches of some records, which follow one another in time.
 
@@ -259,7 +259,8 @@ def read_recording(
             if len(rates) > 1:
                 (rate, first), (different, second) = rates.items()
                 raise DataError(
-                    f"{name}: {second}: sampled at {different:g} Hz, but {first} at {rate:g} Hz; rates must be equal"
+                    f"{name}: {second}: sampled at {different:g} Hz, but {first} at {rate:g} Hz; rates must be equal: "
+                    "name the `records` of one rate"
                 )
             values, valid, scale = _read_segment(name, segment, channels, average)
             start = offset + segment.start * per_frame
@@ -275,10 +276,10 @@ def read_recording(
     if kept == 0:
         paths = ", ".join(str(record.header.path) for record in records)
         raise DataError(f"{name}: {paths}: every sample of {' or '.join(channels)} is invalid; nothing is left")
-    if own_gains:
+    if all_gains:
         kept = durations.total()
     chosen = [(stretch, number, scale) for scale, stretches, number in scaled for stretch in stretches]
-    chosen = [each for each in chosen if own_gains or each[2] == usual]
+    chosen = [each for each in chosen if all_gains or each[2] == usual]
     used = {number for _, number, _ in chosen}
     unused = dict.fromkeys(number for _, stretches, number in scaled if stretches and number not in used)
     return Recording(

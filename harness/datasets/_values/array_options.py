@@ -7,20 +7,18 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from harness.core.settings import Count, Flag, Settings
+from harness.core.settings import Count, Flag
 from harness.datasets._store.selection import SHARES, Shares
+from harness.datasets._values.file_options import FileOptions, Name
 from harness.datasets._values.lattice import MOST_LEVELS
-from harness.datasets._values.user_files import LAST_DIGIT, NOISE, STEP, Noise, Step, for_each_channel
-
-Name = Annotated[str, Field(min_length=1, strict=True)]
+from harness.datasets._values.widths import NOISE, STEP, WIDTH, StatedNoise, Step, for_each_channel
 
 
-class ArrayOptions(Settings):
+class ArrayOptions(FileOptions):
     """The file, the contents of its arrays, and how much of it is used."""
 
-    file: Annotated[str, Field(min_length=1)] = Field(
-        description="the .npz file, or .npy of one array, beside the suite, in the data root or by an absolute path"
-    )
+    ways = (*FileOptions.ways, "arrays")
+
     array: Name | None = Field(
         None, description="the one array of events, which `shares` split; null: x_train and x_test, x, or the only one"
     )
@@ -44,9 +42,7 @@ class ArrayOptions(Settings):
     step: Step = Field(
         None, description=f"the lattice step of the values: {STEP}; null: 1 of 8-bit pixels, else detect"
     )
-    noise: Noise = Field(
-        None, description=f"the width of uniform noise that is added to the values, in their units: {NOISE}"
-    )
+    noise: StatedNoise = Field(None, description=f"{WIDTH}: {NOISE}")
     pool: Count = Field(1, description="the side of the squares of pixels that are averaged and rounded")
     train: Count | None = Field(None, description="the number of train events that are used; null: all")
     validation: Count | None = Field(
@@ -56,11 +52,6 @@ class ArrayOptions(Settings):
     shares: Shares | None = Field(
         None,
         description=f"of a file with one array, the shares of train, validation and test; null: {list(SHARES)}",
-    )
-    groups: Name | None = Field(
-        None,
-        description="of a file with one array of events, the array with the group of each, such as its subject: events "
-        "of one group stay in one split",
     )
     shuffle: Flag | None = Field(
         None,
@@ -83,12 +74,14 @@ class ArrayOptions(Settings):
             raise PydanticCustomError("arrays", "should be different names, and be left out beside `array`")
         return arrays
 
-    @field_validator("shuffle")
+    @field_validator("shares", "shuffle")
     @classmethod
-    def _without_groups(cls, shuffle: bool | None, info: ValidationInfo) -> bool | None:
-        if shuffle is not None and info.data.get("groups") is not None:
-            raise PydanticCustomError("shuffle", "should be left out with groups, which are drawn by a seed")
-        return shuffle
+    def _of_one_array(cls, value: Any, info: ValidationInfo) -> Any:
+        others = ("test_file",) if info.field_name == "shares" else ("groups", "stratify")
+        for other in others:
+            if value is not None and info.data.get(other) is not None:
+                raise PydanticCustomError("way", "should be left out with {other}", {"other": other})
+        return value
 
     @field_validator("levels", "pool")
     @classmethod
@@ -100,8 +93,6 @@ class ArrayOptions(Settings):
     @field_validator("step", "noise")
     @classmethod
     def _for_each_channel(cls, value: Any, info: ValidationInfo) -> Any:
-        if value == LAST_DIGIT:
-            raise PydanticCustomError("noise", f"should be {NOISE}: last_digit is for csv, where numbers are written")
         image = info.field_name == "step" and info.data.get("kind") == "image"
         return for_each_channel(value, info, 1 if image else info.data.get("shape", (1,))[0])
 

@@ -8,21 +8,20 @@ from pydantic import Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 from harness.core.errors import UserError
-from harness.core.settings import Count, Flag, Settings
+from harness.core.settings import Count, Flag
 from harness.datasets._store.selection import SHARES, Shares
-from harness.datasets._values.user_files import NOISE, STEP, Noise, Step, for_each_channel
+from harness.datasets._values.file_options import FileOptions, Name
+from harness.datasets._values.widths import NOISE, STEP, WIDTH, Noise, Step, for_each_channel
 
-ColumnName = Annotated[str, Field(min_length=1, strict=True)]
 MissingValues = Annotated[tuple[float | str, ...], Field(min_length=1)]
 
 
-class CsvOptions(Settings):
+class CsvOptions(FileOptions):
     """The file, its columns, and the rows of an event."""
 
-    file: Annotated[str, Field(min_length=1)] = Field(
-        description="the .csv file, beside the suite, in the data root or by an absolute path"
-    )
-    columns: Annotated[tuple[ColumnName | Count, ...], Field(min_length=1)] | Count | None = Field(
+    ways = (*FileOptions.ways, "shuffle", "split")
+
+    columns: Annotated[tuple[Name | Count, ...], Field(min_length=1)] | Count | None = Field(
         None,
         description="the columns that are used, by their names in the header, or without one by their numbers from 1 "
         "on; null: all columns of numbers that vary; or the number of columns to use all",
@@ -37,26 +36,12 @@ class CsvOptions(Settings):
     shuffle: Flag = Field(
         False, description="whether rows that are vectors are shuffled by a fixed seed before they are split"
     )
-    groups: ColumnName | Count | None = Field(
-        None,
-        description="the column, such as of subjects, whose rows of one value stay in one split, and between which no "
-        "window runs; null: rows are split in order, or shuffled",
-    )
-    split: ColumnName | Count | None = Field(
+    split: Name | Count | None = Field(
         None,
         description="the column with the split of each row: train, validation or test, or the number of its fold, of "
         "which the last is test and the one before it validation",
     )
-    test_file: Annotated[str, Field(min_length=1)] | None = Field(
-        None, description="a .csv file of the same columns whose rows are test; `file` is then train"
-    )
-    validation_file: Annotated[str, Field(min_length=1)] | None = Field(
-        None, description="the same with validation; null: a tenth of train"
-    )
-    stratify: ColumnName | Count | None = Field(
-        None, description="the column of classes of which all splits of vectors have the same shares"
-    )
-    time: ColumnName | Count | None = Field(
+    time: Name | Count | None = Field(
         None, description="the column of the time of each row: no window spans a hole or a step back"
     )
     missing: Literal["refuse", "drop"] | MissingValues = Field(
@@ -67,8 +52,7 @@ class CsvOptions(Settings):
     step: Step = Field(None, description=f"the lattice step of the values: {STEP}; null: detect")
     noise: Noise = Field(
         None,
-        description=f"the width of uniform noise that is added to the values, in their units: {NOISE}; or "
-        "last_digit: for each value the unit of its last written digit",
+        description=f"{WIDTH}: {NOISE}; or last_digit: for each value the unit of its last written digit",
     )
 
     @field_validator("columns")
@@ -82,40 +66,26 @@ class CsvOptions(Settings):
     @classmethod
     def _names(cls, header: bool, info: ValidationInfo) -> bool:
         columns = info.data.get("columns")
-        if isinstance(columns, tuple) and any(isinstance(column, str) != header for column in columns):
+        stated = [*columns] if isinstance(columns, tuple) else []
+        stated += [column for name in ("groups", "stratify") if (column := info.data.get(name)) is not None]
+        if any(isinstance(column, str) != header for column in stated):
             raise PydanticCustomError(
                 "header", "should be true for columns with names, and false for numbers of columns"
             )
         return header
 
-    @field_validator("groups", "split", "stratify", "time")
+    @field_validator("length")
+    @classmethod
+    def _of_one_class(cls, length: int, info: ValidationInfo) -> int:
+        if length > 1 and info.data.get("stratify") is not None:
+            raise PydanticCustomError("length", "should be 1 with stratify, as windows may have several classes")
+        return length
+
+    @field_validator("split", "time")
     @classmethod
     def _of_the_header(cls, column: str | int | None, info: ValidationInfo) -> str | int | None:
         if column is not None and isinstance(column, str) != info.data.get("header", True):
             raise PydanticCustomError("column", "should be a name, or the number of a column where there is no header")
-        return column
-
-    @field_validator("groups", "split", "test_file", "stratify")
-    @classmethod
-    def _one_way(cls, value: str | int | None, info: ValidationInfo) -> str | int | None:
-        others = [name for name in ("shuffle", "groups", "split", "test_file") if name != info.field_name]
-        stated = [name for name in others if info.data.get(name)]
-        if value is not None and stated:
-            raise PydanticCustomError("way", "should be left out with {other}", {"other": stated[0]})
-        return value
-
-    @field_validator("validation_file")
-    @classmethod
-    def _beside_test(cls, file: str | None, info: ValidationInfo) -> str | None:
-        if file is not None and info.data.get("test_file") is None:
-            raise PydanticCustomError("file", "should come with test_file")
-        return file
-
-    @field_validator("stratify")
-    @classmethod
-    def _of_events(cls, column: str | int | None, info: ValidationInfo) -> str | int | None:
-        if column is not None and info.data.get("length", 1) > 1:
-            raise PydanticCustomError("stratify", "should be left out for windows, which may have several classes")
         return column
 
     @field_validator("shuffle")

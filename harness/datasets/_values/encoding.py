@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
@@ -46,10 +47,9 @@ class Encoding:
             without = [str(number) for number, width in enumerate(self.noise, 1) if width is None]
             return {
                 "lattice": False,
-                "noise": [width is not None for width in self.noise],
+                "noise": tuple(width is not None for width in self.noise),
                 "digits": self.digits,
-                "lattices": [Lattice(0.0, width or 1.0) for width in self.noise],
-                "steps": [(width, "units of the file (stated noise)") for width in self.noise if width is not None],
+                "lattices": tuple(Lattice(0.0, width or 1.0) for width in self.noise),
                 "no_floor": f"no noise is added to channel {', '.join(without)}" if without else None,
             }
         if self.lattices is None:
@@ -130,7 +130,10 @@ def choose_encoding(
     tabular = bool(labels)  # numbers are written
     labels = list(labels) or [f"channel {channel}" for channel in range(len(survey.low))]
     if integers and max(abs(survey.low.min()), abs(survey.high.max())) >= EXACT:
-        raise DataError(f"{name}: integers from {survey.low.min():.0f} to {survey.high.max():.0f}; at most 2^53 fit")
+        raise DataError(
+            f"{name}: integers from {survey.low.min():.0f} to {survey.high.max():.0f}; at most 2^53 fit, subtract "
+            "an offset"
+        )
     if not integers:  # float64 has no room for the errors of larger and of smaller values
         for channel, most in enumerate(np.maximum(np.abs(survey.low), np.abs(survey.high))):
             if most and not SMALLEST <= most <= LARGEST:
@@ -226,21 +229,6 @@ def _of_last_digits(name: str, survey: Survey, written: Written) -> Encoding:
         digits=tuple(digits for _, digits in written),
         lost=int((np.array(steps) < least).sum()),
     )
-
-
-def written_digits(values: np.ndarray) -> tuple[float, int]:
-    """Return the unit of the last decimal of numbers as they are written, and how many significant digits they have.
-
-    Trailing zeros count for a number if others have digits there: of 5, 5.1 and 12.3 the unit is 0.1, and of 1.234,
-    12.34 and 5 there are four digits. At most 15 digits are counted.
-    """
-    finest, most = -400, 1
-    for value in np.unique(np.abs(values)).tolist():
-        if value:
-            digits, _, exponent = f"{value:.14e}".partition("e")
-            count = len(digits.rstrip("0")) - 1
-            finest, most = max(finest, count - 1 - int(exponent)), max(most, count)
-    return float(f"1e{-finest}") if finest > -400 else 1.0, most
 
 
 def _stated(
@@ -350,9 +338,12 @@ def _refuse_atoms(
         for label, (share, commonest, of_commonest) in repeats.items()
         if share > MOST_REPEATED
     ]
-    missing = "a commonest value may stand for a missing one, to be left out"
     widths = _proposed(survey, detected)
-    hint = {"noise": "last_digit" if tabular else widths[0] if len(widths) == 1 else widths}
+    hint: dict[str, Any] = {"noise": "last_digit" if tabular else widths[0] if len(widths) == 1 else widths}
+    missing = "a commonest value may stand for a missing one, to be left out"
+    if codes := [value for share, value, _ in repeats.values() if share > MOST_REPEATED and is_code(value)] * tabular:
+        hint = {"missing": sorted({*codes})}
+        missing = f"missing: {hint['missing']} leaves out rows with what may stand for a missing value"
     for channel, lattice in enumerate(detected):
         low, high = survey.low[channel], survey.high[channel]
         if low == high:
@@ -376,6 +367,11 @@ def _refuse_atoms(
             f"bounds it, such as {last_digit}noise: {_listed(widths)}, or `step` if there is one; {missing}",
             hint,
         )
+
+
+def is_code(value: float) -> bool:
+    """Return whether a value looks like one that stands for a missing value: -9, -99, -999.9, 9999."""
+    return re.fullmatch(r"-9+(\.9+)?|9{3,}(\.9+)?", f"{value:.10g}") is not None
 
 
 def _proposed(survey: Survey, detected: Sequence[Lattice | None]) -> list[float]:

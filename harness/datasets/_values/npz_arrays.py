@@ -52,7 +52,8 @@ class Npz:
         name = f"{self.name}: {key}"
         if values.dtype.kind not in NUMBERS or values.dtype.itemsize > 8:
             kind = values.dtype
-            raise DataError(f"{name} holds {kind}; it must hold integers or floating-point numbers of at most 64 bits")
+            rule = "it must hold integers or floating-point numbers of at most 64 bits: convert it by astype"
+            raise DataError(f"{name} holds {kind}; {rule}")
         if values.ndim < 2:
             raise DataError(
                 f"{name} has shape {values.shape}; the first axis counts the events, the others are the event's"
@@ -61,7 +62,7 @@ class Npz:
 
     def shapes(self) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
         """Return name -> shape and type of every array."""
-        return {key: (values.shape, values.dtype) for key in self.keys if (values := self._read(key)).shape}
+        return {key: (values.shape, values.dtype) for key in self.keys for values in [self._read(key)]}
 
     def labels(self, key: str, count: int) -> np.ndarray:
         """Return the array (count,) of numbers or texts, one for each event; raise DataError if it is another."""
@@ -82,7 +83,8 @@ class Npz:
                     f"{self.name}: {key} unpacks to {shown_bytes(size)}, more than {MEMORY_SHARE:.0%} of the available "
                     "memory; write the events as a .npy file (numpy.save), which is not read as a whole"
                 )
-        with reading(f"{self.name}: {key}"):
+        hint = "get the file again, or convert an array of objects to numbers by astype before it is saved"
+        with reading(f"{self.name}: {key}", hint):
             if not isinstance(values := self.content[key], np.ndarray):
                 raise ValueError("it has no header of an array")
             return values

@@ -6,15 +6,13 @@ an index where the header is short.
 
 from __future__ import annotations
 
-import bz2
 import contextlib
 import csv
 import gzip
 import io
-import lzma
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -27,6 +25,7 @@ from harness.core.errors import DataError, nearest
 from harness.core.files import DATA, open_file
 from harness.core.provenance.machine import available_memory
 from harness.core.run_options import shown_bytes
+from harness.datasets._values.encoding import MOST_REPEATED, is_code
 from harness.datasets._values.lattice import EXACT
 from harness.datasets._values.npz_arrays import MEMORY_SHARE
 
@@ -46,8 +45,6 @@ TIMES = re.compile(r"(^|[^a-z])(time|date|datetime|timestamp|year|month|day|hour
 """Names of columns that tell when a row was measured."""
 NUMERIC = 0.5  # share of the cells that are numbers, from which on others are mistakes
 _DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
-_UNPACK: dict[str, Callable[[Any], Any]] = {".gz": lambda file: gzip.GzipFile(fileobj=file), ".bz2": bz2.BZ2File}
-_UNPACK |= {".xz": lzma.LZMAFile}
 
 
 @dataclass(frozen=True)
@@ -114,7 +111,7 @@ class Table:
         line, cells = next(islice(self.rows(), row + self.header, None))
         cell = cells[place].strip()
         if _DECIMAL_COMMA.fullmatch(cell):
-            hint = "has a decimal comma; write a point, as a comma may separate thousands"
+            hint = "has a decimal comma, or one between thousands; write a point, or nothing between thousands"
         else:
             hint = "is not a finite number; fill such cells, or leave the line out" + (
                 ", or say missing: drop" if cell in MISSING else ", or name the `columns` to use"
@@ -134,8 +131,8 @@ class Table:
             return f"has texts such as {str(there.iloc[0])[:20]!r}"
         return "has one value" if there.nunique() == 1 else None
 
-    def numeric(self, others: Sequence[int]) -> list[int]:
-        """Return the places of all columns of numbers but `others`.
+    def numeric(self, others: Mapping[int, str]) -> list[int]:
+        """Return the places of all columns of numbers but `others`, which options name.
 
         Raises:
             DataError: there is none, or the first row has numbers in place of names.
@@ -146,9 +143,27 @@ class Table:
                 "false if the file has no header"
             )
         places = [place for place in range(len(self.names)) if place not in others and self.unusable(place) is None]
+        for place in range(len(self.names)):
+            texts = self.frame[place].dropna() if place not in {*places, *others} else self.frame[place][:0]
+            if len(texts) and _DECIMAL_COMMA.fullmatch(str(texts.iloc[0])):  # numbers, which must not be left out
+                raise self._wrong(int(texts.index[0]), place)
         if not places:
-            raise DataError(f"{self.name}: has no column of numbers that vary{self._one_cell()}")
+            why = "; ".join(self.left_out((), others))
+            raise DataError(f"{self.name}: has no column of numbers that vary{self._one_cell()}; {why}")
+        if self.header:
+            for place in places:
+                self.place(self.names[place])  # raises for two of one name
         return places
+
+    def numbering(self) -> int | None:
+        """Return the place of a column of rising times, or of row numbers; None if there is none."""
+        for place in self.numeric({}):
+            column = self.frame[place]
+            timed = self.header and TIMES.search(self.names[place].replace("_", " "))
+            steps = np.diff(column.to_numpy()) if column.dtype.kind in "iuf" else np.zeros(1)
+            if (steps == 1).all() or (timed and (steps > 0).all()):
+                return place
+        return None
 
     def blocks(self) -> list[int]:
         """Return the places of columns named like an id whose rows of one value follow one another."""
@@ -156,15 +171,23 @@ class Table:
         for place, name in enumerate(self.names if self.header else ()):
             numbers = self.frame[place].factorize()[0]
             runs = 1 + int((np.diff(numbers) != 0).sum())
-            if IDS.search(name.replace("_", " ")) and 2 <= runs == numbers.max() + 1 <= len(numbers) // 2:
+            if _is_id(name) and 2 <= runs == numbers.max() + 1 <= len(numbers) // 2:
                 found.append(place)
         return found
 
-    def left_out(self, places: Sequence[int]) -> list[str]:
-        """Return a clause on the columns that are not used, with the reason."""
+    def left_out(self, places: Sequence[int], named: Mapping[int, str]) -> list[str]:
+        """Return a clause on the columns that are no values, with the reason, or the option by which they are named."""
         others = [place for place in range(len(self.names)) if place not in places]
-        reasons = [f"{self.label(place)} ({self.unusable(place) or 'not named'})" for place in others]
+        why = {
+            place: f"the option {named[place]}" if place in named else self.unusable(place) or "not named"
+            for place in others
+        }
+        reasons = [f"{self.label(place)} ({reason})" for place, reason in why.items()]
         return [f"columns that are not used: {_listed(reasons)}"] * bool(reasons)
+
+
+def _is_id(label: str) -> bool:
+    return IDS.search(label.replace("_", " ")) is not None
 
 
 def _converted(column: pd.Series) -> pd.Series:
@@ -207,6 +230,7 @@ def read_table(name: str, path: Path, header: bool, separator: str, missing: Seq
     for number, cells in checked:
         if len(cells) != len(first):
             hint = "; a first column without a name, such as R's row names, needs one" * (len(cells) == len(first) + 1)
+            hint += f"; line {line} seems to be a comment: remove it" * first[0].startswith("#")
             raise DataError(f"{name}: line {number} has {len(cells)} cells, and line {line} has {len(first)}{hint}")
         count += 1
     if not first or not count:
@@ -255,13 +279,14 @@ def _rows(name: str, path: Path, separator: str) -> Iterator[tuple[int, list[str
 def _text(name: str, path: Path) -> Iterator[TextIO]:
     """Open a file as text, decompressed by its ending."""
     try:
-        with open_file(path, DATA) as file, _UNPACK.get(path.suffix.lower(), contextlib.nullcontext)(file) as content:
-            yield io.TextIOWrapper(content, "utf-8-sig", newline="")
+        with open_file(path, DATA) as file:
+            content = gzip.GzipFile(fileobj=file) if path.suffix.lower() == ".gz" else file
+            yield io.TextIOWrapper(cast("io.BufferedReader", content), "utf-8-sig", newline="")
     except UnicodeDecodeError as error:
         raise DataError(
             f"{name}: is not text in UTF-8 ({error.reason}); write it so, as numbers separated by commas"
         ) from error
-    except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{name}: cannot be decompressed ({error}); get it anew") from error
 
 
@@ -271,34 +296,39 @@ def proposed_options(path: Path) -> dict[str, Any]:
     Rows with a column of time stay in order.
     """
     with _text(f"csv: {path}", path) as file:
-        line = file.readline()
-    separator = max((",", *SEPARATORS), key=line.count)
-    cells = next(csv.reader([line], delimiter=separator, skipinitialspace=True), [])
+        lines = [file.readline(), file.readline()]
+    counts = {mark: [line.count(mark) for line in lines] for mark in (",", "\t", ";", "|", " ")}
+    separator = next((mark for mark, (first, second) in counts.items() if first == second > 0), ",")
+    cells = next(csv.reader(lines, delimiter=separator, skipinitialspace=True), [])
     header = not _are_numbers([cell.strip() for cell in cells])
     options: dict[str, Any] = {} if separator == "," else {"separator": separator}
-    if not header:
-        return {**options, "header": False, "shuffle": True}
+    options |= {} if header else {"header": False}
     table = read_table(f"csv: {path}", path, header, separator)
+    timed = header and any(TIMES.search(name.replace("_", " ")) for name in table.names)
+    if (place := table.numbering()) is not None:
+        options["time"] = table.names[place] if header else place + 1
     if of_one := table.blocks():
         return {**options, "groups": table.names[of_one[0]]}
-    return options if any(map(TIMES.search, table.names)) else {**options, "shuffle": True}
+    return options if timed else {**options, "shuffle": True}
 
 
 def remarks_on_columns(values: np.ndarray, labels: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return clauses on the columns (rows, columns) that are counts or categories, and warnings of those like an id."""
-    few, numbered = [], []
+    few, numbered, coded = [], [], []
     for label, column in zip(labels, values.T, strict=True):
         distinct, counts = np.unique(column, return_counts=True)
         whole = bool((distinct == np.round(distinct)).all())
-        if whole and len(distinct) == len(column) > FEW and (np.diff(column) > 0).all():
+        code, share = distinct[counts.argmax()], counts.max() / len(column)
+        if share > MOST_REPEATED and is_code(code):
+            coded.append(f"{label}: {share:.0%} are {code:g}, which may stand for a missing value: missing: [{code:g}]")
+        if whole and len(distinct) == len(column) > FEW and ((np.diff(column) > 0).all() or _is_id(label)):
             numbered.append(label)
         elif whole or len(distinct) <= FEW:
-            commonest = f"{counts.max() / len(column):.0%} are {distinct[counts.argmax()]:g}"
-            few.append(f"{label} ({len(distinct):,} values, {commonest})")
+            few.append(f"{label} ({len(distinct):,} values, {share:.0%} are {code:g})")
     noted = [f"columns of whole numbers or few values: {_listed(few)}"] * bool(few)
     hint = "a flow learns the number of the row; name the `columns` to use without it"
-    return noted, [
-        f"{_listed(numbered)}: whole numbers that rise from row to row, as those of an id or a date: {hint}"
+    return noted, coded + [
+        f"{_listed(numbered)}: another whole number in each row, as those of an id or a date: {hint}"
     ] * bool(numbered)
 
 

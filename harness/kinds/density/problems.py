@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from harness.core.errors import nearest
-from harness.core.settings import augmentation_fault
+from harness.core.errors import UserError, nearest
+from harness.core.settings import Scaling, augmentation_fault
 from harness.planning.cells import Column, Scope
 from harness.planning.problems import Problem, Where
+
+if TYPE_CHECKING:
+    from harness.datasets import Dataset
 
 
 def mixer_problems(scope: Scope) -> Iterator[Problem]:
@@ -79,13 +83,43 @@ def encoding_problems(column: Column) -> Iterator[Problem]:
     kind = dataset.kind(column.entry.options)
     if entry.preprocessing != "scale" and (entry.preprocessing == "logit") != (kind == "image"):
         whose = "pixels" if entry.preprocessing == "logit" else "sequences and vectors"
+        stated = entry.preprocessing if isinstance(entry.preprocessing, str) else "for each channel"
         yield column.place("preprocessing").says(
-            f"{column.label}: preprocessing: {entry.preprocessing} is for {whose}, and {column.name} holds {kind}s; "
-            "use scale"
+            f"{column.label}: preprocessing: {stated} is for {whose}, and {column.name} holds {kind}s; use scale"
         )
+    elif not isinstance(entry.preprocessing, str):
+        origin = column.scope.suite.origin
+        try:
+            scalings(entry.preprocessing, dataset, dataset.located(entry.options, origin.folder, origin.data))
+        except UserError as error:
+            yield column.place("preprocessing").says(f"{column.label}: {error}")
     fault = augmentation_fault(entry.augmentation, column.event_shape)
     if fault is not None:
         yield column.place("augmentation").says(f"{column.label}: {fault}")
+
+
+def scalings(
+    stated: Sequence[Scaling] | Mapping[str, Scaling], dataset: Dataset, options: Mapping[str, Any]
+) -> Scaling | tuple[Scaling, ...]:
+    """Return the scaling of all channels if they share it, else one for each; `options` have the place of the data.
+
+    Raises:
+        UserError: a list of another length than the channels, or a column that the data do not have.
+    """
+    names, count = dataset.channels(options), dataset.event_shape(options)[0]
+    if isinstance(stated, Mapping):
+        for name in stated:
+            if name not in names:
+                hint = (
+                    nearest(name, names) if names else f"the channels have no names: list one for each of the {count}"
+                )
+                raise UserError(f"preprocessing: there is no column {name!r} among those that are used; {hint}")
+        stated = [stated.get(name, "scale") for name in names]
+    if len(stated) != count:
+        raise UserError(
+            f"preprocessing: {len(stated)} scalings for {count} channels; state one for each, or one for all"
+        )
+    return stated[0] if len({*stated}) == 1 else tuple(stated)
 
 
 def average_problems(scope: Scope) -> Iterator[Problem]:

@@ -32,6 +32,7 @@ from harness.kinds.density.tables.equal_terms import equal_terms_table
 from harness.kinds.density.tables.events import events_table, single_events
 from harness.kinds.density.tables.fidelity import fidelity_table
 from harness.kinds.density.tables.publication import likelihoods_table, published_table
+from harness.kinds.density.tables.table_rows import rows_table
 from harness.kinds.density.tuning.searches import searches, setting_name, tuning_text
 from harness.planning.plan import Plan
 from harness.reporting.compare.measure import Measure
@@ -79,6 +80,7 @@ class DensityReport(Report, kind="density"):
             likelihoods_table(results, self.rankings, beside),
             None if compared is None else across_table(compared, f"{plan.suite}-across"),
             choices_table(results),
+            rows_table(results),
             events_table(results),
             differences_table(results, self.rankings),
             leads_table(results),

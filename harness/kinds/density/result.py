@@ -22,7 +22,8 @@ class DensityResult:
 
     `unit` names the measure that is reported, "bits_per_dim" or "nats_per_dim"; `standard_error`, `median`, `worst`,
     `estimate_error`, `importance_weighted`, `validation`, `floor` and `claimed` are in it, and the three parts
-    `*_nats_per_dim` sum to `nats_per_dim`. `test_events` is the number of events whose mean they are; `test_share` is
+    `*_nats_per_dim` sum to `nats_per_dim`. `nats_per_event` is that of whole vectors, in the units of their source.
+    `test_events` is the number of events whose mean they are; `test_share` is
     that of the `harness.datasets.Splits`. `options` are those of the layer, as JSON. Under tuning, `candidate` is the
     number of the chosen one of `candidates`, and `chosen` are its settings, as JSON.
     """
@@ -36,6 +37,7 @@ class DensityResult:
     chosen: str | None = None
     bits_per_dim: float | None = None
     nats_per_dim: float | None = None
+    nats_per_event: float | None = None
     standard_error: Size | None = None
     median: float | None = None
     worst: float | None = None

@@ -32,7 +32,7 @@ from harness.kinds.density.result import DensityResult
 from harness.kinds.density.trial import DensityTrial, FlowTrial, as_text
 from harness.kinds.density.tuning.choice import Chosen, NoChoice, choose
 from harness.kinds.density.weights import load_flow, save_flow
-from harness.pipeline.data_remarks import notes_of, remarks_on
+from harness.pipeline.data_remarks import data_notes, notes_of, remarks_on
 from harness.pipeline.models import build_flow, make_layer
 from harness.pipeline.pipeline import Pipeline
 from harness.training.training import Callback, Fit, fit
@@ -110,6 +110,7 @@ def run(
         trained.result,
         bits_per_dim=test.bits_per_dim,
         nats_per_dim=test.nats_per_dim,
+        nats_per_event=pipeline.nats_per_event(test.nats_per_dim),
         median=test.median,
         worst=test.worst,
         test_events=test.values.shape[1],
@@ -291,21 +292,6 @@ def built(trial: FlowTrial, splits: Splits) -> tuple[Pipeline, Flow]:
     except (UnsupportedShape, UnsupportedEvent) as error:
         raise Ended("unsupported", str(error)) from error
     return pipeline, flow.to(pipeline.device)
-
-
-def data_notes(splits: Splits) -> dict[str, str]:
-    """Return the content, the sizes of the splits and the source of the data that a trial read."""
-    notes = {
-        "data": splits.description,
-        "splits": ", ".join(f"{len(values):,} {name}" for name, values in splits.parts().items()),
-    }
-    if splits.steps is not None:
-        notes["steps"] = ", ".join(f"{size:g} {unit}" for size, unit in splits.steps)
-    if splits.checksum is not None:
-        notes["checksum"] = splits.checksum
-    if splits.log_widths is None and (splits.no_floor is not None or not all(splits.noisy)):
-        notes["floor"] = splits.no_floor or "the values are said to lie on no lattice; no noise is added to them"
-    return notes
 
 
 def below_floor(test: Evaluation, pipeline: Pipeline, floor: float | None) -> str | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from harness.core.settings import Augmentation, Count, DataRef, Flag, Permute, Preprocessing, Settings
+from harness.core.settings import Augmentation, Count, DataRef, Flag, Permute, Settings, StatedScalings
 from harness.core.third_party import reference
 from harness.core.trial import Trial
 from harness.kinds.density.problems import (
@@ -18,6 +18,7 @@ from harness.kinds.density.problems import (
     encoding_problems,
     mixer_problems,
     sample_problems,
+    scalings,
 )
 from harness.kinds.density.repetitions import Repetitions, Seeds, drawn, repetition_problems
 from harness.kinds.density.rows import BaselineRow, TrainedCell, TrainedRow
@@ -46,7 +47,8 @@ class TrainedColumn(ColumnKeys):
         permute: seed of a permutation of all entries, or per-seed: one for each seed or repetition; null: none.
         augmentation: of training images.
         preprocessing: scale the range to [-1, 1]; of values without levels, standard (the standard deviation to 1) or
-            asinh (for heavy tails, about the median in units of the interquartile range); of pixels, the logit.
+            asinh (for heavy tails, about the median in units of the interquartile range), one for all channels, a list
+            with one for each, or a mapping of names of columns, of which others keep scale; of pixels, the logit.
         dequantise: add uniform noise to values on a lattice.
         allow_unbounded: acknowledge that raw values on a lattice admit any density.
     """
@@ -55,7 +57,7 @@ class TrainedColumn(ColumnKeys):
     repetitions: Repetitions | None = None
     permute: Permute | None = None
     augmentation: Augmentation = "none"
-    preprocessing: Preprocessing = "scale"
+    preprocessing: StatedScalings = "scale"
     dequantise: Flag = True
     allow_unbounded: Flag = False
 
@@ -67,7 +69,10 @@ class TrainedColumn(ColumnKeys):
         encoding = {key: getattr(self, key) for key in ENCODING}
         from harness.datasets import DATASETS, find_dataset
 
-        options = find_dataset(self.data or label, folder).located(self.options, folder, root)
+        dataset = find_dataset(self.data or label, folder)
+        options = dataset.located(self.options, folder, root)
+        if not isinstance(self.preprocessing, str):
+            encoding["preprocessing"] = scalings(self.preprocessing, dataset, options)
         name, source = reference("data set", self.data or label, folder, DATASETS)
         content = {"label": label, "name": name, "source": source, "options": options, **encoding}
         return DataRef.model_validate(content)

@@ -5,16 +5,19 @@ import pytest
 
 from harness.core.errors import DataError, UserError
 from harness.core.settings import NewSplit
-from harness.datasets import find_dataset
+from harness.datasets import Store, find_dataset
 from harness.pipeline.data_remarks import examine
 
-CSV = find_dataset("csv")
+CSV, NPZ = find_dataset("csv"), find_dataset("npz")
 VALUES = np.random.default_rng(0).standard_normal((200, 2))
 NEW, KEPT = NewSplit(3, keep_test=False), NewSplit(3, keep_test=True)
 
 
-def load(store, column, new=None, values=VALUES, **options):
+def load(store, column, new=None, values=VALUES, data="csv", **options):
     """Write a table of the values with one more column `c`, and return the splits of all its columns of numbers."""
+    if data == "npz":
+        np.savez(store.root / "t.npz", x=values, c=column)
+        return NPZ.loaded(store, {"file": "t.npz", "shape": [2, 1], "kind": "sequence", **options}, new)
     rows = [f"{a!r},{b!r},{c}" for (a, b), c in zip(values.tolist(), column, strict=True)]
     (store.root / "t.csv").write_text("\n".join(["a,b,c", *rows]))
     return CSV.loaded(store, CSV.located({"file": "t.csv", **options}, None, store.root), new)
@@ -82,15 +85,55 @@ def test_files_of_train_and_test_are_kept(store, validation):
     assert "split by file" in splits.description
 
 
+@pytest.mark.parametrize("validation", [False, True])
+def test_array_files_of_train_and_test_are_kept(store, validation):
+    for name, rows in (("train", VALUES[:100]), ("val", VALUES[100:130]), ("test", VALUES[130:])):
+        np.savez(store.root / f"{name}.npz", rows)
+    options = {"file": "train.npz", "test_file": "test.npz", "shape": [2, 1], "kind": "sequence", "shuffle": True}
+    options |= {"validation_file": "val.npz"} if validation else {}
+    splits = NPZ.loaded(store, options)
+    rows = places(splits)
+    assert sorted(rows[2]) == list(range(130, 200))
+    assert sorted(rows[0] + rows[1]) == list(range(130 if validation else 100))
+    assert [len(part) for part in rows] == ([100, 30, 70] if validation else [90, 10, 70])
+    kept = NPZ.loaded(store, options, KEPT)
+    np.testing.assert_array_equal(kept.test, splits.test)
+    assert kept.test_share == 0 and not np.array_equal(kept.train, splits.train)
+    with pytest.raises(UserError, match=r"states its split; leave `split` out of repetitions\.vary, or say keep_test"):
+        NPZ.loaded(store, options, NEW)
+
+
 @pytest.mark.parametrize("new", [None, NEW, KEPT])
-def test_classes_have_the_same_shares_in_all_splits(store, new):
+def test_new_splits_of_digits_have_equal_shares_of_each_digit_if_asked_to(new):
+    from sklearn.datasets import load_digits
+
+    digits, store = load_digits(), Store.at(None)
+    classes = {image.astype(np.uint8).tobytes(): at for image, at in zip(digits.images, digits.target, strict=True)}
+    splits = find_dataset("digits").loaded(store, {"stratify": True}, new)
+    first = find_dataset("digits").loaded(store, {})
+    found = [[image.tobytes() for image in part] for part in splits.parts().values()]
+    assert sorted(event for part in found for event in part) == sorted(image.tobytes() for image in every(first))
+    for part in found[1:]:
+        assert np.bincount([classes[event] for event in part]).tolist() == [25] * 10
+    assert np.array_equal(splits.test, first.test) == (new is not NEW)
+    assert np.array_equal(splits.validation, first.validation) == (new is None)
+
+
+def every(splits):
+    """Return all events."""
+    return np.concatenate(list(splits.parts().values()))
+
+
+@pytest.mark.parametrize("data", ["csv", "npz"])
+@pytest.mark.parametrize("new", [None, NEW, KEPT])
+def test_classes_have_the_same_shares_in_all_splits(store, new, data):
     classes = np.repeat(["a", "b", "c"], [120, 60, 20])
-    splits = load(store, classes, new, stratify="c")
+    splits = load(store, classes, new, data=data, stratify="c")
     for part, size in zip(places(splits), (160, 20, 20), strict=True):
         counts = [(classes[part] == name).sum() for name in "abc"]
         assert np.allclose(counts, [0.6 * size, 0.3 * size, 0.1 * size], atol=1.01)
     assert "the same shares of 3 classes" in splits.description
-    first = load(store, classes, stratify="c")
+    first = load(store, classes, data=data, stratify="c")
     assert np.array_equal(splits.test, first.test) == (new is not NEW)
     assert np.array_equal(splits.train, first.train) == (new is None)
 

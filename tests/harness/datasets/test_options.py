@@ -16,7 +16,7 @@ RIGHT = {
     "wfdb": {"records": ["r"], "length": 16, "gap_seconds": 0.4, "validation": 0.2, "test": 0.2},
 }
 SEQUENCE = {"shape": [2, 16], "kind": "sequence"}
-WHOLE = {"own_gains": True, "split": "record"}
+WHOLE = {"values": "physical", "split": "record"}
 NOISE = "should be one width above 0, or a list with a width or null for each channel"
 
 FAULTS = [  # data set, options, the faulty one, its message
@@ -25,7 +25,7 @@ FAULTS = [  # data set, options, the faulty one, its message
     ("waveforms", {"lenght": 256}, "lenght", r"no option 'lenght'; did you mean length\?"),
     ("waveforms", {"seed": True}, "seed", r"seed = True should be a valid integer"),
     ("patches", {"test": 105}, "test", r"test = 105 should be less than or equal to 104; it is .*tile"),
-    ("digits", {"size": 8}, "size", r"digits: no option 'size'; there are none"),
+    ("digits", {"size": 8}, "size", r"digits: no option 'size'; "),
     ("mnist", {"root": "x"}, "root", r"mnist: no option 'root'"),
     ("mnist", {"validation": 60_000}, "validation", r"at most 59999, as train and validation share 60000 images"),
     ("mnist", {"train": 50_001}, "train", r"should be at most 50000, as train and validation share"),
@@ -61,6 +61,9 @@ FAULTS = [  # data set, options, the faulty one, its message
         ("npz", {"arrays": names}, "arrays", "it is the names of the arrays")
         for names in (["a"], ["a", "a"], [], [*"abcd"])
     ),
+    ("npz", {"stratify": "y", "groups": "s"}, "stratify", "should be left out with groups"),
+    ("npz", {"test_file": "t.npz", "shares": [0.8, 0.1, 0.1]}, "shares", "should be left out with test_file"),
+    ("npz", {"validation_file": "v.npz"}, "validation_file", "should come with test_file"),
     ("csv", {"columns": ["a", "a"]}, "columns", "names a column twice"),
     ("csv", {"columns": [0], "header": False}, "columns", "greater than or equal to 1"),
     ("csv", {"columns": [1, 2], "header": True}, "header", "should be true for columns with names"),
@@ -73,29 +76,24 @@ FAULTS = [  # data set, options, the faulty one, its message
     ("csv", {"step": 1, "noise": 1}, "noise", "should be left out with step"),
     ("csv", {"noise": [0.1, 0.2, 0.3]}, "noise", "for 2 channels"),
     *(("csv", {"noise": noise}, "noise", NOISE) for noise in (0, -1, "wide", [], [None], float("inf"), True)),
-    ("csv", {"groups": 3}, "groups", "should be a name"),
+    ("csv", {"columns": None, "groups": "s", "header": False}, "header", "should be true for columns with names"),
     ("csv", {"groups": ""}, "groups", "at least 1 character"),
-    ("csv", {"groups": "s", "shuffle": True}, "groups", "should be left out with shuffle"),
+    ("csv", {"groups": "s", "shuffle": True}, "shuffle", "should be left out with groups"),
     ("csv", {"split": "c", "groups": "d"}, "split", "should be left out with groups"),
     ("csv", {"split": "c", "shuffle": True}, "split", "should be left out with shuffle"),
-    ("csv", {"test_file": "x.csv", "split": "c"}, "test_file", "should be left out with split"),
+    ("csv", {"test_file": "x.csv", "split": "c"}, "split", "should be left out with test_file"),
     ("csv", {"stratify": "c", "groups": "d"}, "stratify", "should be left out with groups"),
-    ("csv", {"stratify": "c", "length": 8}, "stratify", "should be left out for windows"),
+    ("csv", {"stratify": "c", "length": 8}, "length", "should be 1 with stratify"),
     ("csv", {"validation_file": "x.csv"}, "validation_file", "should come with test_file"),
     ("csv", {"time": 3}, "time", "should be a name"),
     ("wfdb", {"records": []}, "records", r"wfdb: records = \[\] "),
     ("wfdb", {"records": "r"}, "records", "records = 'r' should be a valid tuple; it is a list of WFDB records"),
     ("wfdb", {"channels": ["ABP", "ABP"]}, "channels", "names a channel twice"),
     ("wfdb", {"validation": 0.6, "test": 0.4}, "test", "test = 0.4 leaves nothing to train on beside validation"),
-    ("wfdb", {"band_pass": [8, 0.5]}, "band_pass", r"band_pass = \[8, 0.5\] should name the lower edge first"),
-    ("wfdb", {"band_pass": [0, 8]}, "band_pass", "should be greater than 0"),
-    ("wfdb", {"band_pass": [1, 2], "band_pass_channels": ["II"]}, "band_pass_channels", "should name channels of"),
-    ("wfdb", {"band_pass_order": 2}, "band_pass_order", "has no effect without band_pass"),
-    ("wfdb", {"seed": 2}, "seed", "has no effect without band_pass"),
+    ("wfdb", {"seed": 2}, "seed", "has no effect without values: physical or standardised"),
+    ("wfdb", WHOLE | {"average_frames": True}, "average_frames", "or come with values: counts"),
     ("wfdb", {"flat_line_samples": 9}, "flat_line_samples", "has no effect without flat_lines"),
-    ("wfdb", {"flat_peak_samples": 9}, "flat_peak_samples", "has no effect without flat_peaks"),
-    ("wfdb", {"own_gains": True}, "own_gains", "should come with split: record or folder"),
-    ("wfdb", WHOLE | {"band_pass": [1, 2]}, "band_pass", "should be left out with own_gains"),
+    ("wfdb", {"values": "physical"}, "values", "or come with split: record or folder"),
     ("mimic", {"patient": 1}, "patient", "patient = 1 should be 3000063, 3000393 or 3000397"),
 ]
 

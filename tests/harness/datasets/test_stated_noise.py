@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-import harness.datasets  # noqa: F401  registers csv and npz
-from harness.core.errors import DataError
-from harness.core.settings import DataRef
-from harness.datasets._values.encoding import written_digits
+from harness.core.errors import DataError, UserError
+from harness.core.settings import DataRef, NewSplit
+from harness.datasets import find_dataset
+from harness.datasets._values.stated_noise import written_digits
 from harness.datasets.base import DATASETS
 from harness.pipeline.data_remarks import examine
 from harness.pipeline.pipeline import Pipeline, ValueRange
@@ -146,3 +146,49 @@ def test_a_width_that_bounds_nothing_is_refused(table, options, named):
     with pytest.raises(DataError) as refusal:
         table(**options)
     assert all(text in str(refusal.value) for text in named)
+
+
+CLASS = """
+import numpy as np
+
+from harness.datasets import Dataset, DatasetInfo, Lattice, Splits
+
+
+class Mine(Dataset):
+    info = DatasetInfo(title="Mine", kind="sequence", lattice=False)
+    exchangeable = True
+
+    def shape(self, options):
+        return (2, 3)
+
+    def load(self, store, options):
+        counts = np.random.default_rng(0).integers(0, 40, (90, 2, 3))
+        lattices = (Lattice(5.0, 0.5), Lattice(0.0, 2.0))
+        return Splits(counts[:50], counts[50:70], counts[70:], None, "mine", lattices=lattices)
+"""
+
+
+def test_every_data_set_without_levels_takes_noise_of_a_stated_width(store, tmp_path):
+    """The widths are in the units of the source, whatever the entries are, and new splits have it once."""
+    (tmp_path / "mine.py").write_text(CLASS)
+    mine = find_dataset(f"{tmp_path}/mine.py:Mine")
+    plain, splits = mine.loaded(store, {}), mine.loaded(store, {"noise": [1.0, 3]})
+    assert splits.noise == (True, True) and not splits.lattice and splits.checksum != plain.checksum
+    np.testing.assert_allclose(splits.test[:, 0] * 1.0, 5 + 0.5 * plain.test[:, 0])
+    np.testing.assert_allclose(splits.test[:, 1] * 3.0, 2.0 * plain.test[:, 1])
+    assert "uniform noise of the stated width 1, 3" in splits.description
+    again = mine.loaded(store, {"noise": [1.0, 3]}, NewSplit(1))
+    assert again.train.max() == pytest.approx(splits.train.max()) and not np.array_equal(again.train, splits.train)
+    pipeline = Pipeline(splits, DataRef(label="mine", name="mine"))
+    assert pipeline.floor() is not None and pipeline.dequantises
+    with pytest.raises(DataError, match=r"noise = 0.4 is narrower than the step 0.5 .* of channel 0"):
+        mine.loaded(store, {"noise": 0.4})
+    with pytest.raises(UserError, match="3 widths are stated for 2 channels"):
+        mine.loaded(store, {"noise": [1, 1, 1]})
+    assert mine.option_errors({"noise": "last_digit"})[0][0] == "noise"
+    waves = find_dataset("waveforms").loaded(store, {"noise": 4, "windows": 20})
+    assert [lattice.step for lattice in waves.lattices] == [4, 4]
+    assert find_dataset("digits").option_errors({"noise": 1})[0][1].startswith("digits: no option 'noise'")
+    (tmp_path / "other.py").write_text(CLASS.replace('"mine", lat', '"mine", log_widths=(0.0,) * 3, lat'))
+    with pytest.raises(UserError, match="that have none of their own; leave it out"):
+        find_dataset(f"{tmp_path}/other.py:Mine").loaded(store, {"noise": 2})

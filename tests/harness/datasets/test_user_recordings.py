@@ -41,24 +41,6 @@ def icu_store(data_root, tmp_path_factory):
     return Store(data_root, tmp_path_factory.mktemp("cache"), offline=True)
 
 
-def test_real_records_after_a_band_pass_have_no_floor_and_keep_what_is_not_filtered(icu_store):
-    plain = WFDB.load(icu_store, ICU)
-    filtered = WFDB.load(icu_store, ICU | {"band_pass": [0.5, 8], "band_pass_channels": ["PLETH"]})
-    assert filtered.train.dtype == np.float32 and not filtered.lattice and filtered.steps == plain.steps
-    for name, part in filtered.parts().items():
-        np.testing.assert_allclose(np.floor(part[:, 1]), plain.parts()[name][:, 1], atol=1)  # dequantised
-        assert abs(part[:, 0].mean()) < 0.02 * part[:, 0].std() + 5
-    assert 0.4 < (filtered.train[:, 1] - plain.train[:, 1]).mean() < 0.6
-    # The pulse wave is inside the band and is kept.
-    assert np.corrcoef(filtered.train[:, 0].ravel(), plain.train[:, 0].ravel())[0, 1] > 0.9
-    for words in ("PLETH band-pass filtered after dequantisation", "order 4, 0.5 to 8 Hz, forward and backward"):
-        assert words in filtered.no_floor
-    assert filtered.no_floor.endswith("no floor can be stated; the numbers compare only under the same filter")
-    both = WFDB.load(icu_store, ICU | {"band_pass": [0.5, 8]})
-    assert "PLETH and ABP band-pass" in both.no_floor
-    assert both.train[:, 1].min() < -100, "the mean pressure is gone"
-
-
 # Artificial records
 
 
@@ -103,41 +85,6 @@ def test_flat_windows_are_dropped_and_the_lattice_is_kept(store, write_segment):
     assert len(WFDB.load(store, SMALL | {"flat_lines": 0.74}).train) == 30
 
 
-def test_windows_with_flat_peaks_are_dropped(store, write_segment):
-    wave = np.round(100 * np.sin(np.arange(1000) * 2 * np.pi / 8)).astype(int)
-    clipped = np.minimum(wave, 60)
-    signals = {"PLETH": wave, "ABP": np.concatenate([wave[:800], clipped[800:]])}
-    write_segment(store.root, "r", signals)
-    options = SMALL | {"flat_peaks": 0.05, "flat_peak_samples": 2}
-    with pytest.raises(DataError, match=r"0 test windows from 1\.6 s; dropped 12 windows with 0\.05 or more"):
-        WFDB.load(store, options)
-    clean = WFDB.load(store, options | {"flat_peak_samples": 4})
-    assert len(clean.test) == 12 and "dropped: 0 windows with 0.05" in clean.description
-    # Two pulses to a window of 16. One of them flat is a share of one half, which is dropped from one half on.
-    signals["ABP"] = np.where(np.arange(1000) % 16 < 8, wave, clipped)
-    write_segment(store.root, "half", signals)
-    half = options | {"records": ["half"], "flat_peaks": 0.51}
-    assert len(WFDB.load(store, half).test) == 12
-    with pytest.raises(DataError, match="0 test windows"):
-        WFDB.load(store, half | {"flat_peaks": 0.5})
-
-
-def test_each_split_is_filtered_by_itself(store, write_segment):
-    """A step in the test part must not ring in the train part, whatever the gap."""
-    rng = np.random.default_rng(0)
-    calm = {name: rng.integers(0, 100, 1000) for name in ("PLETH", "ABP")}
-    stormy = {name: np.where(np.arange(1000) < 800, values, 100 * values) for name, values in calm.items()}
-    for name, signals in (("calm", calm), ("stormy", stormy)):
-        write_segment(store.root, name, signals)
-    options = SMALL | {"band_pass": [0.5, 8], "gap_seconds": 0.0}
-    calm, stormy = (WFDB.load(store, options | {"records": [name]}) for name in ("calm", "stormy"))
-    np.testing.assert_array_equal(calm.train, stormy.train)
-    np.testing.assert_array_equal(calm.validation, stormy.validation)
-    assert np.abs(stormy.test - calm.test).max() > 100
-    seeded = WFDB.load(store, options | {"records": ["calm"], "seed": 1})
-    assert 0 < np.abs(seeded.train - calm.train).max() < 3, "other noise, the same signal"
-
-
 def test_a_segment_of_two_records_is_refused(store, made, write_record_of_segments):
     header = next(store.root.rglob("*.hea"))
     folder, segment = header.parent, header.stem
@@ -152,12 +99,6 @@ def test_a_record_named_twice_is_refused(store, made):
     for again in ("r", "./r"):
         with pytest.raises(UserError, match=r"records names .*r\.hea twice.*Name each record once"):
             WFDB.check(store, SMALL | {"records": ["r", again]})
-
-
-def test_a_band_above_half_the_sampling_rate_raises_a_user_error(store, made):
-    with pytest.raises(UserError, match=r"r\.hea: sampled at 125 Hz, so a band-pass ends below 62\.5 Hz") as caught:
-        WFDB.check(store, SMALL | {"band_pass": [0.5, 62.5]})
-    assert caught.value.exit_code == 2 and not isinstance(caught.value, DataError)
 
 
 @pytest.mark.parametrize(
@@ -206,7 +147,7 @@ def test_records_that_other_gains_leave_out_are_refused_or_named(store, write_se
 # Whole records, each with its own gain
 
 SUBJECTS = 12
-WHOLE = {"records": "all/*", "channels": ["ii"], "length": 16, "split": "record", "own_gains": True}
+WHOLE = {"records": "all/*", "channels": ["ii"], "length": 16, "split": "record", "values": "physical"}
 
 
 @pytest.fixture
@@ -241,8 +182,26 @@ def test_records_of_all_gains_are_used_whole_in_physical_units(archive, new):
     assert not splits.lattice and splits.left_out == () and "10, 1, 1 whole groups" in splits.description
 
 
-def test_the_floor_of_own_gains_is_the_mean_log_step(archive):
-    splits = archive()
+def test_standardised_records_have_mean_0_and_deviation_1_and_the_unit_is_said(archive):
+    splits = archive(values="standardised")
+    for part in splits.parts().values():
+        for record in joined(part).reshape(-1, 160):
+            counts = np.sort(np.floor(record * np.std(range(160)) + 79.5 + 1e-9))
+            assert counts.tolist() == list(range(160)), "noise of one step of the record above its mean"
+    assert splits.log_widths == pytest.approx([-np.log(np.std(range(160)))] * 3)
+    assert "no log-determinant of this scaling is counted" in splits.description and splits.steps is None
+
+
+def test_a_constant_record_has_no_deviation(store, write_segment):
+    for number in range(12):
+        write_segment(store.root / "all", f"r{number}", {"II": np.arange(160) * (number > 0)})
+    with pytest.raises(DataError, match="ii has one value in a record, which has no deviation; leave the record out"):
+        WFDB.loaded(store, WHOLE | {"values": "standardised"})
+
+
+@pytest.mark.parametrize("values", ["physical", "standardised"])
+def test_the_floor_of_records_of_own_steps_is_the_mean_log_step(archive, values):
+    splits = archive(values=values)
     pipeline = Pipeline(splits, DataRef(label="r", name="wfdb"), torch.float64)
     width = float(np.ptp(splits.train))
     assert pipeline.floor() == pytest.approx(splits.log_widths[2] + np.log(2 / width)) and not pipeline.dequantises
@@ -260,6 +219,19 @@ def test_volts_of_several_units_are_converted_and_others_refused(archive, store)
     path.write_text(text.replace("/NU", "/mmHg"))
     with pytest.raises(DataError, match="ii is in mmHg in one record and in mV"):
         archive()
+
+
+def test_short_records_and_further_signals_are_named(store, write_segment):
+    for number in range(12):
+        signals = {"II": np.arange(160), "V1": np.arange(160)}
+        write_segment(
+            store.root / "all", f"r{number}", {key: row[: 20 if number < 2 else None] for key, row in signals.items()}
+        )
+    options = WHOLE | {"values": "counts", "length": 32}
+    with pytest.raises(DataError, match=r"2 of 12 records \(r0, r1\) are not used: they have no window's length"):
+        WFDB.loaded(store, options)
+    left_out = WFDB.loaded(store, options | {"leave_out_records": True}).left_out
+    assert left_out[0] == "signals that are not used: V1" and left_out[1].startswith("2 of 12 records (r0, r1)")
 
 
 def test_records_of_a_folder_stay_together(store, write_segment):

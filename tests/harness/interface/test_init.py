@@ -24,6 +24,10 @@ def four_digits(folder):
     return table(folder / "few.csv", a=np.char.mod("%.4g", DRAW.lognormal(3, 3, 400)), b=DRAW.normal(size=400))
 
 
+def numbered(folder):
+    return table(folder / "numbered.csv", row=range(7, 307), a=DRAW.normal(size=300), b=DRAW.normal(size=300))
+
+
 def people(folder):
     return table(folder / "Long Table.csv", patient_id=np.repeat(range(20), 20), rate=DRAW.normal(size=400))
 
@@ -64,13 +68,14 @@ def pictures(folder):
 
 CASES = [
     (four_digits, "few", {"data": "csv", "options": {"file": "few.csv", "shuffle": True, "noise": "last_digit"}}),
+    (numbered, "numbered", {"data": "csv", "options": {"file": "numbered.csv", "time": "row", "shuffle": True}}),
     (people, "long-table", {"data": "csv", "options": {"file": "Long Table.csv", "groups": "patient_id"}}),
     (
         without_header,
         "uci",
         {"data": "csv", "options": {"file": "uci.data", "separator": ";", "header": False, "shuffle": True}},
     ),
-    (with_holes, "holes", {"data": "csv", "options": {"file": "holes.csv", "missing": "drop", "noise": "last_digit"}}),
+    (with_holes, "holes", {"data": "csv", "options": {"file": "holes.csv", "time": "time", "missing": "drop"}}),
     (
         arrays,
         "x",
@@ -123,6 +128,7 @@ def test_a_suite_holds_the_options_that_load_the_data(tmp_path, monkeypatch, cap
     assert load_suite(path, shapes=True).profile_names == ["smoke", "quick", "local"]
     said = capsys.readouterr().out
     assert f"data: {expected['data']}, " in said and f"next: python -m harness run {name}.yaml" in said
+    assert ("is left out of the values" in said) == ("time" in expected["options"])
     steps = written["profiles"]["quick"]["training"]["steps"]
     assert steps == round(min(max(600 * (module.os.cpu_count() or 1) / (5 * 5 * 2.25) / 0.05, 100), 2000), -2)
 
@@ -141,7 +147,7 @@ def test_recordings_of_many_gains_are_taken_in_physical_units(tmp_path, monkeypa
         "channels": ["PLETH", "ABP"],
         "length": 1024,
         "split": "record",
-        "own_gains": True,
+        "values": "physical",
     }
 
 
@@ -158,10 +164,11 @@ def test_a_scale_follows_from_the_tails(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_seconds_of_a_step", lambda suite, root: 0.05)
     for name, values, expected in (
         ("normal", DRAW.normal(size=1000), None),
-        ("outlier", np.append(DRAW.normal(size=999), 20.0), "standard"),
-        ("cauchy", DRAW.standard_cauchy(1000), "asinh"),
+        ("outlier", np.append(DRAW.normal(size=999), 20.0), {"a": "standard"}),
+        ("cauchy", DRAW.standard_cauchy(1000), {"a": "asinh"}),
     ):
         path = init(table(tmp_path / f"{name}.csv", a=values, b=DRAW.normal(size=1000)))
+        load_suite(path)
         assert yaml.safe_load(path.read_text())["profiles"]["smoke"]["datasets"][name].get("preprocessing") == expected
 
 

@@ -71,6 +71,27 @@ def test_statistics_are_of_training_alone_and_travel_with_weights(scaling):
     assert torch.equal(again.preprocessing(v)[0], made.preprocessing(v)[0])
 
 
+def test_each_channel_may_have_its_own_scaling():
+    """The map of each channel is that of the channel alone, and the log-determinants add up."""
+    several = np.concatenate([HEAVY, HEAVY[::-1] * 3, HEAVY + 1, 2 - HEAVY], axis=1)
+    chosen = ("asinh", "scale", "standard", "asinh")
+    made = pipeline(chosen, several)
+    v = torch.tensor(several[:9], requires_grad=True)
+    x, log_det = made.preprocessing(v)
+    alone = [pipeline(each, several[:, [at]]).preprocessing(v[:, [at]]) for at, each in enumerate(chosen)]
+    assert torch.allclose(x, torch.cat([part for part, _ in alone], 1))
+    assert torch.allclose(log_det, sum(part for _, part in alone))
+    assert torch.allclose(made.preprocessing.inverse(x), v)
+    [slopes] = torch.autograd.grad(x.sum(), v)
+    assert torch.allclose(slopes.log().sum((1, 2)), log_det)
+    kept = ValueRange(**asdict(made.values))
+    data = DataRef(label="t", name="t", preprocessing=chosen)
+    again = Pipeline(kept.as_splits((4, 1)), data, torch.float64, values=kept)
+    assert torch.equal(again.preprocessing(v)[0], x)
+    with pytest.raises(UserError, match="4 scalings for 1 channels"):
+        pipeline(chosen)
+
+
 @pytest.mark.parametrize("scaling", ["standard", "asinh"])
 def test_one_value_and_levels(scaling):
     x, log_det = pipeline(scaling, np.full((2000, 1, 1), 3.0)).prepare(torch.full((4, 1, 1), 3.0, dtype=torch.float64))

@@ -297,8 +297,13 @@ def _treatment(trial: DensityTrial, varied: bool) -> Iterator[str]:
         "standard": "in units of the standard deviation of training",
         "asinh": "as asinh of values about the median of training, in units of the interquartile range over 1.349",
     }
-    if trial.data.preprocessing in modelled:
-        yield f"modelled {modelled[trial.data.preprocessing]}; the Jacobian is counted"
+    stated = trial.data.preprocessing
+    for name, text in modelled.items():
+        if stated == name:
+            yield f"modelled {text}; the Jacobian is counted"
+        elif not isinstance(stated, str) and name in stated:
+            numbers = [str(number) for number, each in enumerate(stated, 1) if each == name]
+            yield f"channel{'s' * (len(numbers) > 1)} {', '.join(numbers)} modelled {text}; the Jacobian is counted"
     if (seed := trial.data.permute) is not None:
         pair = "seed" if trial.repetition is None else "repetition"
         yield sentences("permuted", pair, varied or seed == PER_SEED, seed)

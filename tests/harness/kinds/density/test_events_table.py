@@ -8,6 +8,7 @@ import torch
 from harness.core.records import blank_record
 from harness.evaluation.evaluation import Evaluation, Parts
 from harness.kinds.density.tables.events import events_table
+from harness.kinds.density.tables.table_rows import rows_table
 from harness.kinds.density.trial import DensityTrial
 from harness.reporting.frame import Results
 from harness.reporting.report import ReportedResults
@@ -63,6 +64,25 @@ def test_three_columns_per_data_set_in_its_unit_over_the_seeds(measured):
     last = {trial.id for trial in plan.trials if isinstance(trial, DensityTrial) and trial.seed == 2}
     fewer = [trial for trial in plan.trials if not (trial.id in last and trial.data.label == "waveforms")]
     assert "each the mean over 2 or 3 seeds" in events(plan.limited(fewer), records).caption
+
+
+def test_rows_of_tables_have_their_likelihood_in_the_units_of_the_file(measured):
+    plan, records = measured
+    assert rows_table(Results.of(plan, records)) is None, "neither images nor windows are rows"
+    for trial, record in zip(plan.trials, records, strict=True):
+        if isinstance(trial, DensityTrial) and trial.data.label == "waveforms":
+            record.rows[0]["nats_per_event"] = 100 + record.rows[0]["nats_per_dim"]
+    failed = next(
+        record
+        for trial, record in zip(plan.trials, records, strict=True)
+        if isinstance(trial, DensityTrial) and trial.data.label == "waveforms" and trial.layer.row == "<script>"
+    )
+    failed.rows[0] |= {"nats_per_dim": None, "nats_per_event": None}
+    results = ReportedResults.of(plan, records)
+    [table] = [table for table in results.report.tables if table.name.endswith("-rows")]
+    assert table.header == ("layer", "waveforms, nats/row ↓") and "in the units of the file" in table.caption
+    assert [cells[1].split(" ")[0] for cells in table.rows] == ["97.990", "96.990", "95.985"]
+    assert table.notes == ("[1] <script> on waveforms: 1 of 3 trials have no value",)
 
 
 def test_median_and_worst_are_computed_per_event():
