@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import yaml
 
 from harness.core.arguments import Place, checked, optional, path
@@ -37,7 +36,7 @@ WOODBURY = "woodbury: {options: {rank_channels: 1, rank_space: 1}}"
 LAYERS = {"vector": (BUTTERFLY, WOODBURY), "sequence": (EMERGING, PERIODIC), "image": (EMERGING, BUTTERFLY)}
 """Form of an event -> the layers to compare with a 1x1 convolution, by docs/findings/decision.md."""
 
-FAR, FARTHER = 10.0, 50.0  # interquartile ranges from the median to the farthest value: not scaled by extremes
+NEAR = 10.0  # interquartile ranges from the median to the farthest value, up to which extremes may scale the others
 
 SUITE = """\
 # Written by `python -m harness init {source}`.
@@ -172,12 +171,9 @@ def _form(splits: Splits) -> dict[str, Any]:
 
 def _scale(splits: Splits, names: Sequence[str]) -> str | None:
     """Return the preprocessing of channels that their extremes would squeeze together; None: the usual one of all."""
-    if splits.levels is not None:
-        return None
-    values = np.moveaxis(splits.train, 1, 0).reshape(splits.shape[0], -1).astype(np.float64)
-    low, middle, high = np.quantile(values, (0.25, 0.5, 0.75), axis=1)
-    farthest = np.abs(values - middle[:, None]).max(axis=1) / np.where(high > low, high - low, np.inf)
-    chosen = ["scale" if far < FAR else "standard" if far < FARTHER else "asinh" for far in farthest]
+    from harness.pipeline.data_remarks import FAR, farthest
+
+    chosen = ["scale" if far < NEAR else "standard" if far < FAR else "asinh" for far in farthest(splits)]
     if len({*chosen}) == 1:
         return None if chosen[0] == "scale" else chosen[0]
     by_name = {name: each for name, each in zip(names, chosen, strict=False) if each != "scale"}

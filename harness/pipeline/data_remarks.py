@@ -27,7 +27,7 @@ from harness.datasets._values.lattice import FEWEST, find_lattice
 from harness.pipeline.neighbours import Neighbours
 from harness.pipeline.overlap import digests, overlapping
 
-VERSION = 3  # of the remarks in the cache
+VERSION = 4  # of the remarks in the cache
 LEAST_SHARE = 0.01  # of held-out events that were seen: a handful of equal events is natural
 LARGE_SHARE = 0.1  # of events that nearly equal another: natural in no data set
 FEW = 3  # events that nearly equal others
@@ -42,6 +42,7 @@ FEW_EVENTS = 64  # of which the channels are compared within each
 NAMED = 5  # channels of a linear function that a remark names
 MOST_STEPS = 8  # of a lattice that a note lists
 NEARLY = 0.01  # the same of channels that are nearly a function of others
+FAR = 50.0  # interquartile ranges from the median to the farthest value: scaled by extremes, the others are one value
 DEPENDENT = 1e-6  # standard deviation of what others leave of a channel, as a share of all of it
 
 
@@ -52,6 +53,7 @@ class DataRemark:
     text: str  # a clause
     warning: bool = False  # results on the data mislead
     unbounded: bool = False  # a density on the data can grow without bound
+    of_range: bool = False  # only where channels are scaled by their range
 
 
 def remarks_on(store: Store, data: DataRef, splits: Splits) -> list[DataRemark]:
@@ -59,6 +61,12 @@ def remarks_on(store: Store, data: DataRef, splits: Splits) -> list[DataRemark]:
 
     They are kept in the cache, so that the trials of a run do not examine the arrays again.
     """
+    remarks = _cached_remarks(store, data, splits)
+    return [remark for remark in remarks if not remark.of_range or data.preprocessing == "scale"]
+
+
+def _cached_remarks(store: Store, data: DataRef, splits: Splits) -> list[DataRemark]:
+    """Return the remarks under any preprocessing."""
     names: Sequence[str] = ()
     with contextlib.suppress(UserError):
         names = find_dataset(data.name).channels(dict(data.options))
@@ -130,7 +138,36 @@ def examine(splits: Splits, names: Sequence[str] = ()) -> list[DataRemark]:
     labels = list(names) or [f"channel {number}" for number in range(splits.shape[0])]
     of_values = (*_repeating(splits, labels), *_dependent(splits, labels))
     stated = [DataRemark(text, warning=True) for text in splits.warnings]
-    return [*stated, *map(DataRemark, splits.left_out), *_seen(splits), *of_values]
+    return [*stated, *map(DataRemark, splits.left_out), *_seen(splits), *of_values, *_far(splits, labels)]
+
+
+def _far(splits: Splits, labels: Sequence[str]) -> Iterator[DataRemark]:
+    """Yield the channels whose extremes squeeze all other values together."""
+    distances = farthest(splits)
+    far = [f"{labels[channel]} ({distances[channel]:,.0f})" for channel in np.flatnonzero(distances > FAR)]
+    if far:
+        more = f" and {len(far) - NAMED:,} more" * (len(far) > NAMED)
+        yield DataRemark(
+            f"the farthest value is more than {FAR:g} interquartile ranges from the median in {', '.join(far[:NAMED])}"
+            f"{more}: scaled by their extremes, the other values lie close together; say preprocessing: asinh",
+            warning=True,
+            of_range=True,
+        )
+
+
+def farthest(splits: Splits) -> np.ndarray:
+    """Return the distance of each channel's farthest training value from its median, in interquartile ranges, (C,).
+
+    It is 0 for values on levels, whose range is known, and for a channel of which half the values are one.
+    """
+    events = splits.train
+    if splits.levels is not None:
+        return np.zeros(splits.shape[0])
+    places = (0, *range(2, events.ndim))
+    some = np.asarray(events[:: math.ceil(events.size / VALUES)], np.float64)
+    low, middle, high = np.quantile(np.moveaxis(some, 1, 0).reshape(some.shape[1], -1), (0.25, 0.5, 0.75), axis=1)
+    distance = np.maximum(events.max(places) - middle, middle - events.min(places))
+    return np.where(high > low, distance / np.where(high > low, high - low, 1), 0.0)
 
 
 def _repeated(splits: Splits, sums: Mapping[str, Sequence[bytes]]) -> Iterator[DataRemark]:

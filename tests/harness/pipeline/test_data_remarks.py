@@ -139,6 +139,17 @@ def test_independent_channels_have_no_remark():
     assert not any("one value" in text for text in texts(rare, lattice=True))
 
 
+def test_channels_whose_extremes_squeeze_the_others_are_named_where_their_range_scales_them(tmp_path):
+    tails = np.stack([RNG.standard_t(1, 4000), RNG.normal(size=4000)], axis=1)
+    made, store = splits(tails), Store(tmp_path, tmp_path)
+    ranged, bent = (
+        [remark.text for remark in remarks_on(store, DataRef(label="t", name="digits", preprocessing=scaling), made)]
+        for scaling in ("scale", "asinh")
+    )
+    assert [text for text in ranged if "in channel 0 (" in text and "channel 1" not in text and "asinh" in text]
+    assert not any("interquartile" in text for text in bent)
+
+
 def test_remarks_are_kept_in_the_cache_and_made_again_if_it_is_damaged(tmp_path, monkeypatch):
     store = Store(None, tmp_path, offline=True)
     data = DataRef(label="d", name="npz", options={"file": "mine.npz"})
