@@ -209,7 +209,7 @@ def test_seeds_come_from_suite_option_and_set(suite):
         ("layers.woodbury.rank_space=3", "unknown key 'rank_space' in layers.woodbury"),
         ("datasets.digts.permute=3", "no data set 'digts'; did you mean digits?"),
         ("datasets.digits.dequantise=false", "on a lattice"),
-        ("datasets.digits.preprocessing=log", "is not one of 'scale'"),
+        ("datasets.digits.preprocessing=log", "expected scale, standard, asinh, logit; or a list"),
         ("widths=[3]", "'widths' means nothing in a suite of kind density, only of kind parameters; remove it"),
         ("seeds=0", "a number of seeds"),
     ],
