@@ -25,6 +25,7 @@ from harness.planning.plan import Device, GivenDevice, Plan, Section
 from harness.planning.problems import raise_faults
 from harness.planning.suite import Source, read_suite
 from harness.planning.suite_base import Suite, SuiteFile
+from harness.planning.suite_model import EVERY_LAYER
 
 Checksums = Mapping[DataRef, str | None]
 
@@ -79,7 +80,7 @@ class _Part:
                 "rows": tuple(scope.rows),
                 "columns": tuple(scope.columns),
                 "seeds": suite.repeats(scope).get("seed", ()),
-                "unsupported": suite.unsupported,
+                "unsupported": suite.unsupported or EVERY_LAYER in suite.layers,
                 "timeout": scope.limit("timeout"),
                 "memory": scope.limit("memory"),
                 "published": suite.published,

@@ -137,7 +137,8 @@ class Suite(SuiteFile):
     """A suite of rows and columns. Each kind has a subclass with its keys and its trials.
 
     Attributes:
-        unsupported: a layer that cannot serve a shape is a marked row, not a problem of the suite.
+        unsupported: a layer that cannot serve a shape is a marked row, not a problem of the suite; of the layers that
+            `*` stands for, always.
         timeout: of each trial, in seconds or such as "30 min"; null: no limit.
         memory: of each trial, in bytes or such as "4GiB"; null: no limit.
         published: numbers of a publication, shown beside the measured ones.

@@ -17,7 +17,7 @@ from harness.datasets import find_dataset
 from harness.pipeline.models import layer_shapes
 from harness.planning.cells import Cell, Column, Scope, class_name
 from harness.planning.problems import Problem, Where
-from harness.planning.suite_model import MOST_CELLS, MOST_TRIALS
+from harness.planning.suite_model import EVERY_LAYER, MOST_CELLS, MOST_TRIALS
 from layers import UnsupportedShape
 
 
@@ -178,7 +178,8 @@ def _cause(scope: Scope, cell: Cell) -> tuple[Where, bool, str, str] | None:
                     cell.spec.build(cls, cell.row, shape, options, flow)
             except (UnsupportedShape, UnsupportedEvent) as error:
                 hint = "with `unsupported: true` in the suite such a cell is a row that says so"
-                verdicts[built] = None if scope.suite.unsupported else f"{error}; {hint}"
+                accepted = scope.suite.unsupported or cell.where.place[-1:] == (EVERY_LAYER,)
+                verdicts[built] = None if accepted else f"{error}; {hint}"
             except Exception as error:  # third-party code may raise anything
                 verdicts[built] = f"cannot be built: {type(error).__name__}: {error}"
         if verdicts[built] is not None:

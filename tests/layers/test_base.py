@@ -77,4 +77,4 @@ def test_every_method_refuses_inputs_of_another_shape(cls):
 def test_a_wrapped_method_keeps_its_name_and_docstring():
     assert GainTwice.inverse.__qualname__ == "GainTwice.inverse"
     assert "Apply every layer" not in (InvertibleLinear.forward.__doc__ or "")
-    assert LAYERS["fixed"].forward.__doc__ == "Move the entries or transform the channels; the log-det is 0."
+    assert LAYERS["conv1x1"].forward.__doc__ == "Apply W at every position; see the class for the log-det."

@@ -75,7 +75,8 @@ def test_a_suite_plans_the_control_beside_its_layer(tmp_path):
     file = tmp_path / "control.yaml"
     file.write_text(SUITE)
     plan, _ = settle(load_suite(file), "quick", "cpu", only=["layer=two"]).plan()
-    assert {"two", "conv1x1"} <= set(plan.rows)
+    assert {"two", "conv1x1", "recurrence"} <= set(plan.rows)
+    assert plan.unsupported, "recurrence refuses images, and `*` names it without a word of the suite"
     kept = {trial.layer.row for trial in plan.trials if "keep_mixer" in trial.model_dump(mode="json")["layer"]}
     assert kept == {"two"}
 
