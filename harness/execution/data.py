@@ -55,7 +55,12 @@ def examine_data(
     checksums: dict[DataRef, str | None] = {}
     faults: dict[DataRef, UserError] = {}
     noted: set[DataRef] = set()  # data sets of which a split was remarked on: notes on others would say much the same
+    first: dict[DataRef, DataRef] = {}  # data without their label -> those of the first column that reads them
     for data in dict.fromkeys(needed):
+        earlier = first.setdefault(data.model_copy(update={"label": ""}), data)
+        if earlier is not data:
+            faults |= {data: faults[earlier]} if earlier in faults else {}
+            continue
         dataset, options, new = find_dataset(data.name), dict(data.options), data.new_split
         try:
             splits = dataset.check(store, options, new)

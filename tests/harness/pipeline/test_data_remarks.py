@@ -8,6 +8,7 @@ import pytest
 from harness.cli.parser import main
 from harness.core.settings import DataRef
 from harness.datasets import Splits, Store
+from harness.execution.data import examine_data
 from harness.pipeline.data_remarks import examine, notes_of, remarks_on
 
 RNG = np.random.default_rng(0)
@@ -206,3 +207,14 @@ def test_a_column_that_equals_another_is_refused_unless_the_suite_allows_it(tmp_
     (tmp_path / "mine.yaml").write_text(f"{SUITE}      d: {entry.replace('csv,', 'csv, allow_unbounded: true,', 1)}\n")
     assert main(["plan", "mine.yaml", "--profile", "smoke"]) == 0
     assert f"warning: {fault}\n" in capsys.readouterr().out
+
+
+def test_columns_that_read_the_same_data_are_remarked_on_once_and_share_their_faults(tmp_path):
+    np.savez(tmp_path / "twice.npz", x=np.repeat(RNG.normal(size=(100, 3, 1)), 2, axis=0))
+    options = {"file": "twice.npz", "kind": "sequence", "shape": (3, 1), "noise": 0.01}
+    lines = []
+    same = [DataRef(label=label, name="npz", options=tuple(options.items())) for label in ("one", "two")]
+    checksums, faults = examine_data(same, tmp_path, True, lines.append)
+    assert not faults and len(checksums) == 1 and lines and all(": one: " in line for line in lines)
+    missing = [DataRef(label=label, name="npz", options=(("file", "no.npz"),)) for label in ("one", "two")]
+    assert [fault for _, fault in examine_data(missing, tmp_path, True, lines.append)[1].items()][1:]
