@@ -17,6 +17,7 @@ from harness.kinds.parameters.trial import ParametersTrial
 from harness.kinds.runtime.trial import RuntimeTrial
 from harness.planning.plan import Plan
 from harness.planning.suite_model import Published
+from harness.reporting.tables import rendering
 from harness.timing.settings import TimingSettings
 
 ROWS = ("conv1x1", "my_layer & co", "<script>")
@@ -62,6 +63,12 @@ def timed(trial):
                 line |= {"inverse_error": 1e-6} if operation == "inverse" else {}
             record.rows.append(line)
     return record
+
+
+@pytest.fixture(autouse=True)
+def no_terminal(monkeypatch):
+    """Tables are whole, whatever terminal the tests run in."""
+    monkeypatch.setattr(rendering, "terminal_width", lambda: rendering.WHOLE)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shutil
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from tabulate import tabulate
 
 from harness.core.texts import formless, one_line, shortened
 
+WHOLE = 10**6  # characters of a line where there is no terminal
 LONG = 48  # characters of a cell that does not fit into a line
 UNBROKEN = 32  # characters of a word from which on LaTeX may break it, after a point, colon or slash
 COLUMN = 235  # points: a column of a paper in two
@@ -76,16 +78,28 @@ def markdown(table: Table) -> str:
 
 
 def plain(table: Table) -> str:
-    """Return the same for a terminal: nothing is escaped, and a star marks a cell that stands out."""
-    text = tabulate(
-        _cells(table, one_line, "{} *"),
-        [one_line(cell) for cell in table.header],
-        tablefmt="simple",
-        colalign=table.alignment,
-        disable_numparse=True,
-    )
+    """Return the same for a terminal: nothing is escaped, and a star marks a cell that stands out.
+
+    A table wider than the terminal is in parts, each with the first column; a file or a pipe gets it whole.
+    """
+    width = terminal_width()
+    texts = [
+        tabulate(
+            _cells(part, one_line, "{} *"),
+            [one_line(cell) for cell in part.header],
+            tablefmt="simple",
+            colalign=part.alignment,
+            disable_numparse=True,
+        )
+        for part in _parts(table, _characters, width)
+    ]
     notes = [one_line(note) for note in table.notes] + (["* bold"] if table.bold else [])
-    return "\n\n".join(part for part in (one_line(table.caption), text, "\n".join(notes)) if part)
+    return "\n\n".join(part for part in (one_line(table.caption), *texts, "\n".join(notes)) if part)
+
+
+def terminal_width() -> int:
+    """Return the characters of a line of the terminal, or of $COLUMNS; `WHOLE` for a file or a pipe."""
+    return shutil.get_terminal_size((WHOLE, 0)).columns
 
 
 def latex_tables(tables: Sequence[Table]) -> str:
@@ -113,7 +127,7 @@ def latex(table: Table) -> str:
     marked = [shortened(note, FOOTNOTE) for note in table.notes if (mark := MARK.match(note)) and mark[0] in cells]
     rest = [text for text in (*others, *table.notes) if text not in marked and text not in caption]
     label = f"tab:{re.sub(r'[^a-z0-9-]+', '-', table.name.lower())}"
-    parts = [_tabular(part) for part in _parts(table)]
+    parts = [_tabular(part) for part in _parts(table, _points, PAGE)]
     at_once = max(1, LINES // (len(table.rows) + 3))
     pages = [parts[first : first + at_once] for first in range(0, len(parts), at_once)]
     footnotes = r"\quad ".join(map(escape_latex, marked))
@@ -155,13 +169,13 @@ def _tabular(table: Table) -> str:
     return rf"\resizebox{{\ifdim\width>\linewidth\linewidth\else\width\fi}}{{!}}{{%{chr(10)}{text}}}"
 
 
-def _parts(table: Table) -> list[Table]:
-    """Return the table in parts of neighbouring columns that a page can hold; a group of columns is in one part."""
+def _parts(table: Table, width: Callable[[Table], float], most: float) -> list[Table]:
+    """Return the table in parts of neighbouring columns of about at most this width; a group of columns is in one."""
     (_, kept), *spans = table.groups or [("", 1)] * len(table.header)
     ends = list(accumulate((span for _, span in spans), initial=kept))
     groups = [(text, start, start + span) for (text, span), start in zip(spans, ends, strict=False)]
-    first = _points(_selected(table, kept, []))
-    number = max(1, math.ceil((_points(table) - first) / max(PAGE - first, 1)))
+    first = width(_selected(table, kept, []))
+    number = max(1, math.ceil((width(table) - first) / max(most - first, 1)))
     size = max(1, math.ceil(len(groups) / number))
     return [_selected(table, kept, groups[start : start + size]) for start in range(0, max(1, len(groups)), size)]
 
@@ -186,6 +200,12 @@ def _points(table: Table) -> float:
     longest = [max(len(row[column]) for row in cells) for column in range(len(table.header))]
     widths = [LONG if table.is_long(column) else count for column, count in enumerate(longest)]
     return sum(CHARACTER * width + GAP for width in widths)
+
+
+def _characters(table: Table) -> float:
+    """Return how wide a terminal shows the table, in characters, with the stars of bold cells."""
+    cells = [table.header, *table.rows]
+    return sum(4 + max(len(one_line(row[column])) for row in cells) for column in range(len(table.header)))
 
 
 def _cells(table: Table, escape: Callable[[str], str], bold: str) -> list[list[str]]:

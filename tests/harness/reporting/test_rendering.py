@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.reporting.report import ReportedResults
+from harness.reporting.tables import rendering
 from harness.reporting.tables.rendering import (
     FLOATS,
     FOOTNOTE,
@@ -18,8 +19,10 @@ from harness.reporting.tables.rendering import (
     latex,
     latex_tables,
     markdown,
+    plain,
 )
 
+WIDTH = rendering.terminal_width  # that of every terminal, which tests replace
 NASTY = r"a_b & 50% #1 $x$ {y} ~ ^ \z <script> | [c] *d* `e` ± × − † ‡ “q” éŁ 日ą→☃"
 
 
@@ -144,3 +147,13 @@ def test_a_table_too_wide_to_read_is_cut_into_parts_that_keep_the_first_column_a
     assert text.count(r"\textbf{") == 2
     narrow = replace(table, header=header[:3], rows=tuple(row[:3] for row in rows), groups=())
     assert latex(narrow).count(r"\begin{tabular}") == 1
+
+
+def test_a_terminal_shows_a_table_in_parts_and_a_pipe_gets_it_whole(monkeypatch):
+    table = Table("t", "caption", ("layer", *map(str, range(9))), (("a", *["2.391 [2.371, 2.403]"] * 9),))
+    assert plain(table).count("layer") == 1
+    monkeypatch.setattr(rendering, "terminal_width", WIDTH)
+    monkeypatch.setenv("COLUMNS", "100")
+    text = plain(table)
+    assert text.count("layer") == 3 and max(map(len, text.splitlines())) <= 100
+    assert text.count("[2.371") == 9 and text.count("caption") == 1
