@@ -144,7 +144,7 @@ def examine(splits: Splits, names: Sequence[str] = ()) -> list[DataRemark]:
 def _far(splits: Splits, labels: Sequence[str]) -> Iterator[DataRemark]:
     """Yield the channels whose extremes squeeze all other values together."""
     distances = farthest(splits)
-    far = [f"{labels[channel]} ({distances[channel]:,.0f})" for channel in np.flatnonzero(distances > FAR)]
+    far = [f"{labels[channel]} ({distances[channel]:,.0f})" for channel in np.flatnonzero(distances > FAR).tolist()]
     if far:
         more = f" and {len(far) - NAMED:,} more" * (len(far) > NAMED)
         yield DataRemark(
