@@ -44,7 +44,7 @@ class Mimic(Dataset, name="mimic"):
             "windows of 1,024 samples (8.2 s at 125 Hz) of photoplethysmogram and arterial blood pressure, in units of "
             "the converter; one data set per patient, records 3000063, 3000393 and 3000397. Segments that have both "
             "signals, without the samples where either is invalid; split in time into train, 30 s left out, "
-            "validation, 30 s left out, test. Windows with flat lines may be dropped"
+            "validation, 30 s left out, test. Cleaning (flat lines, flat peaks, band-pass) is an option"
         ),
         size="about 10 million samples per record",
         licence="Open Data Commons Open Database License v1.0, as PhysioNet states it; open access",
@@ -70,7 +70,7 @@ class Mimic(Dataset, name="mimic"):
         return cast(MimicOptions, self.parse(options)).channels
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
-        """Return the splits, int16 converter units, mapped from the cache."""
+        """Return the splits, int16 converter units (float32 after a band-pass), mapped from the cache."""
         return self._splits(store, options)
 
     def resplit(self, store: Store, options: Mapping[str, Any], new: NewSplit) -> Splits:
@@ -126,7 +126,8 @@ class WfdbRecords(Dataset, name="wfdb"):
         what=(
             "windows of the signals that you name (PLETH and ABP unless you say otherwise), in units of the converter, "
             "without the samples where any is invalid; several records follow one another in time. Split in time into "
-            "train, 30 s left out, validation, 30 s left out, test. Windows with flat lines may be dropped"
+            "train, 30 s left out, validation, 30 s left out, test. Cleaning (flat lines, flat peaks, band-pass) is an "
+            "option"
         ),
         size="as large as they are",
         licence="that of your records",
@@ -175,7 +176,7 @@ class WfdbRecords(Dataset, name="wfdb"):
         return cast(WfdbRecordsOptions, self.parse(options)).channels
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
-        """Return the splits, converter units, physical or standardised values, mapped from the cache."""
+        """Return the splits, converter units, or physical, standardised or filtered values, mapped from the cache."""
         return self._splits(store, options)
 
     def resplit(self, store: Store, options: Mapping[str, Any], new: NewSplit) -> Splits:

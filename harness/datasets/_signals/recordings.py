@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from harness.core.errors import DataError, DataMissing
+from harness.core.errors import DataError, DataMissing, UserError
 from harness.core.settings import NewSplit
-from harness.datasets._signals.flat_lines import flat_line_shares
 from harness.datasets._signals.recording_options import RecordingOptions
+from harness.datasets._signals.waveform_filters import band_pass, flat_line_shares, flat_peak_shares, spread_over_cells
 from harness.datasets._signals.wfdb_records import (
     LackingChannels,
     Locate,
@@ -75,6 +76,7 @@ def recording_splits(
     Raises:
         DataMissing: a file is missing and cannot be downloaded.
         DataError: a file is damaged, or the recording is too short for these options.
+        UserError: the band-pass does not fit the sampling rate.
     """
     records, lacking = [], []
     for record, locate in sources:
@@ -115,13 +117,18 @@ def recording_splits(
             "levels": None,
             "description": _description(title, recording, dropped, options, text),
             "test_share": test_share,
-            "lattice": options.values == "counts",
+            "lattice": options.band_pass is None and options.values == "counts",
             "log_widths": log_widths,
+            "no_floor": _no_floor(options),
             "left_out": unused,
         }
         if options.values == "counts":
             writer.notes["steps"] = recording.steps
-            writer.notes["lattices"] = recording.lattices
+            writer.notes["lattices"] = [
+                # A band-pass removes the offset of a channel.
+                replace(lattice, offset=0.0) if channel in options.filtered else lattice
+                for channel, lattice in zip(options.channels, recording.lattices, strict=True)
+            ]
 
     return Splits.of(prepare(store, name, key, files, build))
 
@@ -168,7 +175,11 @@ def _write(
         How many windows were dropped, by reason; the test share; a clause on the split; unless values are counts, the
         mean logarithm of the steps of each split.
     """
-    rate = recording.rate
+    rate, band = recording.rate, options.band_pass
+    if band is not None and band[1] >= rate / 2:
+        raise UserError(
+            f"{where}: sampled at {rate:g} Hz, so a band-pass ends below {rate / 2:g} Hz; band_pass is {list(band)}"
+        )
     if options.split == "time":
         cutting = (recording.stretches, options.validation, options.test, round(options.gap_seconds * rate))
         parts, test_share = (split_in_time(*cutting), None) if new is None else split_ring(*cutting, new)
@@ -194,7 +205,7 @@ def _write(
         )
     counted = options.values == "counts"
     kinds = [stretch.values.dtype for stretch in recording.stretches]
-    kind = np.result_type(*kinds) if counted else np.dtype(np.float64)
+    kind = np.dtype(np.float64) if not counted else np.dtype(np.float32) if band is not None else np.result_type(*kinds)
     used = [stretch for cut in cuts.values() for stretch, _ in cut]
     units = {} if counted else _units(recording, used, options, where)
     log_widths = []
@@ -202,11 +213,10 @@ def _write(
         target = writer.create(part, (counts[part], len(options.channels), options.length), kind)
         offset, logs = 0, 0.0
         for stretch, begins in cut:
-            values = stretch.values
+            values = _filtered(stretch, rate, options)
             if not counted:
                 zeros, steps = units[stretch.start]
-                noise = np.random.Generator(np.random.PCG64(np.random.SeedSequence([options.seed, stretch.start])))
-                values = (stretch.values + noise.random(stretch.values.shape) - zeros) * steps
+                values = (spread_over_cells(stretch.values, options.seed, stretch.start) - zeros) * steps
                 logs += float(np.log(np.abs(steps)).mean()) * len(begins)
             fill_windows(target[offset : offset + len(begins)], values, begins)
             offset += len(begins)
@@ -285,7 +295,34 @@ def _kept(stretch: Stretch, begins: np.ndarray, options: RecordingOptions, dropp
         reason = f"windows with more than {options.flat_lines:g} of a channel in flat lines of {run} samples or more"
         dropped[reason] += int(flat.sum())
         begins = begins[~flat]
+    if options.flat_peaks is not None:
+        share, run = options.flat_peaks, options.flat_peak_samples
+        flat = flat_peak_shares(stretch.values, begins, options.length, run) >= share
+        reason = f"windows with {share:g} or more of a channel's peaks or valleys flat for {run} samples or more"
+        dropped[reason] += int(flat.sum())
+        begins = begins[~flat]
     return begins
+
+
+def _filtered(stretch: Stretch, rate: float, options: RecordingOptions) -> np.ndarray:
+    """Return the values of a stretch of one split alone: unchanged, or dequantised and then filtered."""
+    if options.band_pass is None:
+        return stretch.values
+    values = spread_over_cells(stretch.values, options.seed, stretch.start)
+    chosen = [options.channels.index(channel) for channel in options.filtered]
+    values[chosen] = band_pass(values[chosen], rate, options.band_pass, options.band_pass_order)
+    return values
+
+
+def _no_floor(options: RecordingOptions) -> str | None:
+    if options.band_pass is None:
+        return None
+    low, high = options.band_pass
+    return (
+        f"{' and '.join(options.filtered)} band-pass filtered after dequantisation (Butterworth, order "
+        f"{options.band_pass_order}, {low:g} to {high:g} Hz, forward and backward), so that no floor can be stated; "
+        "the numbers compare only under the same filter"
+    )
 
 
 def _description(title: str, recording: Recording, dropped: Counter[str], options: RecordingOptions, split: str) -> str:
