@@ -1,4 +1,4 @@
-"""What the backbones of tables share: the steps, the event shapes, and how captions describe them."""
+"""Steps, event shapes and captions that the backbones of tables share."""
 
 from __future__ import annotations
 
