@@ -25,7 +25,7 @@ LEAK = (
 
 
 class DigitsOptions(Settings):
-    """How new splits are drawn."""
+    """The way in which new splits are drawn."""
 
     stratify: Flag = Field(
         False,
