@@ -249,8 +249,11 @@ def test_state_and_messages(name: str):
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("name", LAYERS)
-@pytest.mark.parametrize("shape", LARGE, ids=format_id)
+@pytest.mark.parametrize(
+    ("shape", "name"),
+    [(shape, name) for shape in LARGE for name in LAYERS if len(shape) in map(len, SERVED[name])],  # images, sequences
+    ids=format_id,
+)
 def test_large_events(name: str, shape: tuple[int, ...], build_layer):
     options = LARGE_OPTIONS.get(name, {})
     build_layer(name, shape, **options)
