@@ -28,6 +28,7 @@ DIFFERENCE = 1e-4  # half the distance of a central difference in float64, in th
 DERIVATIVE_TOLERANCE = 1e-4  # relative
 ROUNDING_OF_DIFFERENCES = 100 / DIFFERENCE  # in eps
 ROUNDING = 16.0  # in eps: the error of a sum, relative to the sum of the absolute values of its parts
+SMALLEST_ROW = 0.01  # of a parameter; the gradient of a smaller one has more rounding than is allowed
 PATHLESS = ": autograd sees no path (detached, under no_grad, or through .data)"
 
 
@@ -40,7 +41,7 @@ class Gradient:
         log_det: the part from the log-det.
         size: of the numbers that the gradient adds up, whose rounding it has even where they cancel: the largest sum
             over the batches of the reference of the absolute values of an entry, or the sum of |weights * y| over the
-            largest entry of the tensor, if that exceeds 1.
+            scale of the tensor (see `_scale`).
     """
 
     map: Tensor
@@ -153,10 +154,20 @@ def reference_step(layer: nn.Module, x: Tensor, weights: Tensor, size: int = 2) 
     by_parameter = {}
     for name, other in zip(trained, by_log_det, strict=True):
         if other.numel():
-            of_loss = size_of_loss / max(float(trained[name].detach().abs().max()), 1.0)
-            total = max(float((sizes[name] + other.abs()).max()), of_loss)
+            total = max(float((sizes[name] + other.abs()).max()), size_of_loss / _scale(trained[name].detach()))
             by_parameter[name] = Gradient(by_map[name], other, total)
     return Reference(torch.cat(outputs), log_det.detach().mean(), torch.cat(inputs), by_parameter)
+
+
+def _scale(tensor: Tensor) -> float:
+    """Return the largest entry of a tensor, or that of its smallest row which is not 0 if that is below 1, to 0.01.
+
+    A map of the direction of each row alone has the gradient of a small row enlarged by its inverse length, and so the
+    rounding of it.
+    """
+    rows = tensor.abs().flatten(1).amax(1) if tensor.ndim > 1 else tensor.abs().amax().reshape(1)
+    smallest = float(rows[rows > 0].min()) if bool((rows > 0).any()) else 1.0
+    return max(smallest, SMALLEST_ROW) if smallest < 1 else float(rows.max())
 
 
 def summed_gradients(

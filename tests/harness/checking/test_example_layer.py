@@ -13,8 +13,8 @@ SPEC = "./examples/householder.py:Householder"
 
 
 def test_the_example_passes_every_check():
-    """On one shape by each number of reflections; test_commands runs it on all."""
-    for options, shape in (({}, (3, 5, 4)), ({"reflections": 5}, (3, 7))):
+    """On a shape by each number of reflections, one of a channel, whose direction has no gradient but rounding."""
+    for options, shape in (({}, (3, 5, 4)), ({"reflections": 5}, (3, 7)), ({"reflections": 3}, (1, 8))):
         report = check_layer(SPEC, options, ROOT, shapes=[shape], large=False)
         assert report.ok and not report.refused, "\n".join(report.lines())
 
