@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from functools import partial
-from typing import Any, ClassVar, cast
+from typing import ClassVar, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from flows.affine import GateName
-from flows.backbone import Backbone, MakeLayer
-from flows.protocol import Shape
-from flows.splines import EntryMap, MapName, make_map
-from flows.tables import described_blocks, make_steps, permutation_alone, whole_event
+from flows.splines import EntryMap
+from flows.tables import TableBackbone
 from layers.linalg.precision import full_precision
 
 
@@ -80,67 +75,14 @@ class ColumnCoupling(nn.Module):
         return kept, flat[:, self.kept :], self.net(kept).unflatten(1, (-1, self.map.size))
 
 
-class Columns(Backbone):
-    """x -> z: `steps` times ActNorm, the layer under test, and a coupling over the columns (see `ColumnCoupling`).
-
-    For rows of a table, vectors (D, 1), of which each column is a channel. Other events are coupled as vectors of all
-    their entries, with an ActNorm for each channel. Nothing is squeezed or factored out.
-    log p(x) = log N(z; 0, I) + log|det dz/dx|.
+class Columns(TableBackbone):
+    """The backbone of tables whose blocks are couplings over the columns (see `TableBackbone`, `ColumnCoupling`).
 
     With the map "spline", as in Neural Spline Flows (Durkan et al., NeurIPS 2019); with "affine", as in Real NVP
     (Dinh et al. 2017). Not as there: the unchanged half is always the first one, so that a layer that does not move
-    columns leaves it unchanged; an ActNorm takes the place of batch normalisation.
-
-    Args:
-        shape: event shape (D, 1), or any other of at least two entries.
-        make_layer, make_mixer, seed, order: as for `flows.backbones.glow.Glow`.
-        steps: couplings, and as many layers under test.
-        width: of the networks.
-        map: of an entry: "affine", or "spline" (see `flows.splines`).
-        gate: scales or slopes of the map, as published or bounded (see `flows.splines.make_map`).
-        bins: of a spline.
-
-    Raises:
-        UnsupportedEvent: an event of one entry.
-        ValueError: an unknown map or gate, no step, no width, or a number of bins that no spline has.
-        Exceptions of make_layer and make_mixer propagate unchanged.
+    columns leaves it unchanged.
     """
 
-    splits = False
-    mixed: ClassVar[bool] = False
+    blocks = "coupling{s} over columns"
     capacities: ClassVar[Mapping[str, str]] = {"width": "width of networks", "steps": "steps"}
-
-    def __init__(
-        self,
-        shape: Shape,
-        make_layer: MakeLayer,
-        make_mixer: MakeLayer | None = None,
-        *,
-        steps: int,
-        width: int,
-        map: MapName = "spline",
-        gate: GateName = "published",
-        bins: int = 8,
-        seed: int = 0,
-        order: Tensor | None = None,
-    ) -> None:
-        super().__init__()
-        self.shape, self.dim = tuple(shape), math.prod(shape)
-        self.level_shapes = whole_event(self.shape)
-        coupling = partial(ColumnCoupling, self.dim, width, make_map(map, gate, bins))
-        self.set_levels([make_steps(self.shape, make_layer, make_mixer, coupling, steps, seed, order)])
-
-    @classmethod
-    def layer_shapes(cls, shape: Shape, levels: int) -> list[Shape]:
-        """Return the shape itself; there are no levels."""
-        return whole_event(shape)
-
-    @classmethod
-    def described(cls, settings: Any) -> str:
-        """Return the number of couplings over columns, their width and their map."""
-        return f"{settings.steps} coupling{'s' * (settings.steps != 1)} over columns {described_blocks(settings)}"
-
-    @classmethod
-    def control(cls, layer: str, options: Mapping[str, Any], keep_mixer: bool) -> str | None:
-        """Return that a row is a random permutation alone."""
-        return permutation_alone(layer, options)
+    block = staticmethod(ColumnCoupling)
