@@ -103,7 +103,7 @@ class Arrays(Dataset, name="npz"):
                 options["array"] = named[0]
             count = events[named[0]][0][:1]
             groups = [key for key, (shape, _) in shapes.items() if shape == count and IDS.search(key.replace("_", " "))]
-            vectors = len(events[named[0]][0]) == 2  # rows of a table, seldom in the order of time
+            vectors = len(events[named[0]][0]) == 2  # rows of a table, rarely in the order of time
             options |= {"groups": groups[0]} if groups else {"shuffle": True} if vectors else {}
         (_, *axes), kind = events[named[0]]
         if len(axes) == 1:

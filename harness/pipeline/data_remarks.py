@@ -26,6 +26,7 @@ from harness.datasets._values.encoding import MOST_REPEATED
 from harness.datasets._values.lattice import FEWEST, find_lattice
 from harness.pipeline.neighbours import Neighbours
 from harness.pipeline.overlap import digests, overlapping
+from harness.pipeline.pipeline import ValueRange
 
 VERSION = 4  # of the remarks in the cache
 LEAST_SHARE = 0.01  # of held-out events that were seen: a handful of equal events is natural
@@ -160,14 +161,11 @@ def farthest(splits: Splits) -> np.ndarray:
 
     It is 0 for values on levels, whose range is known, and for a channel of which half the values are one.
     """
-    events = splits.train
     if splits.levels is not None:
         return np.zeros(splits.shape[0])
-    places = (0, *range(2, events.ndim))
-    some = np.asarray(events[:: math.ceil(events.size / VALUES)], np.float64)
-    low, middle, high = np.quantile(np.moveaxis(some, 1, 0).reshape(some.shape[1], -1), (0.25, 0.5, 0.75), axis=1)
-    distance = np.maximum(events.max(places) - middle, middle - events.min(places))
-    return np.where(high > low, distance / np.where(high > low, high - low, 1), 0.0)
+    values = ValueRange.of(splits, statistics=True)
+    low, high, middle, spread = map(np.array, (values.low, values.high, values.median, values.spread))
+    return np.where(spread > 0, np.maximum(high - middle, middle - low) / np.where(spread > 0, spread, 1), 0.0)
 
 
 def _repeated(splits: Splits, sums: Mapping[str, Sequence[bytes]]) -> Iterator[DataRemark]:

@@ -120,7 +120,7 @@ class Table:
         return DataError(f"{self.name}: line {line}, column {self.label(place)}: {cell!r} {hint}", proposed)
 
     def unusable(self, place: int) -> str | None:
-        """Return why a column is none of numbers to learn from; None if it is one."""
+        """Return why a column has no numbers to learn from; None if it has."""
         column = self.frame[place]
         if self.header and not self.names[place]:
             return "has no name"
@@ -156,7 +156,7 @@ class Table:
         return places
 
     def numbering(self) -> int | None:
-        """Return the place of a column of rising times, or of row numbers; None if there is none."""
+        """Return the place of a column of rising times, or of row numbers; None without one."""
         for place in self.numeric({}):
             column = self.frame[place]
             timed = self.header and TIMES.search(self.names[place].replace("_", " "))
