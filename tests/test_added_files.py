@@ -56,7 +56,7 @@ KEY = {
 # Tests of the added layer, and tests of all layers in one item.
 TESTS = "timewise or of_all_layers or every_registered or page_for_each"
 # All on images: one flow, two audits, five operations, one option, two large events, one count of parameters.
-REFUSED = 12
+REFUSED = 10
 
 
 @pytest.fixture(scope="module")
