@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import yaml
@@ -11,7 +12,8 @@ from harness.checking.check_layer import check_layer
 from harness.cli.parser import BROKEN_PIPE, COMMANDS, INTERRUPTED, _print_error, make_parser
 from harness.core.errors import DataMissing, Undecided, UserError
 
-PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "maintainers.md").read_text()
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "how-to" / "maintainers.md").read_text()
 
 
 def table(section, title):
@@ -36,6 +38,15 @@ def test_the_fields_are_those_of_the_document(capsys):
         assert set(inner) <= set(re.findall(r"`(\w+)`", fields[name])), name
     _print_error("a message")
     assert set(json.loads(capsys.readouterr().out)) == {"verdict", "error"} < fields.keys()
+
+
+def test_every_file_names_the_repository_of_the_package():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    address = project["urls"]["Repository"]
+    about = {"repository-code": address, "version": project["version"], "license": project["license"]}
+    assert about.items() <= citation.items()
+    assert re.findall(r"git\+(\S+)", PAGE) == [address], "docs/how-to/maintainers.md"
 
 
 def test_the_workflow_and_the_hook_are_yaml_whose_commands_can_be_parsed():
