@@ -21,6 +21,8 @@ TUNED = (
     "recordings",
     "reach",
     "tables",
+    "depth",
+    "order",
     "claims/what_holds",
     "claims/cdflow_periodic",
 )
