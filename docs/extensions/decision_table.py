@@ -1,13 +1,13 @@
-"""Print the table at the head of decision.md: which layer to try for which data, what it brings, and how sure that is.
+"""Print the two tables of decision.md: which layer to try for which data, how sure that is, and what it brings.
 
-`python docs/extensions/decision_table.py` makes it of the committed reports alone, so that nothing in it is written by
-hand. For each kind of data, a layer is compared with a 1x1 convolution and with two of them, on every data set of the
-kind on which all three are ranked:
+`python docs/extensions/decision_table.py` makes them of the committed reports alone, so that nothing in them is written
+by hand. For each kind of data, a layer is compared with a 1x1 convolution and with two of them, on every data set of
+the kind on which all three are ranked:
 
 - *strong*: shown to be ahead of both on at least three data sets, and on three quarters of those that were measured;
 - *weak*: shown to be ahead of both on at least one;
 - *none shown*: measured, and no layer is shown to be ahead of both on more data sets than it is shown to be behind; the
-  table names the layer of the largest lead over a 1x1 convolution, averaged over these data sets, with its intervals;
+  second table has the layer of the largest lead over a 1x1 convolution, averaged over these data sets;
 - *not measured*: no data set of this kind.
 
 Of several layers that are ahead equally often, the first has the largest mean lead, and the others are those that are
@@ -89,6 +89,22 @@ class Lead:
     text: str
 
 
+@dataclass(frozen=True)
+class Answer:
+    """What to try for one kind of data.
+
+    Attributes:
+        layers: to try.
+        sure: how sure that is.
+        leading: the layer whose leads are `leads`.
+    """
+
+    layers: str
+    sure: str
+    leading: str = ""
+    leads: Sequence[Lead] = ()
+
+
 def leads(pairs: pd.DataFrame, layer: str, datasets: Sequence[str]) -> Iterator[Lead]:
     """Yield the leads of a layer, positive where it is better, on the data sets on which all three are ranked."""
     for dataset in datasets:
@@ -97,7 +113,7 @@ def leads(pairs: pd.DataFrame, layer: str, datasets: Sequence[str]) -> Iterator[
             continue
         signs = [int(shown) * (1 if mean > 0 else -1) for mean, _, _, shown, _ in (one, two)]
         mean, low, high, _, unit = one
-        text = f"{dataset} {mean:+.3f} [{low:+.3f}, {high:+.3f}] {unit}"
+        text = f"{mean:+.3f} [{low:+.3f}, {high:+.3f}] {unit}"
         yield Lead(dataset, 1 if min(signs) == 1 else min(0, *signs), mean, text)
 
 
@@ -112,18 +128,16 @@ def _pair(pairs: pd.DataFrame, dataset: str, layer: str, other: str) -> tuple[fl
     return None
 
 
-def answer(pairs: pd.DataFrame, datasets: Sequence[str], turned: frozenset[str] = frozenset()) -> tuple[str, str, str]:
-    """Return the layers to try, what the first of them brings, and how sure that is."""
+def answer(pairs: pd.DataFrame, datasets: Sequence[str], turned: frozenset[str] = frozenset()) -> Answer:
+    """Return the layers to try and how sure that is, with the leads of the first of them."""
     measured = {layer: list(leads(pairs, layer, datasets)) for layer in LAYERS}
     scores = {layer: sum(lead.sign for lead in found) for layer, found in measured.items()}
     most = max(scores.values(), default=0)
     if not any(measured.values()):
-        return "not known", "[what is nearest](#if-your-data-are-not-in-the-table)", NOT_MEASURED
+        return Answer("not known", NOT_MEASURED)
     if most <= 0:
         largest = max((layer for layer in LAYERS if measured[layer]), key=lambda layer: _mean(measured[layer]))
-        texts = "; ".join(lead.text for lead in measured[largest])
-        leads_of = f"the largest lead, on average, is that of {LAYERS[largest]}: {texts}"
-        return "1x1 convolution", f"no layer is shown to be ahead of two 1x1 convolutions; {leads_of}", "none shown"
+        return Answer("1x1 convolution", "none shown", LAYERS[largest], measured[largest])
     first, *others = sorted(
         (layer for layer in LAYERS if scores[layer] == most), key=lambda layer: -_mean(measured[layer])
     )
@@ -132,8 +146,7 @@ def answer(pairs: pd.DataFrame, datasets: Sequence[str], turned: frozenset[str] 
     strong = ahead >= 3 and ahead >= 0.75 * len(shown) and first not in turned
     sure = f"{'strong' if strong else 'weak'}: {ahead} of {len(shown)} data set{'s' * (len(shown) > 1)}"
     best = [first, *(layer for layer in others if not _is_behind(pairs, datasets, layer, first))]
-    brings = "; ".join(lead.text if lead.sign == 1 else f"{lead.text} (not shown)" for lead in shown)
-    return " or ".join(LAYERS[layer] for layer in best), brings, sure
+    return Answer(" or ".join(LAYERS[layer] for layer in best), sure, LAYERS[first], shown)
 
 
 def _mean(found: Sequence[Lead]) -> float:
@@ -154,16 +167,20 @@ def turned_layers(outcomes: pd.DataFrame, dataset: str) -> frozenset[str]:
     return frozenset(layer for layer in LAYERS if {layer, ONE} in pairs or {layer, TWO} in pairs)
 
 
-def table(report: Path, draws: Path) -> str:
-    """Return the table as Markdown."""
+def tables(report: Path, draws: Path) -> tuple[str, str]:
+    """Return what to try, a row per kind of data, and the leads, a row per data set, as Markdown."""
     pairs, outcomes = pd.read_csv(report / "comparisons.csv"), pd.read_csv(draws)
-    rows = []
+    tried, brought = [], []
     for name, kind in KINDS.items():
-        layers, brings, sure = answer(pairs, kind.datasets, turned_layers(outcomes, kind.replicated))
-        evidence = f"../../reports/{report.name}/table.md"
-        rows.append((name, layers, brings, f"[{sure}]({evidence})" if sure != NOT_MEASURED else sure))
-    return tabulate(rows, ["your data", "try", "what it brings over a 1x1 convolution", "how sure"], "pipe")
+        found = answer(pairs, kind.datasets, turned_layers(outcomes, kind.replicated))
+        evidence = f"../../reports/{report.name}/table.md" if found.leads else "#if-your-data-are-not-in-the-table"
+        tried.append((name, found.layers, f"[{found.sure}]({evidence})"))
+        brought += [(lead.dataset, found.leading, lead.text, "yes" if lead.sign == 1 else "no") for lead in found.leads]
+    return (
+        tabulate(tried, ["your data", "try", "how sure"], "pipe"),
+        tabulate(brought, ["data set", "layer", "lead over a 1x1 convolution", "shown to be ahead of both"], "pipe"),
+    )
 
 
 if __name__ == "__main__":
-    print(table(REPORT, DRAWS))
+    print(*tables(REPORT, DRAWS), sep="\n\n")

@@ -1,4 +1,4 @@
-"""The script behind the first table of docs/findings/decision.md follows the rules that it states."""
+"""The script behind the first tables of docs/findings/decision.md follows the rules that it states."""
 
 import pandas as pd
 import pytest
@@ -25,50 +25,49 @@ def pairs(leads):
 
 def test_a_lead_on_three_of_four_data_sets_is_strong_unless_replications_turned_it(script):
     found = pairs({("emerging", name): ((0.5, 0.4) if name != "d" else (0, 0)) for name in SETS})
-    layer, brings, sure = script.answer(found, SETS)
-    assert (layer, sure) == ("Emerging convolution", "strong: 3 of 4 data sets")
-    assert brings.startswith("a +0.500 [+0.400, +0.600] nats/dim; b ")
-    assert brings.endswith("nats/dim (not shown)") and brings.count("not shown") == 1
-    assert script.answer(found, SETS, frozenset({"emerging"}))[2] == "weak: 3 of 4 data sets"
+    answer = script.answer(found, SETS)
+    assert (answer.layers, answer.sure) == ("Emerging convolution", "strong: 3 of 4 data sets")
+    assert [(lead.dataset, lead.sign) for lead in answer.leads] == [("a", 1), ("b", 1), ("c", 1), ("d", 0)]
+    assert answer.leads[0].text == "+0.500 [+0.400, +0.600] nats/dim"
+    assert script.answer(found, SETS, frozenset({"emerging"})).sure == "weak: 3 of 4 data sets"
 
 
 def test_fewer_leads_are_weak_and_equal_layers_are_named_by_their_mean(script):
     found = pairs({("woodbury", "a"): (0.2, 0.2), ("butterfly", "a"): (0.3, 0.1), ("emerging", "a"): (0.9, 0)})
-    assert script.answer(found, SETS)[::2] == ("butterfly or Woodbury", "weak: 1 of 1 data set")
+    answer = script.answer(found, SETS)
+    assert (answer.layers, answer.leading) == ("butterfly or Woodbury", "butterfly")
+    assert answer.sure == "weak: 1 of 1 data set"
 
 
 def test_a_layer_shown_to_be_behind_the_first_is_not_named(script):
     found = pairs({("butterfly", "a"): (0.9, 0.9), ("entry-scale", "a"): (0.8, 0.8), ("woodbury", "a"): (0.2, 0.2)})
     behind = ("a", "butterfly", "woodbury", -0.7, -0.9, -0.5, True, "nats/dim")
     found.loc[len(found)] = behind
-    assert script.answer(found, SETS)[0] == "butterfly or a scale for each entry"
+    assert script.answer(found, SETS).layers == "butterfly or a scale for each entry"
 
 
 def test_one_linear_map_more_is_no_lead_of_a_layer(script):
     found = pairs({("emerging", "a"): (0.5, 0), ("periodic", "a"): (0.2, 0)})
-    layer, brings, sure = script.answer(found, SETS)
-    assert (layer, sure) == ("1x1 convolution", "none shown")
-    assert brings == (
-        "no layer is shown to be ahead of two 1x1 convolutions; the largest lead, on average, is that of Emerging "
-        "convolution: a +0.500 [+0.400, +0.600] nats/dim"
-    )
+    answer = script.answer(found, SETS)
+    assert (answer.layers, answer.sure) == ("1x1 convolution", "none shown")
+    assert answer.leading == "Emerging convolution", "of the largest lead"
 
 
-def test_the_table_of_the_page_is_that_of_the_script(script):
-    """Print it by `python docs/extensions/decision_table.py` and put it into the page."""
+def test_the_tables_of_the_page_are_those_of_the_script(script):
+    """Print them by `python docs/extensions/decision_table.py` and put them into the page."""
     page = (script.ROOT / "docs" / "findings" / "decision.md").read_text()
-    assert script.table(script.REPORT, script.DRAWS) in page
+    assert all(table in page for table in script.tables(script.REPORT, script.DRAWS))
 
 
 def test_a_data_set_on_which_a_layer_is_behind_counts_against_it(script):
     found = pairs({("emerging", "a"): (0.5, 0.5), ("emerging", "b"): (-0.5, 0), ("periodic", "a"): (0.1, 0.1)})
-    assert script.answer(found, SETS)[0] == "periodic convolution"
-    assert script.answer(pairs({("emerging", "a"): (0.5, -0.5)}), SETS)[2] == "none shown"
+    assert script.answer(found, SETS).layers == "periodic convolution"
+    assert script.answer(pairs({("emerging", "a"): (0.5, -0.5)}), SETS).sure == "none shown"
 
 
 def test_what_was_not_measured_says_so(script):
-    assert script.answer(pairs({("emerging", "a"): (0.5, 0.5)}), ("e",))[2] == "not measured"
-    assert script.answer(pairs({("emerging", "a"): (0.5, 0.5)}), ())[2] == "not measured"
+    assert script.answer(pairs({("emerging", "a"): (0.5, 0.5)}), ("e",)).sure == "not measured"
+    assert script.answer(pairs({("emerging", "a"): (0.5, 0.5)}), ()).sure == "not measured"
 
 
 def test_only_a_verdict_against_a_1x1_convolution_that_turned_on_the_same_family_makes_a_layer_weak(script):
