@@ -17,6 +17,7 @@ EXAMPLES = (
     "export reports/quickstart --to tensorboard",
     "export reports --to csv",
     "export reports/quickstart --to pdf",
+    "export reports/quickstart --to latex --columns digits --rows conv1x1 --rows butterfly",
     "export records.zip --to csv",
 )
 
@@ -25,15 +26,27 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
     add_folder(parser)
     text = (
-        "csv: the curves, and the cells of every table; pdf: the figures; tensorboard: curves, measures "
-        f"and settings, for its logdir; written to the folder of the run, or for an archive to {MERGED}/<suite>"
+        "csv: the curves, and the cells of every table; latex: a file for each table; pdf: the figures; tensorboard: "
+        "curves, measures and settings, for its logdir; written to the folder of the run, or for an archive to "
+        f"{MERGED}/<suite>"
     )
     parser.add_argument("--to", choices=names_in(exports), required=True, help=text)
+    parser.add_argument(
+        "--rows", action="append", default=[], metavar="NAME", help="of tables; repeatable (default: all)"
+    )
+    parser.add_argument(
+        "--columns",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="of tables, by heading; repeatable (default: all)",
+    )
 
 
 def execute(args: argparse.Namespace) -> int:
     """Return 0."""
     from harness.reporting.report import ReportedResults
+    from harness.reporting.tables.selection import Selection
 
     write = import_module(f"{exports.__name__}.{args.to}").write
     runs = [(folder, ReportedResults.read(folder)) for folder in run_folders(args.folder)]
@@ -43,5 +56,5 @@ def execute(args: argparse.Namespace) -> int:
         target = MERGED / results.plan.suite if folder.is_file() else folder
         with writing(target):
             target.mkdir(parents=True, exist_ok=True)
-            print("\n".join(map(str, write(results, target))))
+            print("\n".join(map(str, write(results, target, Selection(args.rows, args.columns)))))
     return 0

@@ -12,6 +12,7 @@ from harness.core.files import distinct_slugs, write_atomically
 from harness.core.records import verdict
 from harness.reporting.frame import csv_bytes
 from harness.reporting.report import ReportedResults
+from harness.reporting.tables.selection import Selection
 from harness.reporting.written import refuse_links, write_files
 
 FILE, FOLDER = "curves.csv", "csv"
@@ -19,13 +20,13 @@ TRIAL = ("suite", "profile", "kind", "dataset", "layer", "seed", "candidate", "s
 COUNTS = ("seed", "candidate", "step", "crossings")
 
 
-def write(results: ReportedResults, folder: Path) -> list[Path]:
+def write(results: ReportedResults, folder: Path, selection: Selection) -> list[Path]:
     """Write `curves.csv` and `csv/`.
 
     A table has its cells as they are shown: results.csv and comparisons.csv have their numbers with all digits.
     """
     write_atomically(folder / FILE, csv_bytes(curves(results)))
-    tables = results.report.tables
+    tables = selection.of(results.report.tables)
     names = distinct_slugs([table.name for table in tables])
     cells = {table.name: pd.DataFrame(list(table.rows), columns=list(table.header), dtype="string") for table in tables}
     content = {f"table-{names[name]}.csv": csv_bytes(frame) for name, frame in cells.items()}

@@ -7,13 +7,15 @@ from pathlib import Path
 from harness.reporting.figures.figure_style import render_pdf
 from harness.reporting.figures.figures import image_files
 from harness.reporting.report import ReportedResults
+from harness.reporting.tables.selection import Selection
 from harness.reporting.written import refuse_links, write_files
 
 FOLDER = "pdf"
 
 
-def write(results: ReportedResults, folder: Path) -> list[Path]:
+def write(results: ReportedResults, folder: Path, selection: Selection) -> list[Path]:
     """Write `pdf/<figure>.pdf`; equal records give equal bytes."""
+    selection.refuse("pdf")
     refuse_links(folder, folder / FOLDER)
     write_files(folder / FOLDER, image_files(results.report.figures_as(render_pdf)), ("*.pdf",))
     return [folder / FOLDER]

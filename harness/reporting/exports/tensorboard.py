@@ -14,18 +14,20 @@ from harness.core.records import Record, verdict
 from harness.core.trial import Trial
 from harness.reporting.compare.measure import flat
 from harness.reporting.report import ReportedResults
+from harness.reporting.tables.selection import Selection
 from harness.reporting.written import refuse_links
 
 FOLDER = "tensorboard"
 
 
-def write(results: ReportedResults, folder: Path) -> list[Path]:
+def write(results: ReportedResults, folder: Path, selection: Selection) -> list[Path]:
     """Write `tensorboard/<trial id>/` for each trial that has a record.
 
     Scalars are the curves by training step, `curves/validation`, and the final measures, `measures/bits_per_dim`; those
     of a trial of several layers have layer and operation in their tags. Hyperparameters are the settings by path,
     `training.learning_rate`, with those that the tuning chose, and `status`.
     """
+    selection.refuse("tensorboard")
     try:
         from torch.utils.tensorboard import SummaryWriter
         from torch.utils.tensorboard.summary import hparams

@@ -8,7 +8,7 @@ import shutil
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from tabulate import tabulate
 
@@ -173,22 +173,26 @@ def _parts(table: Table, width: Callable[[Table], float], most: float) -> list[T
     """Return the table in parts of neighbouring columns of about at most this width; a group of columns is in one."""
     (_, kept), *spans = table.groups or [("", 1)] * len(table.header)
     ends = list(accumulate((span for _, span in spans), initial=kept))
-    groups = [(text, start, start + span) for (text, span), start in zip(spans, ends, strict=False)]
-    first = width(_selected(table, kept, []))
+    first = width(with_columns(table, range(kept)))
     number = max(1, math.ceil((width(table) - first) / max(most - first, 1)))
-    size = max(1, math.ceil(len(groups) / number))
-    return [_selected(table, kept, groups[start : start + size]) for start in range(0, max(1, len(groups)), size)]
+    size = max(1, math.ceil(len(spans) / number))
+    edges = [*ends[:-1:size], ends[-1]] if spans else [kept, kept]
+    return [with_columns(table, [*range(kept), *range(*edge)]) for edge in pairwise(edges)]
 
 
-def _selected(table: Table, kept: int, groups: Sequence[tuple[str, int, int]]) -> Table:
-    """Return the table of its first `kept` columns, and of groups of columns (text, first column, end)."""
-    columns = [*range(kept), *(column for _, first, end in groups for column in range(first, end))]
+def with_columns(table: Table, columns: Sequence[int]) -> Table:
+    """Return the table of these columns; a group of columns has those of its own that are left."""
     place = {column: number for number, column in enumerate(columns)}
+    ends = accumulate(span for _, span in table.groups)
+    groups = [
+        (text, sum(end - span <= column < end for column in columns))
+        for (text, span), end in zip(table.groups, ends, strict=True)
+    ]
     return replace(
         table,
         header=tuple(table.header[column] for column in columns),
         rows=tuple(tuple(row[column] for column in columns) for row in table.rows),
-        groups=(table.groups[0], *((text, end - first) for text, first, end in groups)) if table.groups else (),
+        groups=tuple((text, span) for text, span in groups if span),
         bold=frozenset((row, place[column]) for row, column in table.bold if column in place),
         words=frozenset(place[column] for column in table.words if column in place),
     )

@@ -56,6 +56,32 @@ def test_an_archive_is_exported_to_a_folder_of_its_own(run, tmp_path, capsys, mo
     assert written.read_bytes() == (folder / "curves.csv").read_bytes()
 
 
+def test_chosen_rows_and_columns_are_a_table_for_a_paper(run, capsys):
+    """Of several tables those that have them; a group of columns is chosen by its name."""
+    folder, plan, _ = run
+    first, second, *_ = plan.rows
+    chosen = ["--rows", first, "--columns", "digits"]
+    assert main(["export", str(folder), "--to", "latex", *chosen]) == 0
+    written = [Path(line) for line in capsys.readouterr().out.splitlines()]
+    assert written == sorted((folder / "latex").iterdir(), key=written.index) and len(written) > 1
+    for path in written:
+        text = path.read_text()
+        assert text.count(r"\begin{tabular}") == 1 and "digits" in text
+        body = text.partition(r"\midrule")[2].partition(r"\bottomrule")[0]
+        assert body.strip().startswith(first) and body.count(r"\\") == 1, "one row"
+    assert main(["export", str(folder), "--to", "csv", *chosen]) == 0
+    tables = [pd.read_csv(path) for path in (folder / "csv").iterdir()]
+    assert len(tables) == len(written) and all(list(table.iloc[:, 0]) == [first] for table in tables)
+    capsys.readouterr()
+    for form, options, reason in (
+        ("latex", ["--rows", "nobody"], f"no table has it; there are {first}, {second}"),
+        ("latex", ["--columns", "digit"], "no table has it; there are digits"),
+        ("pdf", chosen, "use --to latex or --to csv"),
+    ):
+        assert main(["export", str(folder), "--to", form, *options]) == 2
+        assert reason in capsys.readouterr().err
+
+
 def test_a_run_without_records_is_an_error(run, capsys):
     folder, _, _ = run
     shutil.rmtree(folder / "records")
