@@ -22,6 +22,8 @@ class Selection:
         Raises:
             UserError: a name is that of no row or column, or no table has both.
         """
+        if not (self.rows or self.columns):
+            return list(tables)
         for option, names, offered in (
             ("--rows", self.rows, dict.fromkeys(row[0] for table in tables for row in table.rows)),
             ("--columns", self.columns, dict.fromkeys(name for table in tables for name in _columns(table).values())),
@@ -29,7 +31,7 @@ class Selection:
             if unknown := [name for name in names if name not in offered]:
                 raise UserError(f"{option} {unknown[0]}: no table has it; there are {', '.join(offered)}")
         chosen = [table for table in map(self._of, tables) if table.rows and len(table.header) > 1]
-        if not chosen and (self.rows or self.columns):
+        if not chosen:
             raise UserError("--rows, --columns: no table has one of these rows and one of these columns; name others")
         return chosen
 
