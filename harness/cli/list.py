@@ -47,17 +47,22 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def layers() -> str:
-    """Return a page for each layer from the text of its file, without imports."""
+    """Return the pages of all layers, and what packages offer."""
+    return "\n\n".join([*layer_pages().values(), *_offered("layer")])
+
+
+def layer_pages() -> dict[str, str]:
+    """Return a page for each layer, by name, from the text of its file, without imports."""
     named, classes = layer_classes()
-    pages = []
+    pages = {}
     for name, node in sorted(named.items()):
         docstring = ast.get_docstring(node) or ""
         summary, fields = docstring.partition("\n")[0], docstring_fields(docstring)
         lines = [f"{name}: {summary}"]
         for heading in LAYER_FIELDS:
             lines += _entry(heading.lower(), fields.get(heading, "not stated"))
-        pages.append("\n".join(lines + _entry("options", "; ".join(_options(node, classes)) or "none")))
-    return "\n\n".join([*pages, *_offered("layer")])
+        pages[name] = "\n".join(lines + _entry("options", "; ".join(_options(node, classes)) or "none"))
+    return pages
 
 
 def layer_classes() -> tuple[dict[str, ast.ClassDef], dict[str, ast.ClassDef]]:

@@ -32,6 +32,7 @@ COMMANDS = (
     "list",
     "schema",
     "check-layer",
+    "card",
     "completion",
 )
 """The commands in the order of the help. Each is a module here that defines `HELP`, `EXAMPLES` (command lines without
