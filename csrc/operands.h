@@ -1,10 +1,19 @@
 // What operators on a processor have in common: events whose entries are contiguous, in single or double precision.
 #pragma once
 
+#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <torch/library.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
+#include <tuple>
+#include <vector>
+
+#include "simd/cpu.h"
+#include "thread_memory.h"
 
 namespace invertbench {
 

@@ -49,7 +49,3 @@ class ActNorm(nn.Module):
         self.shift.copy_(-mean)
         self.log_scale.copy_(scale.log())
         self.initialised.fill_(True)
-
-    def extra_repr(self) -> str:
-        """Return the number of channels, for repr()."""
-        return f"channels={self.shift.numel()}"

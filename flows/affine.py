@@ -55,6 +55,8 @@ def limited_gate(s: Tensor) -> Tensor:
     return s / (1 + s.abs() / math.log(1000))
 
 
+GATES: dict[GateName, Gate] = {"published": exponential_gate, "bounded": bounded_gate}
+"""The gates of blocks and of maps of single entries."""
 COMPILED: tuple[Gate, ...] = (exponential_gate, sigmoid_gate, bounded_gate)
 """The gates of `invertbench::affine_coupling` (csrc/affine/gates.h), in the order of their numbers."""
 
@@ -62,9 +64,7 @@ COMPILED: tuple[Gate, ...] = (exponential_gate, sigmoid_gate, bounded_gate)
 def affine_channels(x: Tensor, shift: Tensor, log_scale: Tensor) -> tuple[Tensor, Tensor]:
     """Return (x + shift) * exp(log_scale), x (N, C, *spatial), and log|det| = n * sum(log_scale) of n positions, ().
 
-    Args:
-        x: (N, C, *spatial).
-        shift, log_scale: of every channel, (C,).
+    Shift and log_scale are those of every channel, (C,).
     """
     if not kernels.serve_on_processor(x, shift, log_scale):
         y = (x + per_channel(shift, x)) * per_channel(log_scale, x).exp()

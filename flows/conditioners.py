@@ -13,9 +13,7 @@ from torch.nn.utils.parametrizations import weight_norm
 
 from flows.actnorm import ActNorm, standardisation
 from flows.affine import Gate, affine_coupling, exponential_gate, sigmoid_gate
-from flows.convolutions import convolutions, operands
-from flows.coupled import couple
-from flows.perceptron import Perceptron
+from flows.coupled import Perceptron, convolutions, couple, operands
 
 _CONVOLUTION: dict[int, type[nn.Conv1d] | type[nn.Conv2d]] = {1: nn.Conv1d, 2: nn.Conv2d}
 
@@ -26,7 +24,6 @@ class Conditioner(nn.Module):
     @abstractmethod
     def forward(self, kept: Tensor) -> tuple[Tensor, Tensor]:
         """Return the log-scale and the shift."""
-        raise NotImplementedError
 
     def couple(self, x: Tensor, kept: int) -> tuple[Tensor, Tensor]:
         """Scale and shift all channels but the first `kept`, (N, C, *spatial); return y and log|det| of shape (N,)."""

@@ -6,7 +6,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,7 @@ from flows.conditioners import (
     ReachingConditioner,
     WeightNormConditioner,
 )
+from layers.base import check_choice, check_whole
 
 Coupling = Literal["auto", "image", "glow", "sequence", "attention"]
 Reach = Literal[1, 3, 9, 27, 81, "all"]
@@ -55,10 +56,6 @@ class AffineCoupling(nn.Module):
     def initialise(self, x: Tensor) -> None:
         """Initialise the network on data, if it has such an initialisation."""
         self.net.initialise(x[:, : self.kept])
-
-    def extra_repr(self) -> str:
-        """Return the number of kept channels, for repr()."""
-        return f"kept={self.kept}"
 
 
 class MaskedCoupling(nn.Module):
@@ -119,44 +116,36 @@ def make_coupling(
         ValueError: an unknown coupling, gate or reach, a reach of another coupling, fewer than two channels, no width,
             or one that leaves none for attention.
     """
-    if coupling not in get_args(Coupling):
-        raise ValueError(f"coupling {coupling!r} is not known; use one of {', '.join(get_args(Coupling))}")
-    if gate not in get_args(GateName):
-        raise ValueError(f"gate {gate!r} is not known; use one of {', '.join(get_args(GateName))}")
-    if width < 1:
-        raise ValueError(f"width = {width}: a coupling network needs at least 1 hidden channel")
+    check_choice("flow", "coupling", coupling, get_args(Coupling))
+    check_choice("flow", "gate", gate, get_args(GateName))
+    check_choice("flow", "reach", reach, get_args(Reach))
+    check_whole("flow", "width", width)
     kept, moved, axes = _halves(shape)
     if coupling == "auto":
         coupling = "image" if axes == 2 else "sequence"
-    if reach not in get_args(Reach):
-        raise ValueError(f"reach {reach!r} is not known; use one of {', '.join(map(str, get_args(Reach)))}")
     if reach != 1 and (coupling != "sequence" or axes != 1):
         raise ValueError(
             f"reach {reach!r} on events {shape} with coupling {coupling!r}: only couplings of sequences (channels, "
             "length) have a reach; use coupling: sequence, or leave reach at 1"
         )
-    bounded: dict[str, Any] = {"gate": bounded_gate} if gate == "bounded" else {}
-    if coupling == "image":
-        return AffineCoupling(kept, WeightNormConditioner(kept, moved, width, axes, **bounded))
-    if coupling == "glow":
-        return AffineCoupling(kept, GlowConditioner(kept, moved, width, axes, **bounded))
-    if coupling == "attention":
-        return AffineCoupling(kept, AttentionConditioner(kept, moved, width, math.prod(shape[1:]), **bounded))
-    if reach == 1:
-        return AffineCoupling(kept, PointwiseConditioner(kept, moved, width, **bounded))
-    wanted = _parameters(partial(PointwiseConditioner, kept, moved), width)
-    make: Callable[..., Conditioner]
-    if reach == "all":
-        make = partial(AttentionConditioner, kept, moved, positions=shape[1])
-    else:
-        make = partial(ReachingConditioner, kept, moved, reach=reach)
-    narrow = _width_of(make, wanted, width)
-    if reach == "all" and narrow < LEAST_ATTENTION:
-        raise ValueError(
-            f"reach all on events {shape} at width {width}: attention of as many parameters has a width of {narrow}, "
-            f"and needs at least {LEAST_ATTENTION}; use a larger width, or another reach"
-        )
-    return AffineCoupling(kept, make(width=narrow, **bounded))
+    networks: dict[Coupling, Callable[..., Conditioner]] = {
+        "image": partial(WeightNormConditioner, kept, moved, axes=axes),
+        "glow": partial(GlowConditioner, kept, moved, axes=axes),
+        "sequence": partial(PointwiseConditioner, kept, moved),
+        "attention": partial(AttentionConditioner, kept, moved, positions=math.prod(shape[1:])),
+    }
+    make = networks[coupling]
+    if reach != 1:
+        wanted = _parameters(make, width)
+        make = networks["attention"] if reach == "all" else partial(ReachingConditioner, kept, moved, reach=reach)
+        narrow = _width_of(make, wanted, width)
+        if reach == "all" and narrow < LEAST_ATTENTION:
+            raise ValueError(
+                f"reach all on events {shape} at width {width}: attention of as many parameters has a width of "
+                f"{narrow}, and needs at least {LEAST_ATTENTION}; use a larger width, or another reach"
+            )
+        width = narrow
+    return AffineCoupling(kept, make(width=width, **({"gate": bounded_gate} if gate == "bounded" else {})))
 
 
 def make_split_prior(shape: tuple[int, ...]) -> AffineCoupling:

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from flows.bijection import Dense
+from flows.protocol import Dense
 from flows.splines import EntryMap
 from layers.linalg.precision import full_precision
 

@@ -43,7 +43,3 @@ class Permutation(nn.Module):
     def inverse(self, y: Tensor) -> Tensor:
         """Return x with x[order[i]] = y[i]."""
         return y.flatten(1)[:, self.order.argsort()].reshape(-1, *self.shape)
-
-    def extra_repr(self) -> str:
-        """Return the event shape, for repr()."""
-        return f"{self.shape}"

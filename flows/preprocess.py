@@ -38,11 +38,6 @@ def dequantise(values: Tensor, generator: torch.Generator | None = None, dtype: 
     return torch.minimum(lattice + noise, torch.nextafter(lattice + 1, lattice))
 
 
-def quantise(v: Tensor) -> Tensor:
-    """Return the lattice point of the cell of v: floor, for the caller to clamp to the values that exist."""
-    return v.floor()
-
-
 def bits_per_dim(log_prob_raw: Number, dim: int) -> Number:
     """Return -log p(v) / (D log 2) from the log-likelihood of raw values (lattice of step 1) in nats."""
     return -log_prob_raw / (dim * math.log(2))
@@ -64,12 +59,10 @@ class AffineRange(nn.Module):
     def __init__(self, low: Tensor, high: Tensor) -> None:
         super().__init__()
         low, high = torch.as_tensor(low, dtype=torch.float64), torch.as_tensor(high, dtype=torch.float64)
-        if low.shape != high.shape or low.ndim > 1:
+        if low.shape != high.shape or low.ndim > 1 or not bool(((low < high) & (high - low).isfinite()).all()):
             raise ValueError(
-                f"low has shape {tuple(low.shape)}, high {tuple(high.shape)}; both must be () or both (channels,)"
+                f"range {low.tolist()} to {high.tolist()}: finite, both one number or one per channel, low below high"
             )
-        if not bool((low < high).all()) or not bool((low.isfinite() & high.isfinite()).all()):
-            raise ValueError(f"range {low.tolist()} to {high.tolist()}: finite, and each low below its high")
         self.register_buffer("low", low)
         self.register_buffer("high", high)
 
@@ -85,11 +78,6 @@ class AffineRange(nn.Module):
 
     def _range(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return low and high - low in float64, to broadcast against x."""
-        if self.low.ndim and x.shape[1:2] != self.low.shape:
-            raise ValueError(
-                f"input of shape {tuple(x.shape)} for ranges of {len(self.low)} channels; "
-                f"expected (N, {len(self.low)}, ...)"
-            )
         low, high = torch.stack([self.low, self.high]).double().view(2, -1, *[1] * (x.ndim - 2))
         return low, high - low
 
@@ -103,9 +91,8 @@ class Logit(nn.Module):
 
     def __init__(self, levels: int, margin: float) -> None:
         super().__init__()
-        _check_levels(levels)
-        if not 0 < margin < 0.5:
-            raise ValueError(f"margin = {margin}: it must be between 0 and 0.5, such as 1e-6")
+        if levels < 2 or not 0 < margin < 0.5:
+            raise ValueError(f"levels = {levels}, margin = {margin}: at least 2, and between 0 and 0.5, such as 1e-6")
         self.levels = levels
         self.margin = margin
 
@@ -120,74 +107,45 @@ class Logit(nn.Module):
         """Return v = levels * (sigmoid(x) - margin) / (1 - 2 margin); beyond the ends of the data for extreme x."""
         return self.levels * (torch.sigmoid(x) - self.margin) / (1 - 2 * self.margin)
 
-    def extra_repr(self) -> str:
-        """Return the options, for repr()."""
-        return f"levels={self.levels}, margin={self.margin}"
-
 
 class Asinh(nn.Module):
     """The line to itself, per channel: x = asinh((v - center) / scale), linear near the center, log |v| in the tails.
 
-    log|det| = -sum of log(scale) + log(1 + ((v - center) / scale)^2) / 2, shape (N,).
+    A channel that is not bent keeps x = (v - center) / scale. log|det| = -sum of log(scale), and in bent channels of
+    log(1 + ((v - center) / scale)^2) / 2, shape (N,).
 
     Args:
         center, scale: shape (C,), finite, each scale above 0.
+        bent: of each channel whether it is bent, (C,); by default all are.
     """
 
     center: Tensor
     scale: Tensor
+    bent: Tensor
 
-    def __init__(self, center: Tensor, scale: Tensor) -> None:
+    def __init__(self, center: Tensor, scale: Tensor, bent: Tensor | None = None) -> None:
         super().__init__()
         center, scale = torch.as_tensor(center, dtype=torch.float64), torch.as_tensor(scale, dtype=torch.float64)
         if center.shape != scale.shape or center.ndim != 1 or not bool((scale > 0).all()):
             raise ValueError(f"center {center.tolist()}, scale {scale.tolist()}: one for each channel, scales above 0")
         self.register_buffer("center", center)
         self.register_buffer("scale", scale)
+        self.register_buffer("bent", torch.ones_like(center, dtype=torch.bool) if bent is None else bent)
 
     def forward(self, v: Tensor) -> tuple[Tensor, Tensor]:
         """Map float64 (N, C, *spatial) to x; return x and log|det| of shape (N,)."""
-        center, scale = self._channels(v)
+        center, scale, bent = self._channels(v)
         z = (v - center) / scale
-        return z.asinh(), -(scale.log() + 0.5 * z.square().log1p()).flatten(1).sum(1)
+        slope = scale.log() + torch.where(bent, 0.5 * z.square().log1p(), 0.0)
+        return torch.where(bent, z.asinh(), z), -slope.flatten(1).sum(1)
 
     def inverse(self, x: Tensor) -> Tensor:
-        """Return v = center + scale * sinh(x)."""
-        center, scale = self._channels(x)
-        return center + scale * x.sinh()
+        """Return v = center + scale * sinh(x), of channels that are not bent center + scale * x."""
+        center, scale, bent = self._channels(x)
+        return center + scale * torch.where(bent, x.sinh(), x)
 
-    def _channels(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        center, scale = torch.stack([self.center, self.scale]).view(2, -1, *[1] * (x.ndim - 2))
-        return center, scale
-
-
-class TwoScalings(nn.Module):
-    """One bijection of some channels, and another of the rest; log|det| is the sum of both.
-
-    Args:
-        affine: of the channels that are not bent.
-        asinh: of the others.
-        bent: of each channel whether it is one of the others, (C,).
-    """
-
-    order: Tensor
-
-    def __init__(self, affine: AffineRange, asinh: Asinh, bent: Tensor) -> None:
-        super().__init__()
-        self.affine, self.asinh = affine, asinh
-        self.count = int((~bent).sum())
-        self.register_buffer("order", torch.cat([(~bent).nonzero().flatten(), bent.nonzero().flatten()]))
-
-    def forward(self, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Map float64 (N, C, *spatial) to x; return x and log|det| of shape (N,)."""
-        first, second = v[:, self.order[: self.count]], v[:, self.order[self.count :]]
-        (x, log_det), (y, more) = self.affine(first), self.asinh(second)
-        return torch.cat([x, y], 1)[:, self.order.argsort()], log_det + more
-
-    def inverse(self, x: Tensor) -> Tensor:
-        """Return v."""
-        first, second = x[:, self.order[: self.count]], x[:, self.order[self.count :]]
-        return torch.cat([self.affine.inverse(first), self.asinh.inverse(second)], 1)[:, self.order.argsort()]
+    def _channels(self, x: Tensor) -> list[Tensor]:
+        return [value.view(-1, *[1] * (x.ndim - 2)) for value in (self.center, self.scale, self.bent)]
 
 
 class Preprocessing(nn.Module):
@@ -197,7 +155,7 @@ class Preprocessing(nn.Module):
     per pixel; values come back in the dtype of the input, the log-determinant in float64.
     """
 
-    def __init__(self, bijection: AffineRange | Asinh | TwoScalings | Logit) -> None:
+    def __init__(self, bijection: AffineRange | Asinh | Logit) -> None:
         super().__init__()
         self.bijection = bijection
 
@@ -208,35 +166,19 @@ class Preprocessing(nn.Module):
         return x.to(v.dtype), log_det.expand(len(x))
 
     def inverse(self, x: Tensor) -> Tensor:
-        """Map (N, C, *spatial) to continuous v; see `quantise`."""
+        """Map (N, C, *spatial) to continuous v, whose cell is that of the whole number below it."""
         _check_floating(x)
         return self.bijection.inverse(x.double()).to(x.dtype)
 
 
 def scale_pixels(levels: int) -> Preprocessing:
     """Map cells of pixels 0..levels-1, so [0, levels), to [-1, 1): x = 2 v / levels - 1."""
-    _check_levels(levels)
     return Preprocessing(AffineRange(torch.tensor(0.0), torch.tensor(float(levels))))
 
 
 def logit_pixels(levels: int, margin: float = 1e-6) -> Preprocessing:
     """Map cells of pixels 0..levels-1 to the real line, by the logit of the rescaled value (see `Logit`)."""
     return Preprocessing(Logit(levels, margin))
-
-
-def scale_range(low: Tensor, high: Tensor) -> Preprocessing:
-    """Map whole numbers low..high per channel, so the cells [low, high + 1), to [-1, 1).
-
-    Args:
-        low: smallest lattice value of the training split, shape (C,).
-        high: largest, shape (C,). Other splits may be outside; the map is affine, so it is exact there too.
-    """
-    return Preprocessing(AffineRange(torch.as_tensor(low).double(), torch.as_tensor(high).double() + 1))
-
-
-def _check_levels(levels: int) -> None:
-    if levels < 2:
-        raise ValueError(f"levels = {levels}: pixels need at least 2 values, such as 256")
 
 
 def _check_floating(x: Tensor) -> None:

@@ -10,17 +10,39 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import ClassVar, cast
+from typing import ClassVar, Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
-from flows.bijection import Bijection, Estimated
+from flows.contraction import Contraction
 from layers.linalg.precision import check_precision, full_precision
 
 Shape = tuple[int, ...]
+
+
+class Bijection(Protocol):
+    """An nn.Module that maps events to events bijectively.
+
+    Calling it gives y and log|det dy/dx| of one whole event in nats, of shape (N,), or () if it is equal for every
+    event; `inverse` gives x.
+    """
+
+    def __call__(self, x: Tensor, /) -> tuple[Tensor, Tensor]:
+        """Map x to (y, log|det|)."""
+        ...
+
+    def inverse(self, y: Tensor, /) -> Tensor:
+        """Map y back to x."""
+        ...
+
+
+class Dense(nn.Module):
+    """A bijection whose Jacobian has no structure that a few products could check: an audit needs all of it."""
+
+
 Part = tuple[str, Bijection]
 
 
@@ -37,6 +59,16 @@ def seeded(seed: int, path: str) -> Iterator[None]:
         # torch.manual_seed would also seed the accelerators, whose state would not be restored.
         torch.default_generator.manual_seed(int.from_bytes(digest[:8], "big") >> 1)
         yield
+
+
+def drawn(seed: int, path: str, **makers: Callable[[], nn.Module] | None) -> dict[str, nn.Module]:
+    """Return path/name -> module of each maker that there is, its weights drawn under (seed, path/name)."""
+    modules = {}
+    for name, make in makers.items():
+        if make is not None:
+            with seeded(seed, f"{path}/{name}"):
+                modules[f"{path}/{name}"] = make()
+    return modules
 
 
 class Flow(nn.Module):
@@ -76,7 +108,7 @@ class Flow(nn.Module):
     @property
     def estimated(self) -> bool:
         """True if some log-determinant, and hence the likelihood, is an estimate."""
-        return any(isinstance(module, Estimated) for level in self.parts() for _, module in level)
+        return any(isinstance(module, Contraction) for level in self.parts() for _, module in level)
 
     def forward(self, x: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         """Map (N, *shape) to z of shape (N, D); return z and log|det dz/dx| of shape (N,) in nats.
@@ -93,7 +125,7 @@ class Flow(nn.Module):
         parts = self.parts()
         for level, bijections in enumerate(parts):
             for path, bijection in bijections:
-                if isinstance(bijection, Estimated):
+                if isinstance(bijection, Contraction):
                     hidden, term = bijection(hidden, generator)
                 else:
                     hidden, term = bijection(hidden)
@@ -188,7 +220,7 @@ class Flow(nn.Module):
         for level, bijections in enumerate(parts):
             for path, bijection in bijections:
                 yield path, cast(nn.Module, bijection), hidden
-                hidden = bijection.map(hidden) if isinstance(bijection, Estimated) else bijection(hidden)[0]
+                hidden = bijection.map(hidden) if isinstance(bijection, Contraction) else bijection(hidden)[0]
             if self.splits and level < len(parts) - 1:
                 hidden, _ = hidden.chunk(2, dim=1)
 

@@ -9,10 +9,6 @@ class UnsupportedEvent(ValueError):
     """The backbone cannot serve this event shape; the message names the value, the rule and the way out."""
 
 
-MOST_LEVELS = 62
-"""More levels than any event has: 2^levels is beyond the index of an array."""
-
-
 def level_shapes(shape: tuple[int, ...], levels: int, *, split: bool = True) -> list[tuple[int, ...]]:
     """Return the event shape inside each level.
 
@@ -47,18 +43,11 @@ def level_shapes(shape: tuple[int, ...], levels: int, *, split: bool = True) -> 
             )
         return [shape]
     possible = min(_halvings(size) for size in shape[1:])
-    if levels > MOST_LEVELS and levels > possible:  # 2^levels may have more digits than can be computed
-        raise UnsupportedEvent(
-            f"event shape {shape} with levels = {levels}: each level halves every spatial axis; use at most {possible}"
-        )
-    block = 2**levels
     if levels > possible:
-        padded = tuple(-(-size // block) * block for size in shape[1:])
-        fewer = f"use at most {possible} level{'s' * (possible > 1)}, or " if possible else ""
+        fewer = f"use at most {possible} level{'s' * (possible > 1)}" if possible else "pad the data to even lengths"
         raise UnsupportedEvent(
-            f"event shape {shape} with levels = {levels}: each level halves every spatial axis, so 2^{levels} = "
-            f"{block} must divide {' and '.join(map(str, shape[1:]))}; {fewer}pad the data to "
-            f"{' x '.join(map(str, padded))}"
+            f"event shape {shape} with levels = {levels}: each level halves every spatial axis, so 2^levels must "
+            f"divide {' and '.join(map(str, shape[1:]))}; {fewer}"
         )
     channels, spatial = shape[0], shape[1:]
     shapes = []

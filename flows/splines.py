@@ -6,31 +6,18 @@ Each entry has `size` raw numbers, which a network computes; at zero the map is 
 from __future__ import annotations
 
 import math
-from typing import Literal, Protocol
+from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from flows.affine import Gate, GateName, bounded_gate, exponential_gate
+from flows.affine import GATES, Gate, GateName
+from layers.base import check_choice
 
 MapName = Literal["affine", "spline"]
 
 BOUND = 3.0  # entries beyond it are unchanged; that of the paper, for columns of unit variance
-
-
-class EntryMap(Protocol):
-    """A monotonic map of each entry x, (*,), by raw numbers (*, size)."""
-
-    size: int
-
-    def forward(self, x: Tensor, raw: Tensor) -> tuple[Tensor, Tensor]:
-        """Return y and log dy/dx, each (*,)."""
-        ...
-
-    def inverse(self, y: Tensor, raw: Tensor) -> Tensor:
-        """Return x, (*,)."""
-        ...
 
 
 class Affine:
@@ -128,6 +115,10 @@ class Spline:
         return F.pad(F.pad(inner, (1, 0), value=-BOUND), (0, 1), value=BOUND)
 
 
+EntryMap = Affine | Spline
+"""A monotonic map of each entry x, (*,), by raw numbers (*, size)."""
+
+
 def make_map(name: MapName, gate: GateName, bins: int) -> EntryMap:
     """Return the map of this name, with scales or slopes as published, or bounded so that float32 can invert the map.
 
@@ -137,10 +128,10 @@ def make_map(name: MapName, gate: GateName, bins: int) -> EntryMap:
     Raises:
         ValueError: an unknown map or gate, or a number of bins that no spline has.
     """
-    if name not in ("affine", "spline") or gate not in ("published", "bounded"):
-        raise ValueError(f"map {name!r}, gate {gate!r}: a map is affine or spline, a gate published or bounded")
+    check_choice("flow", "map", name, get_args(MapName))
+    check_choice("flow", "gate", gate, get_args(GateName))
     if name == "affine":
-        return Affine(bounded_gate if gate == "bounded" else exponential_gate)
+        return Affine(GATES[gate])
     return Spline(bins, 0.5 / bins, 0.1) if gate == "bounded" else Spline(bins)
 
 

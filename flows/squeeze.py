@@ -40,7 +40,3 @@ class Squeeze(nn.Module):
         else:
             blocks = y.reshape(-1, 2, channels, *halves).permute(0, 2, 3, 1)
         return blocks.reshape(-1, *self.shape)
-
-    def extra_repr(self) -> str:
-        """Return the event shapes, for repr()."""
-        return f"{self.shape} -> {self.squeezed_shape}"

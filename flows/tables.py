@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
@@ -13,9 +14,10 @@ from flows.actnorm import ActNorm
 from flows.affine import GateName
 from flows.backbone import Backbone, MakeLayer
 from flows.permutation import Permutation
-from flows.protocol import Shape, seeded
+from flows.protocol import Shape, drawn
 from flows.shapes import UnsupportedEvent
 from flows.splines import EntryMap, MapName, make_map
+from layers.base import check_whole
 
 
 class TableBackbone(Backbone):
@@ -59,23 +61,19 @@ class TableBackbone(Backbone):
         order: Tensor | None = None,
     ) -> None:
         super().__init__()
-        if steps < 1:
-            raise ValueError(f"steps = {steps}: the backbone needs at least 1 step")
+        check_whole("flow", "steps", steps)
         self.shape, self.dim = tuple(shape), math.prod(shape)
         self.level_shapes = self.layer_shapes(self.shape, 1)
         entry_map = make_map(map, gate, bins)
         makers = {
-            "mixer": make_mixer,
-            "layer": make_layer,
-            "block": lambda _: self.block(self.dim, width, entry_map),
+            "actnorm": partial(ActNorm, shape[0]),
+            "mixer": make_mixer and partial(make_mixer, self.shape),
+            "layer": partial(make_layer, self.shape),
+            "block": partial(self.block, self.dim, width, entry_map),
         }
         parts: list[tuple[str, nn.Module]] = [] if order is None else [("permutation", Permutation(shape, order))]
         for step in range(steps):
-            parts.append((f"step{step}/actnorm", ActNorm(shape[0])))
-            for name, make in makers.items():
-                if make is not None:
-                    with seeded(seed, f"step{step}/{name}"):
-                        parts.append((f"step{step}/{name}", make(self.shape)))
+            parts += drawn(seed, f"step{step}", **makers).items()
         self.set_levels([parts])
 
     @staticmethod

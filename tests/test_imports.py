@@ -16,10 +16,11 @@ ALLOWED = {
     "flows": {
         "flows",
         "layers.kernels.load",  # the only loader of csrc; a flow receives its layers as arguments
+        "layers.base",
         "layers.linalg.precision",
         "torch",
     },
-    "flows/baselines": {"flows", "layers.linalg.precision", "sklearn", "torch"},
+    "flows/baselines": {"flows", "layers.base", "layers.linalg.precision", "sklearn", "torch"},
     "harness": OURS
     | {
         "torch",

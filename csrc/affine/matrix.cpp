@@ -4,23 +4,10 @@
 // The gradient of the matrix is summed over up to SLABS parts of the events, in their order: the same for any number of
 // threads.
 
-#include "affine/matrix.h"
+#include "affine/operators.h"
 
-#include <ATen/Parallel.h>
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
-#include <c10/util/accumulate.h>
-#include <torch/library.h>
-
-#include <algorithm>
-#include <cstdint>
-#include <cstring>
-#include <tuple>
-#include <vector>
 
 #include "operands.h"
-#include "scratch.h"
-#include "simd/cpu.h"
 
 namespace invertbench::mixing {
 
@@ -31,9 +18,6 @@ namespace {
 
 constexpr int64_t SLABS = 32;
 constexpr int64_t PRODUCTS_WORTH_A_THREAD = 100000;
-
-// Places of an event (N, C, *spatial).
-int64_t places_of(const at::Tensor& x) { return c10::multiply_integers(x.sizes().slice(2)); }
 
 // The sizes of x with other channels.
 std::vector<int64_t> sizes_of(const at::Tensor& x, int64_t channels) {

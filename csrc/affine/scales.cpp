@@ -6,22 +6,11 @@
 // their order: the same for any number of threads. The coupling is differentiated in coupling/coupling.cpp. Derivatives
 // of ActNorm's gradients are those of PyTorch's operators.
 
-#include "affine/scales.h"
+#include "affine/operators.h"
 
-#include <ATen/Parallel.h>
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
-#include <torch/library.h>
-
-#include <algorithm>
 #include <cmath>
-#include <cstdint>
-#include <cstring>
-#include <tuple>
-#include <vector>
 
 #include "operands.h"
-#include "simd/cpu.h"
 
 namespace invertbench::scales {
 
@@ -115,7 +104,7 @@ std::vector<T> scales_of(const at::Tensor& log_scale) {
 std::tuple<at::Tensor, at::Tensor> actnorm(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& log_scale) {
   check_channels(x, shift, log_scale);
   const at::Tensor from = rows(x), by = shift.contiguous();
-  const int64_t channels = x.size(1), all = size_of(x), count = positions(x);
+  const int64_t channels = x.size(1), all = size_of(x), count = places_of(x);
   at::Tensor y = at::empty(x.sizes(), x.options()), log_det = at::empty({}, x.options());
   in_precision("actnorm", from, {by, log_scale}, [&](auto zero) {
     using T = decltype(zero);
@@ -143,7 +132,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> actnorm_backward(const at::Tensor
   TORCH_CHECK_VALUE(of_y.sizes() == x.sizes() && of_log_det.numel() == 1, "actnorm: gradients ", of_y.sizes(), " and ",
                     of_log_det.sizes(), " do not fit ", x.sizes());
   const at::Tensor g = rows(of_y), from = rows(x), by = shift.contiguous();
-  const int64_t channels = x.size(1), all = size_of(x), count = positions(x);
+  const int64_t channels = x.size(1), all = size_of(x), count = places_of(x);
   at::Tensor of_x = at::empty(x.sizes(), x.options());
   at::Tensor of_shift = at::empty({channels}, x.options()), of_log_scale = at::empty({channels}, x.options());
   const int64_t slabs = std::clamp<int64_t>(x.numel() / NUMBERS_WORTH_A_THREAD, 1, std::min(SLABS, x.size(0) + 1));

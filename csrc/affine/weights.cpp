@@ -2,20 +2,13 @@
 // its log-determinant, and `invertbench::log_abs_det` of a matrix, both times the number of positions. Each takes less
 // time than one call of a library, of which they would need several. Called by layers/linalg/plu.py.
 
-#include "affine/weights.h"
+#include "affine/operators.h"
 
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
-#include <torch/library.h>
 
-#include <algorithm>
 #include <cmath>
-#include <cstdint>
 #include <limits>
-#include <tuple>
 #include <utility>
-#include <vector>
 
 #include "operands.h"
 

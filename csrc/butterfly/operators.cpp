@@ -4,13 +4,10 @@
 // plan: for each part its size, the number of its levels, the levels, first applied first. layout: empty for an event
 // in its own order, else [J, S, n] (see Layout). shared: one matrix for all pairs of a block.
 
-#include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <torch/csrc/autograd/custom_function.h>
-#include <torch/library.h>
 
-#include "dispatch.h"
+#include "autograd.h"
 
 namespace invertbench::butterfly {
 namespace {
@@ -43,25 +40,12 @@ Two inverse_backward_meta(const Tensor&, const Tensor& y, const Tensor& weight, 
   return {like(y), like(weight)};
 }
 
-const auto& forward_op() {
-  static const auto op = operator_named<ForwardSignature>("invertbench::butterfly");
-  return op;
-}
-const auto& inverse_op() {
-  static const auto op = operator_named<InverseSignature>("invertbench::butterfly_inverse");
-  return op;
-}
-const auto& backward_op() {
-  static const auto op = operator_named<BackwardSignature>("invertbench::butterfly_backward");
-  return op;
-}
+const auto& forward_op() { return INVERTBENCH_OPERATOR("butterfly", ForwardSignature); }
+const auto& inverse_op() { return INVERTBENCH_OPERATOR("butterfly_inverse", InverseSignature); }
+const auto& backward_op() { return INVERTBENCH_OPERATOR("butterfly_backward", BackwardSignature); }
 const auto& inverse_backward_op() {
-  static const auto op = operator_named<InverseBackwardSignature>("invertbench::butterfly_inverse_backward");
-  return op;
+  return INVERTBENCH_OPERATOR("butterfly_inverse_backward", InverseBackwardSignature);
 }
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 void save(AutogradContext* ctx, const Tensor& x, const Tensor& weight, IntArrayRef plan, IntArrayRef layout,
           bool shared) {

@@ -6,27 +6,12 @@
 // The gradient of x is a circular convolution again, with the transposed kernel turned about; so are those of
 // `circular_weight`, which is bilinear. All derivatives are hence these two operators.
 
-#include "convolution/circular.h"
+#include "convolution/operators.h"
 
-#include <ATen/Parallel.h>
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
-#include <torch/library.h>
-
-#include <algorithm>
-#include <cstdint>
-#include <cstring>
 #include <optional>
-#include <vector>
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 #include "convolution/correlate.h"
 #include "operands.h"
-#include "simd/cpu.h"
-#include "thread_memory.h"
 
 namespace invertbench::circular {
 

@@ -1,20 +1,6 @@
 #include "convolution/correlate.h"
 
-#include <ATen/Parallel.h>
-#include <ATen/ops/empty.h>
-
-#include <algorithm>
-#include <cstdint>
-#include <cstring>
-#include <vector>
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 #include "operands.h"
-#include "simd/cpu.h"
-#include "thread_memory.h"
 
 namespace invertbench::correlation {
 

@@ -3,26 +3,10 @@
 // with x~ zero outside the event, k odd and m = (k - 1) / 2: each pixel depends on the h rows above it, so the rows are
 // computed one after the other, each as a whole. The last row of the kernel is the nearest.
 
-#include "convolution/solve_rows.h"
-
-#include <ATen/Parallel.h>
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
-#include <torch/library.h>
-
-#include <algorithm>
-#include <cstdint>
-#include <cstring>
-#include <vector>
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
+#include "convolution/operators.h"
 
 #include "convolution/frame.h"
 #include "operands.h"
-#include "simd/cpu.h"
-#include "thread_memory.h"
 
 namespace invertbench::solving {
 

@@ -6,20 +6,11 @@
 // The gradient of w[o, i, t] is the sum over f of Re(W(f)^-1[i, o] exp(i angle(f, t))). Its derivatives are those of
 // PyTorch's operators.
 
-#include "convolution/spectrum.h"
+#include "convolution/operators.h"
 
-#include <ATen/Parallel.h>
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
-#include <torch/library.h>
-
-#include <algorithm>
 #include <cmath>
-#include <cstdint>
 #include <limits>
-#include <tuple>
 #include <utility>
-#include <vector>
 
 #include "operands.h"
 

@@ -5,20 +5,12 @@
 // `weights` are gain, direction and bias of the three, in this order. Gradients are sums over parts of the images,
 // which are added up in their order: the same for any number of threads.
 
-#include <ATen/Parallel.h>
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <torch/library.h>
 
-#include <algorithm>
 #include <cmath>
-#include <cstdint>
-#include <tuple>
-#include <vector>
 
 #include "coupling/convolutions.h"
-#include "simd/cpu.h"
+#include "operands.h"
 
 namespace invertbench::convolutions {
 namespace {
@@ -122,14 +114,8 @@ std::vector<at::Tensor> contiguous(at::TensorList weights) {
 }
 
 void check(const at::Tensor& x, at::TensorList weights) {
-  TORCH_CHECK_TYPE(x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble, "convolutions: x is ",
-                   x.scalar_type(), "; use float32 or float64");
   TORCH_CHECK_VALUE(weights.size() == 9, "convolutions: ", weights.size(),
                     " weights; use gain, direction and bias of three layers");
-  for (const at::Tensor& one : weights) {
-    TORCH_CHECK_TYPE(one.scalar_type() == x.scalar_type() && one.device() == x.device(),
-                     "convolutions: x and the weights must be of one precision and on one device");
-  }
   const at::Tensor &first = weights[1], &second = weights[4], &third = weights[7];
   bool fits = x.dim() == 4 && first.dim() == 4 && third.dim() == 4 && first.size(0) > 0 && first.size(1) == x.size(1);
   if (fits) {
@@ -153,7 +139,7 @@ std::tuple<at::Tensor, at::Tensor> forward(const at::Tensor& x, at::TensorList w
   at::Tensor y = at::empty({x.size(0), weights[7].size(0), x.size(2), x.size(3)}, x.options());
   at::Tensor saved;
   const std::vector<at::Tensor> held = contiguous(weights);
-  const auto run = [&](auto zero) {
+  in_precision("convolutions", x, weights, [&](auto zero) {
     using T = decltype(zero);
     const Packed<T> packed(x, held, false);
     saved = at::empty({keep ? x.size(0) : 0, packed.net.saved()}, x.options());
@@ -162,8 +148,7 @@ std::tuple<at::Tensor, at::Tensor> forward(const at::Tensor& x, at::TensorList w
       T* const kept = keep ? saved.data_ptr<T>() : nullptr;
       forward_images<T>(packed.net, images_of<T>(x), kept, y.data_ptr<T>(), begin, end);
     });
-  };
-  x.scalar_type() == at::kFloat ? run(0.0F) : run(0.0);
+  });
   return {y, saved};
 }
 
@@ -225,7 +210,7 @@ std::vector<at::Tensor> backward(const at::Tensor& of_x, const at::Tensor& of_so
                     x.sizes());
   std::vector<at::Tensor> made;
   const std::vector<at::Tensor> held = contiguous(weights);
-  const auto run = [&](auto zero) {
+  in_precision("convolutions", x, weights, [&](auto zero) {
     using T = decltype(zero);
     const Packed<T> packed(x, held, true);
     const Network<T>& net = packed.net;
@@ -254,8 +239,7 @@ std::vector<at::Tensor> backward(const at::Tensor& of_x, const at::Tensor& of_so
       }
     });
     made = gradients_of<T>(held, net, layout.in(static_cast<const T*>(total)));
-  };
-  x.scalar_type() == at::kFloat ? run(0.0F) : run(0.0);
+  });
   return made;
 }
 

@@ -4,29 +4,19 @@
 //
 // `plain_coupling` is the same by PyTorch's operators, defined in flows/coupled.py, for derivatives of the gradients.
 
-#include <ATen/core/Tensor.h>
-#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/autograd.h>
-#include <torch/csrc/autograd/custom_function.h>
-#include <torch/library.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <utility>
-#include <vector>
 
-#include "dispatch.h"
+#include "autograd.h"
 
 namespace invertbench::coupling {
 namespace {
 
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 using Pair = std::tuple<at::Tensor, at::Tensor>;
-using Weight = const at::Tensor&;
 
 // What a network returns for the kept channels, and what its gradient needs besides.
 struct Outputs {
@@ -38,7 +28,7 @@ struct Convolutions {
   static constexpr size_t weights = 9;
 
   static Outputs forward(const at::Tensor& kept, at::TensorList weights, bool keep) {
-    static const auto op = operator_named<Pair(const at::Tensor&, at::TensorList, bool)>("invertbench::convolutions");
+    const auto& op = INVERTBENCH_OPERATOR("convolutions", Pair(const at::Tensor&, at::TensorList, bool));
     const auto [y, hidden] = op.call(kept, weights, keep);
     const int64_t moved = y.size(1) / 2;
     return {y.narrow(1, moved, moved), y.narrow(1, 0, moved), {hidden}};
@@ -48,7 +38,7 @@ struct Convolutions {
                                           const at::Tensor& kept, at::TensorList weights, at::TensorList hidden) {
     using Signature = std::vector<at::Tensor>(const at::Tensor&, const at::Tensor&, const at::Tensor&,
                                               const at::Tensor&, at::TensorList, const at::Tensor&);
-    static const auto op = operator_named<Signature>("invertbench::convolutions_backward");
+    const auto& op = INVERTBENCH_OPERATOR("convolutions_backward", Signature);
     return op.call(of_kept, of_shift, of_s, kept, weights, hidden[0]);
   }
 };
@@ -57,26 +47,21 @@ struct Convolutions {
 struct Perceptrons {
   static constexpr size_t weights = 12;
 
-  static Outputs forward(const at::Tensor& kept, at::TensorList w, bool keep) {
-    using Signature = Pair(const at::Tensor&, Weight, Weight, Weight, Weight, Weight, Weight, bool, bool);
-    static const auto op = operator_named<Signature>("invertbench::perceptron");
-    const auto [s, hidden_s] = op.call(kept, w[0], w[1], w[2], w[3], w[4], w[5], true, keep);
-    const auto [shift, hidden_shift] = op.call(kept, w[6], w[7], w[8], w[9], w[10], w[11], false, keep);
+  static Outputs forward(const at::Tensor& kept, at::TensorList weights, bool keep) {
+    const auto& op = INVERTBENCH_OPERATOR("perceptron", Pair(const at::Tensor&, at::TensorList, bool, bool));
+    const auto [s, hidden_s] = op.call(kept, weights.slice(0, 6), true, keep);
+    const auto [shift, hidden_shift] = op.call(kept, weights.slice(6), false, keep);
     return {s, shift, {hidden_s, hidden_shift}};
   }
 
   static std::vector<at::Tensor> backward(const at::Tensor& of_kept, const at::Tensor& of_s, const at::Tensor& of_shift,
-                                          const at::Tensor& kept, at::TensorList w, at::TensorList hidden) {
-    using Signature =
-        std::vector<at::Tensor>(const at::Tensor&, const at::Tensor&, const at::Tensor&, Weight, Weight, Weight, Weight,
-                                Weight, Weight, const at::Tensor&, bool);
-    static const auto op = operator_named<Signature>("invertbench::perceptron_backward");
-    std::vector<at::Tensor> found =
-        op.call(of_kept, of_s, kept, w[0], w[1], w[2], w[3], w[4], w[5], hidden[0], true);
-    for (const at::Tensor& one :
-         op.call(of_kept, of_shift, kept, w[6], w[7], w[8], w[9], w[10], w[11], hidden[1], false)) {
-      found.push_back(one);
-    }
+                                          const at::Tensor& kept, at::TensorList weights, at::TensorList hidden) {
+    using Signature = std::vector<at::Tensor>(const at::Tensor&, const at::Tensor&, const at::Tensor&, at::TensorList,
+                                              const at::Tensor&, bool);
+    const auto& op = INVERTBENCH_OPERATOR("perceptron_backward", Signature);
+    std::vector<at::Tensor> found = op.call(of_kept, of_s, kept, weights.slice(0, 6), hidden[0], true);
+    const std::vector<at::Tensor> others = op.call(of_kept, of_shift, kept, weights.slice(6), hidden[1], false);
+    found.insert(found.end(), others.begin(), others.end());
     return found;
   }
 };
@@ -97,8 +82,7 @@ auto with_network(std::string_view name, at::TensorList weights, const With& wit
 
 Pair scaled(const at::Tensor& kept, const at::Tensor& moved, const Outputs& by, int64_t gate) {
   using Signature = Pair(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&, int64_t);
-  static const auto op = operator_named<Signature>("invertbench::affine_coupling");
-  return op.call(kept, moved, by.s, by.shift, gate);
+  return INVERTBENCH_OPERATOR("affine_coupling", Signature).call(kept, moved, by.s, by.shift, gate);
 }
 
 void check(const at::Tensor& x, int64_t kept) {
@@ -154,9 +138,9 @@ struct Coupling : torch::autograd::Function<Coupling> {
                                 const at::Tensor& s, at::TensorList hidden, int64_t kept, int64_t gate,
                                 std::string_view network) {
     using Signature = Pair(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&, int64_t);
-    static const auto op = operator_named<Signature>("invertbench::affine_coupling_backward");
     const at::AutoDispatchBelowADInplaceOrView below;
     const int64_t count = x.size(1) - kept;
+    const auto& op = INVERTBENCH_OPERATOR("affine_coupling_backward", Signature);
     const auto [of_x, of_s] = op.call(gradients[0], gradients[1], x.narrow(1, kept, count), s, gate);
     const at::Tensor of_kept = of_x.narrow(1, 0, kept), of_shift = gradients[0].narrow(1, kept, count);
     const at::Tensor unchanged = x.narrow(1, 0, kept), of_gate = of_s;

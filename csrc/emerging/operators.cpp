@@ -12,37 +12,24 @@
 // `invertbench::emerging_weight`, on a processor: the gradient of one kernel, that of the log-det included, in one call,
 // where it need not be differentiable.
 
-#include <ATen/TensorOperators.h>
-#include <ATen/core/Tensor.h>
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/diag_embed.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones_like.h>
-#include <torch/csrc/autograd/custom_function.h>
-#include <torch/library.h>
 
-#include <algorithm>
-#include <optional>
-#include <tuple>
-#include <vector>
-
-#include "dispatch.h"
+#include "autograd.h"
 #include "emerging/operands.h"
 
 namespace invertbench::emerging {
 namespace {
 
-using torch::autograd::AutogradContext;
 using torch::autograd::Variable;
-using torch::autograd::variable_list;
 
 at::Tensor call(const at::Tensor& y, const at::Tensor& weight1, const at::Tensor& weight2,
                 const std::optional<at::Tensor>& bias) {
-  static const auto op = operator_named<decltype(call)>("invertbench::emerging_inverse");
-  return op.call(y, weight1, weight2, bias);
+  return INVERTBENCH_OPERATOR("emerging_inverse", decltype(call)).call(y, weight1, weight2, bias);
 }
 
 std::vector<int64_t> all_axes(const at::Tensor& tensor, int64_t from) {
@@ -137,8 +124,7 @@ using Results = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
 Results call_forward(const at::Tensor& x, const at::Tensor& weight1, const at::Tensor& weight2,
                      const std::optional<at::Tensor>& bias, bool keep) {
-  static const auto op = operator_named<decltype(call_forward)>("invertbench::emerging");
-  return op.call(x, weight1, weight2, bias, keep);
+  return INVERTBENCH_OPERATOR("emerging", decltype(call_forward)).call(x, weight1, weight2, bias, keep);
 }
 
 // The size along an axis that is fixed for a layer even where a compiler traces it for any batch.
@@ -188,8 +174,7 @@ at::Tensor weight_shape(const at::Tensor& x, const at::Tensor&, const at::Tensor
 
 at::Tensor call_weight(const at::Tensor& x, const at::Tensor& of_y, const at::Tensor& weight,
                        const std::optional<at::Tensor>& of_log_det, bool turned) {
-  static const auto op = operator_named<decltype(call_weight)>("invertbench::emerging_weight");
-  return op.call(x, of_y, weight, of_log_det, turned);
+  return INVERTBENCH_OPERATOR("emerging_weight", decltype(call_weight)).call(x, of_y, weight, of_log_det, turned);
 }
 
 struct EmergingForward : torch::autograd::Function<EmergingForward> {

@@ -4,22 +4,7 @@
 
 #include "recurrence/recurrence.h"
 
-#include <ATen/Parallel.h>
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
-#include <torch/library.h>
-
-#include <algorithm>
-#include <cstdint>
-#include <cstring>
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 #include "operands.h"
-#include "simd/cpu.h"
-#include "thread_memory.h"
 
 namespace invertbench::recurrence {
 

@@ -3,27 +3,18 @@
 // positions of (gradient of h_t, g_t) (h_{t-1}, x_t)^T. All are differentiable: a gradient of the states, which second
 // derivatives have, is a further input of that recurrence.
 
-#include <ATen/TensorOperators.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/eye.h>
-#include <torch/csrc/autograd/custom_function.h>
-#include <torch/library.h>
 
-#include <tuple>
-
-#include "dispatch.h"
+#include "autograd.h"
 #include "recurrence/recurrence.h"
 
 namespace invertbench::recurrence {
 namespace {
 
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
-
 std::tuple<at::Tensor, at::Tensor> call(const at::Tensor& x, const at::Tensor& system, int64_t states, bool backwards) {
-  static const auto op = operator_named<decltype(recurrence)>("invertbench::recurrence");
-  return op.call(x, system, states, backwards);
+  return INVERTBENCH_OPERATOR("recurrence", decltype(recurrence)).call(x, system, states, backwards);
 }
 
 struct Recurrence : torch::autograd::Function<Recurrence> {

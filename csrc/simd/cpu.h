@@ -7,6 +7,10 @@
 
 #include <cstdint>
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #define INVERTBENCH_TEXT(x) _Pragma(#x)
 #if defined(__clang__)
 #define INVERTBENCH_TARGET(names) \

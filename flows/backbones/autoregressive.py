@@ -4,39 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar, cast, get_args
 
 import torch
 from torch import Tensor, nn
 
 from flows.actnorm import ActNorm
-from flows.affine import Gate, GateName, bounded_gate, exponential_gate
+from flows.affine import GATES, Gate, GateName
 from flows.attention import BLOCKS, Block, Past, draw_weights
 from flows.backbone import Backbone, MakeLayer
-from flows.bijection import Dense
 from flows.permutation import Permutation
-from flows.protocol import Shape, seeded
+from flows.protocol import Dense, Shape, drawn
 from flows.shapes import UnsupportedEvent, level_shapes
 from flows.squeeze import Squeeze
+from layers.base import check_choice, check_whole
 from layers.linalg.precision import full_precision
-
-GATES: dict[GateName, Gate] = {"published": exponential_gate, "bounded": bounded_gate}
-
-
-def patch_shapes(shape: Shape, levels: int) -> list[Shape]:
-    """Return the event shape after each squeeze; that of the patches is the last.
-
-    Raises:
-        UnsupportedEvent: the shape does not allow these squeezes, or leaves one position, which has no order.
-    """
-    shapes = level_shapes(shape, levels, split=False)
-    if math.prod(shapes[-1][1:]) == 1:
-        fewer = f"use levels = {levels - 1}" if levels > 1 else "use the backbone glow, or a baseline"
-        raise UnsupportedEvent(
-            f"event shape {tuple(shape)} with levels = {levels}: autoregressive blocks need at least two positions "
-            f"after {levels} squeeze{'s' * (levels > 1)}; {fewer}"
-        )
-    return shapes
 
 
 class AutoregressiveBlock(Dense):
@@ -156,38 +139,37 @@ class Autoregressive(Backbone):
         order: Tensor | None = None,
     ) -> None:
         super().__init__()
-        if gate not in GATES:
-            raise ValueError(f"gate {gate!r} is not known; use one of {', '.join(get_args(GateName))}")
-        if steps < 2:
-            raise ValueError(f"steps = {steps}: layers stand between autoregressive blocks, of which there must be 2")
+        check_choice("autoregressive", "gate", gate, get_args(GateName))
+        check_whole("autoregressive", "steps", steps, self.least_steps)
         self.shape, self.dim = tuple(shape), math.prod(shape)
-        shapes = patch_shapes(self.shape, levels)
-        patches = shapes[-1]
-        self.level_shapes = [patches]
-        parts: list[tuple[str, nn.Module]] = []
-        if order is not None:
-            parts.append(("permutation", Permutation(self.shape, order)))
-        parts += [(f"squeeze{level}", Squeeze(event)) for level, event in enumerate([self.shape, *shapes[:-1]])]
+        shapes = [self.shape, *level_shapes(self.shape, levels, split=False)]
+        self.level_shapes = [patches] = self.layer_shapes(self.shape, levels)
+        parts: list[tuple[str, nn.Module]] = [] if order is None else [("permutation", Permutation(self.shape, order))]
+        parts += [(f"squeeze{level}", Squeeze(event)) for level, event in enumerate(shapes[:-1])]
         positions = math.prod(patches[1:])
         turned = [first + place for first in range(0, self.dim, positions) for place in reversed(range(positions))]
         for step in range(steps):
-            path = f"step{step}"
-            if step:
-                for name, make in (("mixer", make_mixer), ("layer", make_layer)):
-                    if make is not None:
-                        with seeded(seed, f"{path}/{name}"):
-                            parts.append((f"{path}/{name}", make(patches)))
-                if turn:
-                    parts.append((f"{path}/turn", Permutation(patches, turned)))
-            parts.append((f"{path}/actnorm", ActNorm(patches[0])))
-            with seeded(seed, f"{path}/block"):
-                parts.append((f"{path}/block", AutoregressiveBlock(patches, width, GATES[gate])))
+            between = {
+                "mixer": make_mixer and partial(make_mixer, patches),
+                "layer": partial(make_layer, patches),
+                "turn": partial(Permutation, patches, turned) if turn else None,
+            }
+            actnorm, block = partial(ActNorm, patches[0]), partial(AutoregressiveBlock, patches, width, GATES[gate])
+            makers = (between if step else {}) | {"actnorm": actnorm, "block": block}
+            parts += drawn(seed, f"step{step}", **makers).items()
         self.set_levels([parts])
 
     @classmethod
     def layer_shapes(cls, shape: Shape, levels: int) -> list[Shape]:
         """Return the shape of the patches."""
-        return patch_shapes(shape, levels)[-1:]
+        patches = level_shapes(shape, levels, split=False)[-1]
+        if math.prod(patches[1:]) == 1:
+            fewer = f"use levels = {levels - 1}" if levels > 1 else "use the backbone glow, or a baseline"
+            raise UnsupportedEvent(
+                f"event shape {tuple(shape)} with levels = {levels}: autoregressive blocks need at least two positions "
+                f"after {levels} squeeze{'s' * (levels > 1)}; {fewer}"
+            )
+        return [patches]
 
     @classmethod
     def described(cls, settings: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Literal, cast, get_args
 
 from torch import Tensor, nn
@@ -11,73 +12,14 @@ from torch import Tensor, nn
 from flows.actnorm import ActNorm
 from flows.affine import GateName
 from flows.backbone import Backbone, MakeLayer
-from flows.couplings import AffineCoupling, Coupling, Reach, make_coupling, make_split_prior
+from flows.couplings import Coupling, Reach, make_coupling, make_split_prior
 from flows.permutation import Permutation
-from flows.protocol import Part, Shape, seeded
+from flows.protocol import Part, Shape, drawn, seeded
 from flows.shapes import level_shapes
 from flows.squeeze import Squeeze
+from layers.base import check_choice, check_whole
 
 Prior = Literal["standard", "learned"]
-
-
-class Step(nn.Module):
-    """ActNorm -> 1x1 mixer (optional) -> layer under test -> coupling."""
-
-    def __init__(
-        self,
-        shape: Shape,
-        make_layer: MakeLayer,
-        make_mixer: MakeLayer | None,
-        coupling: Coupling,
-        gate: GateName,
-        width: int,
-        reach: Reach,
-        seed: int,
-        path: str,
-    ) -> None:
-        super().__init__()
-        self.path = path
-        self.actnorm = ActNorm(shape[0])
-        self.mixer: nn.Module | None = None
-        if make_mixer is not None:
-            with seeded(seed, f"{path}/mixer"):
-                self.mixer = make_mixer(shape)
-        with seeded(seed, f"{path}/layer"):
-            self.layer = make_layer(shape)
-        with seeded(seed, f"{path}/coupling"):
-            self.coupling = make_coupling(coupling, shape, width, gate, reach)
-
-    def parts(self) -> list[tuple[str, nn.Module]]:
-        """Return (path, module) in the order of application."""
-        parts = {"actnorm": self.actnorm, "mixer": self.mixer, "layer": self.layer, "coupling": self.coupling}
-        return [(f"{self.path}/{name}", module) for name, module in parts.items() if module is not None]
-
-
-class Level(nn.Module):
-    """Squeeze -> steps -> learned prior of the half that is factored out (all but the last level, and optional).
-
-    A vector has no squeeze.
-    """
-
-    def __init__(
-        self, path: str, squeeze: Squeeze | None, steps: list[Step], split_prior: AffineCoupling | None
-    ) -> None:
-        super().__init__()
-        self.path = path
-        self.squeeze = squeeze
-        self.steps = nn.ModuleList(steps)
-        self.split_prior = split_prior
-
-    def parts(self) -> list[tuple[str, nn.Module]]:
-        """Return (path, module) in the order of application."""
-        parts: list[tuple[str, nn.Module]] = []
-        if self.squeeze is not None:
-            parts.append((f"{self.path}/squeeze", self.squeeze))
-        for step in self.steps:
-            parts += cast(Step, step).parts()
-        if self.split_prior is not None:
-            parts.append((f"{self.path}/split_prior", self.split_prior))
-        return parts
 
 
 class Glow(Backbone):
@@ -135,14 +77,13 @@ class Glow(Backbone):
         order: Sequence[int] | Tensor | None = None,
     ) -> None:
         super().__init__()
-        if prior not in get_args(Prior):
-            raise ValueError(f"prior {prior!r} is not known; use one of {', '.join(get_args(Prior))}")
-        if steps < 1:
-            raise ValueError(f"steps = {steps}: a level needs at least 1 step")
+        check_choice("glow", "prior", prior, get_args(Prior))
+        check_whole("glow", "steps", steps)
         self.shape = tuple(shape)
         self.dim = math.prod(self.shape)
         self.level_shapes = level_shapes(self.shape, levels)
         self.permutation = None if order is None else Permutation(self.shape, order)
+        self.steps = steps
         self.levels = nn.ModuleList()
         event = self.shape
         for index, inner in enumerate(self.level_shapes):
@@ -150,20 +91,37 @@ class Glow(Backbone):
             widths = {f"{path}/step{number}": width for number in range(steps)}
             if split_step and not last:
                 widths[f"{path}/split_step"] = min(8 * inner[0], 512)
-            built = [Step(inner, make_layer, make_mixer, coupling, gate, w, reach, seed, p) for p, w in widths.items()]
-            split_prior = None
+            level = nn.ModuleDict({} if inner == event else {"squeeze": Squeeze(event)})
+            level["steps"] = nn.ModuleList()
+            for step, step_width in widths.items():
+                makers = {
+                    "actnorm": partial(ActNorm, inner[0]),
+                    "mixer": make_mixer and partial(make_mixer, inner),
+                    "layer": partial(make_layer, inner),
+                    "coupling": partial(make_coupling, coupling, inner, step_width, gate, reach),
+                }
+                modules = drawn(seed, step, **makers)
+                level["steps"].append(nn.ModuleDict({name.rpartition("/")[2]: modules[name] for name in modules}))
             if prior == "learned" and not last:
                 with seeded(seed, f"{path}/split_prior"):
-                    split_prior = make_split_prior(inner)
-            self.levels.append(Level(path, None if inner == event else Squeeze(event), built, split_prior))
+                    level["split_prior"] = make_split_prior(inner)
+            self.levels.append(level)
             event = (inner[0] // 2, *inner[1:])
 
     def parts(self) -> list[list[Part]]:
         """Return, per level, (path, bijection) in the order of application."""
-        parts = [cast(Level, level).parts() for level in self.levels]
-        if self.permutation is not None:
-            parts[0].insert(0, ("permutation", self.permutation))
-        return cast(list[list[Part]], parts)
+        levels: list[list[tuple[str, nn.Module]]] = []
+        for index, level in enumerate(cast(list[nn.ModuleDict], self.levels)):
+            parts = [] if index or self.permutation is None else [("permutation", self.permutation)]
+            for name, module in level.items():
+                steps = cast(list[nn.ModuleDict], module) if name == "steps" else []
+                for number, step in enumerate(steps):
+                    path = f"level{index}/" + (f"step{number}" if number < self.steps else "split_step")
+                    parts += [(f"{path}/{part}", bijection) for part, bijection in step.items()]
+                if name != "steps":
+                    parts.append((f"level{index}/{name}", module))
+            levels.append(parts)
+        return cast(list[list[Part]], levels)
 
     @classmethod
     def layer_shapes(cls, shape: Shape, levels: int) -> list[Shape]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from flows.protocol import Flow
+from layers.base import check_whole
 
 BASELINES = {
     "maf": "flows.baselines.maf:MAF",
@@ -48,8 +49,7 @@ def build_baseline(
         ValueError: an option or a size out of its range.
     """
     for size, value in {"levels": levels, "steps": steps, "width": width}.items():
-        if value < 1:
-            raise ValueError(f"{name}: {size} = {value}; it must be at least 1")
+        check_whole(name, size, value)
     cls: Any = find_baseline(name)
     flow: Flow = cls(shape, levels=levels, steps=steps, width=width, seed=seed, **options)
     return flow

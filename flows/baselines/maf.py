@@ -12,6 +12,7 @@ from flows.affine import limited_gate
 from flows.masked import MaskedBlock
 from flows.protocol import Flow, Shape, seeded
 from flows.splines import Affine
+from layers.base import check_whole
 
 
 class Flatten(nn.Module):
@@ -49,8 +50,7 @@ class MAF(Flow):
         self, shape: Shape, *, levels: int, steps: int, width: int, seed: int = 0, hidden_layers: int = 1
     ) -> None:
         super().__init__()
-        if hidden_layers < 1:
-            raise ValueError(f"maf: hidden_layers = {hidden_layers}; it must be at least 1")
+        check_whole("maf", "hidden_layers", hidden_layers)
         self.shape, self.dim = tuple(shape), math.prod(shape)
         self.level_shapes = [(self.dim,)]
         parts: list[tuple[str, nn.Module]] = [("flatten", Flatten(self.shape))]

@@ -15,6 +15,7 @@ from flows.couplings import MaskedCoupling
 from flows.protocol import Flow, Shape, seeded
 from flows.shapes import UnsupportedEvent, images_only, level_shapes
 from flows.squeeze import Squeeze
+from layers.base import check_whole
 
 
 class ResidualConditioner(Conditioner):
@@ -54,12 +55,6 @@ class ResidualConditioner(Conditioner):
         return hidden
 
 
-def checkerboard(shape: Shape) -> Tensor:
-    """Return the mask (1, 1, H, W), 1 where row + column is even."""
-    rows, columns = torch.arange(shape[1])[:, None], torch.arange(shape[2])
-    return ((rows + columns) % 2 == 0).float()[None, None]
-
-
 class RealNVP(Flow):
     """Real NVP with weight-normalised residual networks.
 
@@ -82,15 +77,15 @@ class RealNVP(Flow):
     def __init__(self, shape: Shape, *, levels: int, steps: int, width: int, seed: int = 0, blocks: int = 2) -> None:
         super().__init__()
         images_only("realnvp", shape)
-        if blocks < 0:
-            raise ValueError(f"realnvp: blocks = {blocks}; it must be at least 0")
+        check_whole("realnvp", "blocks", blocks, 0)
         self.shape, self.dim = tuple(shape), math.prod(shape)
         self.level_shapes: list[Shape] = []
         parts_of_levels: list[list[tuple[str, nn.Module]]] = []
         event = self.shape
         for level in range(levels):
             last = level == levels - 1
-            board = checkerboard(event)
+            rows, columns = torch.arange(event[1])[:, None], torch.arange(event[2])
+            board = ((rows + columns) % 2 == 0).float()[None, None]  # (1, 1, H, W), 1 where row + column is even
             if board.numel() == 1:
                 raise UnsupportedEvent(
                     f"realnvp: events {self.shape} with levels = {levels} end in a single pixel, which a "

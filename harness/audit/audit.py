@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from flows import Dense, Density, Estimated, Permutation
+from flows import Contraction, Dense, Density, Permutation
 from harness.audit.applied import AuditedMap, audit_applied, audited_map
 from harness.audit.estimates import bounded, compare_estimates
 from harness.audit.events import (
@@ -194,9 +194,9 @@ def _audit_modules(
     total = x.new_zeros(len(x))
     drawn = _generators(flow, seed)
     for path, module, value in parts:
-        y, claimed = module(value, *drawn) if isinstance(module, Estimated) else module(value)
+        y, claimed = module(value, *drawn) if isinstance(module, Contraction) else module(value)
         total = total + claimed
-        if isinstance(module, Estimated):
+        if isinstance(module, Contraction):
             _audit_estimate(result, path, module, value, probes)
         elif isinstance(module, Dense):
             _audit_dense(result, path, module, value, claimed)
@@ -218,7 +218,7 @@ def _generators(flow: Flow, seed: int) -> tuple[torch.Generator, ...]:
     return (generator(torch.device("cpu"), seed, "audit estimates"),) if has_estimates(flow) else ()
 
 
-def _audit_estimate(result: Audit, path: str, module: Estimated, value: Tensor, probes: torch.Generator) -> None:
+def _audit_estimate(result: Audit, path: str, module: Contraction, value: Tensor, probes: torch.Generator) -> None:
     """Compare the mean of many estimates with the exact value, on a small event, and check the Lipschitz bound."""
     result.estimate(path, *compare_estimates(module, module.map, value[:WHOLE_SAMPLES], WHOLE_LIMIT, probes))
     bound, faults = bounded(module, value[:WHOLE_SAMPLES], probes)

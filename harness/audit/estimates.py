@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from flows import Estimated
+from flows import Contraction
 from harness.audit.jacobians import Map, autograd_log_det
 
 DRAWS = 256  # estimates per sample
@@ -52,7 +52,7 @@ def compare_estimates(
     return float(errors.max()) / dim, SURENESS * float(spread.nan_to_num(nan=0.0).max()) / dim
 
 
-def bounded(module: Estimated, x: Tensor, probes: torch.Generator) -> tuple[float, list[str]]:
+def bounded(module: Contraction, x: Tensor, probes: torch.Generator) -> tuple[float, list[str]]:
     """Return the bound on Lip(g) that the weights of y = x + g(x) give, in float64, and faults at the samples x."""
     faults, norms, over = [], [], []
     for name, weight, shape, limit in module.operators():
@@ -95,7 +95,7 @@ def operator_norm(weight: Tensor, shape: tuple[int, ...]) -> float:
     return math.sqrt(largest)
 
 
-def stretch(module: Estimated, x: Tensor, probes: torch.Generator) -> float:
+def stretch(module: Contraction, x: Tensor, probes: torch.Generator) -> float:
     """Return the largest singular value of the Jacobian of g at the samples, from below, by power iteration."""
 
     def residual(value: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ from harness.pipeline.pipeline import Pipeline
 from harness.timing.operations import INVERSE_LIMIT
 
 if TYPE_CHECKING:
-    from flows.bijection import Bijection
+    from flows.protocol import Bijection
 
 MOST_EVENTS = 10_000
 SECONDS = 60.0  # limit of each comparison, after its first batch

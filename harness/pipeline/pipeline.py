@@ -15,11 +15,9 @@ from flows.preprocess import (
     AffineRange,
     Asinh,
     Preprocessing,
-    TwoScalings,
     bits_per_dim,
     dequantise,
     logit_pixels,
-    quantise,
     scale_pixels,
 )
 from harness.core.errors import UserError
@@ -228,8 +226,8 @@ class Pipeline:
         high = torch.where(ranged, high + cells, mean + cells / 2 + deviation)
         if not bent.any():
             return Preprocessing(AffineRange(low, high))
-        affine, asinh = AffineRange(low[~bent], high[~bent]), Asinh(center[bent], scale[bent])
-        return Preprocessing(TwoScalings(affine, asinh, bent))
+        center, scale = torch.where(bent, center, (low + high) / 2), torch.where(bent, scale, (high - low) / 2)
+        return Preprocessing(Asinh(center, scale, bent))
 
     def raw(self, split: Split) -> SplitValues:
         """Return the unprocessed values of a split, integers if they are on a lattice, to take batches of."""
@@ -274,7 +272,7 @@ class Pipeline:
         undo = None if self.permutation is None else self._undo
         v = self.preprocessing.inverse(self._reorder(x.detach().double(), undo))
         if self.lattice:
-            v = quantise(v)
+            v = v.floor()
         v = v.nan_to_num().clamp(*self._bounds)
         return v.cpu().numpy().astype(self._kind)
 

@@ -22,13 +22,13 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib import resources
 from pathlib import Path
-from typing import IO
 
 import torch
 
-from layers.kernels.progress import Progress, watching
+from layers.kernels.progress import Progress, say
 from layers.kernels.trust import fault_of, is_whole, private_folder, seal
 
 LIBRARY = "libinvertbench.so"
@@ -42,7 +42,7 @@ COMPILE = (
 SETS = {"AVX512": ("-DINVERTBENCH_FOR_AVX512",), "AVX2": ("-DINVERTBENCH_FOR_AVX2",)}
 # The two translation units made of several sources, and the header that only sources of the first one include.
 GRADIENTS, OPERATORS = "gradients.cpp", "operators.cpp"
-AUTOGRAD = "#include <torch/csrc/autograd/custom_function.h>"
+AUTOGRAD = '#include "autograd.h"'
 # Processor seconds of each translation unit, for the first estimate of the remaining time.
 SECONDS = {
     GRADIENTS: 32.0,
@@ -55,7 +55,7 @@ SECONDS = {
 LINK = ("-shared", "-fopenmp")
 LIBRARIES = ("-ltorch_cpu", "-lc10")
 MESSAGE_LINES = 6
-Make = Callable[[Path, IO[str]], None]  # make(folder, lock): the lock's file tells others the progress
+Make = Callable[[Path], None]  # make(folder)
 
 
 class BuildFailed(Exception):
@@ -103,10 +103,7 @@ def find_or_build(folder: Path) -> Path:
             raise
         return whole
 
-    def make(unfinished: Path, lock: IO[str]) -> None:
-        _compile([*compiler, *flags], sources, unfinished, lock)
-
-    return find_or_make(folder / name / LIBRARY, make)
+    return find_or_make(folder / name / LIBRARY, partial(_compile, [*compiler, *flags], sources))
 
 
 def instruction_set() -> tuple[str, ...]:
@@ -115,7 +112,7 @@ def instruction_set() -> tuple[str, ...]:
 
 
 def find_or_make(library: Path, make: Make) -> Path:
-    """Return the library, made by `make(folder, lock)` under its name in an empty folder if it is missing or damaged.
+    """Return the library, made by `make(folder)` under its name in an empty folder if it is missing or damaged.
 
     Where other users could have written it, it is neither loaded nor replaced: one in a private folder is returned.
     """
@@ -134,10 +131,10 @@ def find_or_make(library: Path, make: Make) -> Path:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                with watching(lock):
-                    fcntl.flock(lock, fcntl.LOCK_EX)  # the system releases it when its holder dies
+                say("another process is building these kernels, which takes about a minute: waiting for it", last=True)
+                fcntl.flock(lock, fcntl.LOCK_EX)  # the system releases it when its holder dies
             if not is_whole(library):  # another process may have made it while this one waited
-                _build(make, library, lock)
+                _build(make, library)
     except OSError as error:
         raise BuildFailed(
             f"compiled kernels cannot be kept in the cache ({error.strerror or error})",
@@ -205,7 +202,7 @@ def find_compiler() -> list[str]:
     raise BuildFailed("no C++ compiler", f": {missing}")
 
 
-def _build(make: Make, library: Path, lock: IO[str]) -> None:
+def _build(make: Make, library: Path) -> None:
     """Make the library in a temporary folder, and move the result to its place."""
     final = library.parent
     for abandoned in final.parent.glob(f".{final.name}-*"):  # by builds that were killed: the lock is held here
@@ -213,7 +210,7 @@ def _build(make: Make, library: Path, lock: IO[str]) -> None:
     unfinished = final.parent / f".{final.name}-{secrets.token_hex(4)}"
     unfinished.mkdir(mode=0o755)
     try:
-        make(unfinished, lock)
+        make(unfinished)
         for made in (*unfinished.glob("*.o"), *unfinished.glob("*.cpp")):
             made.unlink()
         seal(unfinished, unfinished / library.name)
@@ -223,7 +220,7 @@ def _build(make: Make, library: Path, lock: IO[str]) -> None:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def _compile(compiler: Sequence[str], sources: Sequence[Path], folder: Path, lock: IO[str]) -> None:
+def _compile(compiler: Sequence[str], sources: Sequence[Path], folder: Path) -> None:
     """Compile every source and link them."""
     units = {source_name(source): source for source in sources if source.name.endswith("kernels.cpp")}
     joined: dict[str, list[str]] = {GRADIENTS: [], OPERATORS: []}
@@ -239,7 +236,7 @@ def _compile(compiler: Sequence[str], sources: Sequence[Path], folder: Path, loc
         objects.append(str(object_file(folder, unit)))
         commands.append([*compiler, *includes(), "-c", str(source), "-o", objects[-1]])
         seconds.append(SECONDS.get(unit, 5.0))
-    run_together(commands, seconds, "CPU", lock)
+    run_together(commands, seconds, "CPU")
     library = folder / LIBRARY
     run_compiler([*compiler, *LINK, *objects, f"-L{torch_folder() / 'lib'}", *LIBRARIES, "-o", str(library)])
     if not library.is_file():
@@ -258,15 +255,11 @@ def includes() -> list[str]:
 
 
 def run_together(
-    commands: Sequence[Sequence[str]],
-    seconds: Sequence[float],
-    what: str,
-    lock: IO[str],
-    who: str = "the C++ compiler",
+    commands: Sequence[Sequence[str]], seconds: Sequence[float], what: str, who: str = "the C++ compiler"
 ) -> None:
     """Run commands, which take about these seconds, as many at once as there are cores, and tell the progress."""
     cores = (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()) or 1
-    progress = Progress(what, seconds, cores, lock)
+    progress = Progress(what, seconds, cores)
 
     def run(step: int) -> None:
         started = time.monotonic()

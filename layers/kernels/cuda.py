@@ -10,7 +10,6 @@ import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
 
 import torch
 
@@ -83,7 +82,7 @@ def find_or_build(folder: Path) -> tuple[Path, list[str]]:
     versions = [run_compiler([str(nvcc), "--version"], NVCC), run_compiler([*compiler, "--version"])]
     name = f"cuda-{code}-{fingerprint(*versions)[:8]}"
 
-    def make(unfinished: Path, lock: IO[str]) -> None:
+    def make(unfinished: Path) -> None:
         commands, objects = [], []
         for source in all_source_files():
             made = object_file(unfinished, source_name(source))
@@ -95,7 +94,7 @@ def find_or_build(folder: Path) -> tuple[Path, list[str]]:
             else:
                 continue
             objects.append(str(made))
-        run_together(commands, [SECONDS] * len(commands), "CUDA", lock, "a compiler of the CUDA kernels")
+        run_together(commands, [SECONDS] * len(commands), "CUDA", "a compiler of the CUDA kernels")
         libraries = [f"-L{torch_folder() / 'lib'}", *LIBRARIES]
         run_compiler([str(nvcc), "-shared", *objects, *libraries, "-o", str(unfinished / LIBRARY)], NVCC)
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from flows import Dense, Density, Estimated, MaskedCoupling, UnsupportedEvent
+from flows import Contraction, Dense, Density, MaskedCoupling, UnsupportedEvent
 from flows.baselines import BASELINES as EVERY
 from flows.baselines import baseline_options, build_baseline, find_baseline
 
@@ -76,7 +76,7 @@ def test_the_log_det_is_the_sum_of_its_parts(name):
     paths = []
     for path, module, value in flow.trace(x):
         paths.append(path)
-        total = total + (module(value, draws) if isinstance(module, Estimated) else module(value))[1]
+        total = total + (module(value, draws) if isinstance(module, Contraction) else module(value))[1]
     assert len(set(paths)) == len(paths)
     torch.testing.assert_close(flow(x, *drawing(flow))[1], total)
 
@@ -140,7 +140,7 @@ def test_an_empty_batch_and_autocast(name):
 
 @pytest.mark.parametrize("name", BASELINES)
 def test_impossible_sizes_and_shapes_are_refused(name):
-    with pytest.raises(ValueError, match=f"{name}: steps = 0; it must be at least 1"):
+    with pytest.raises(ValueError, match=f"{name}: steps = 0 is not allowed; use a whole number from 1 up"):
         build_baseline(name, (1, 4, 4), 1, 0, 4, 0, {})
     if name != "maf":
         with pytest.raises(UnsupportedEvent, match=r"\(2, 16\) are not images"):

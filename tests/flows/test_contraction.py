@@ -7,9 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from flows.baselines.contraction import Contraction, Network, NoFixedPoint, Series
-from flows.baselines.contraction_nets import DenselyConnected, ThreeConvolutions
-from flows.baselines.lipschitz import CLipSwish, LipSwish, SpectralConvolution
+from flows.baselines.residual import CLipSwish, DenselyConnected, LipSwish, ThreeConvolutions
+from flows.contraction import Contraction, Network, NoFixedPoint, Series, SpectralConvolution
 
 SHAPE = (2, 4, 4)
 EXACT_TERMS = Series(60)

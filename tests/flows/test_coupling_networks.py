@@ -12,9 +12,8 @@ from torch import nn
 
 from flows.affine import bounded_gate, doubled_gate, exponential_gate, sigmoid_gate
 from flows.conditioners import PointwiseConditioner, WeightNormConditioner
-from flows.convolutions import convolutions, operands
+from flows.coupled import Perceptron, convolutions, operands
 from flows.couplings import AffineCoupling
-from flows.perceptron import Perceptron
 
 pytestmark = pytest.mark.usefixtures("way")
 

@@ -3,24 +3,31 @@ import math
 import pytest
 import torch
 
-from flows import (
+from flows.preprocess import (
     AffineRange,
+    Asinh,
     Preprocessing,
     dequantise,
     logit_pixels,
-    quantise,
     scale_pixels,
-    scale_range,
 )
 
 LOW, HIGH = torch.tensor([-300, 0]), torch.tensor([711, 3])
+
+
+def ranged(low, high):
+    """Return the scaling of the cells of whole numbers from low to high."""
+    return Preprocessing(AffineRange(torch.as_tensor(low), torch.as_tensor(high) + 1))
+
+
 CASES = [
     (scale_pixels(256), 0, 256),
     (scale_pixels(17), 0, 17),
     (logit_pixels(256), 0, 256),
     (logit_pixels(17, margin=0.05), 0, 17),
-    (scale_range(LOW, HIGH), 0, 4),
-    (Preprocessing(AffineRange(0, 17)), 0, 17),
+    (ranged(LOW, HIGH), 0, 4),
+    (Preprocessing(Asinh(LOW.double(), HIGH.double() + 1)), -900, 900),
+    (Preprocessing(Asinh(LOW.double(), HIGH.double() + 1, torch.tensor([False, True]))), -9, 9),
 ]
 
 
@@ -41,8 +48,7 @@ def test_scaling_takes_the_cells_to_minus_one_and_one():
     x, log_det = scale_pixels(256)(torch.tensor([[[0.0, 128.0, 256.0]]]))
     assert x.tolist() == [[[-1.0, 0.0, 1.0]]]
     assert log_det.item() == pytest.approx(-3 * math.log(128), rel=1e-14)
-    ranged = scale_range(LOW, HIGH)
-    ends, log_det = ranged(torch.tensor([[[-300.0, 712.0], [0.0, 4.0]]]))
+    ends, log_det = ranged(LOW, HIGH)(torch.tensor([[[-300.0, 712.0], [0.0, 4.0]]]))
     assert ends.tolist() == [[[-1.0, 1.0], [-1.0, 1.0]]]
     assert log_det.item() == pytest.approx(2 * math.log(2 / 1012) + 2 * math.log(2 / 4), rel=1e-14)
 
@@ -72,7 +78,7 @@ def test_logit_in_float32_has_the_jacobian_of_float64(v):
 def test_lattice_values_are_restored_from_cell_centres(preprocessing):
     values = torch.randint(4, (16, 2, 5)).float()
     x, _ = preprocessing(values + 0.5)
-    assert torch.equal(quantise(preprocessing.inverse(x)), values)
+    assert torch.equal(preprocessing.inverse(x).floor(), values)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -81,7 +87,7 @@ def test_dequantised_values_never_leave_their_cell(dtype, base):
     values = torch.full((200_000,), base)
     v = dequantise(values, torch.Generator().manual_seed(0), dtype)
     assert v.dtype == dtype
-    assert torch.equal(quantise(v), values.to(dtype))
+    assert torch.equal(v.floor(), values.to(dtype))
     assert (v - base).mean().item() == pytest.approx(0.5, abs=0.01)
     assert (v - base).std().item() == pytest.approx(12**-0.5, abs=0.01)
 
@@ -89,12 +95,12 @@ def test_dequantised_values_never_leave_their_cell(dtype, base):
 def test_dequantise_at_the_last_noise_value(monkeypatch):
     monkeypatch.setattr(torch, "rand", lambda size, **kind: torch.full(size, 1 - 2**-24, dtype=kind["dtype"]))
     v = dequantise(torch.tensor([0, 1, 255, -1, -256]))
-    assert quantise(v).tolist() == [0, 1, 255, -1, -256]
+    assert v.floor().tolist() == [0, 1, 255, -1, -256]
 
 
 def test_state_holds_the_ranges_and_survives_a_change_of_dtype():
-    preprocessing = scale_range(LOW, HIGH)
-    again = scale_range(LOW - 1, HIGH + 1)
+    preprocessing = ranged(LOW, HIGH)
+    again = ranged(LOW - 1, HIGH + 1)
     again.load_state_dict(preprocessing.state_dict())
     v = 4 * torch.rand(2, 2, 3).double()
     assert torch.equal(again(v)[0], preprocessing(v)[0])
@@ -106,14 +112,13 @@ def test_state_holds_the_ranges_and_survives_a_change_of_dtype():
 @pytest.mark.parametrize(
     ("make", "parts"),
     [
-        (lambda: scale_pixels(1), ["levels = 1", "at least 2"]),
-        (lambda: logit_pixels(0), ["levels = 0"]),
+        (lambda: scale_pixels(0), ["0.0 to 0.0", "low below high"]),
+        (lambda: logit_pixels(0), ["levels = 0", "at least 2"]),
         (lambda: logit_pixels(256, margin=0.0), ["margin = 0.0", "1e-6"]),
         (lambda: logit_pixels(256, margin=0.5), ["margin = 0.5"]),
-        (lambda: scale_range([0, 5], [3, 3]), ["[0.0, 5.0]", "below"]),
-        (lambda: scale_range([0], [1, 2]), ["(1,)", "(2,)"]),
-        (lambda: scale_range([0.0], [math.inf]), ["finite"]),
-        (lambda: scale_range([0, 0], [3, 3])(torch.zeros(1, 3, 4)), ["(1, 3, 4)", "2 channels"]),
+        (lambda: ranged([0, 5], [3, 3]), ["[0.0, 5.0]", "low below high"]),
+        (lambda: ranged([0], [1, 2]), ["[0.0] to [2.0, 3.0]", "one per channel"]),
+        (lambda: ranged([0.0], [math.inf]), ["finite"]),
         (lambda: scale_pixels(256)(torch.zeros(1, 3, 4, dtype=torch.uint8)), ["torch.uint8", "dequantise"]),
     ],
 )

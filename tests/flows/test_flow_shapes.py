@@ -23,10 +23,8 @@ def test_level_shapes(shape, levels, expected):
 @pytest.mark.parametrize(
     ("shape", "levels", "parts"),
     [
-        ((1, 28, 28), 3, ["(1, 28, 28)", "levels = 3", "2^3 = 8", "at most 2 levels", "32 x 32"]),
-        ((2, 1000), 4, ["1000", "at most 3 levels", "pad the data to 1008"]),
-        ((1, 2, 4), 2, ["at most 1 level,", "4 x 4"]),
-        ((1, 7, 8), 1, ["must divide 7 and 8; pad the data to 8 x 8"]),  # no number of levels is suggested
+        ((1, 28, 28), 3, ["(1, 28, 28)", "levels = 3", "divide 28 and 28", "at most 2 levels"]),
+        ((1, 7, 8), 1, ["must divide 7 and 8; pad the data to even lengths"]),  # no number of levels is suggested
         ((1, 8, 8), 2_000_000_000, ["levels = 2000000000: ", "use at most 3"]),  # at once: 2^levels is not computed
         ((8, 1), 2, ["(8, 1)", "levels = 2", "one position", "use levels = 1"]),
         ((3,), 1, ["(3,)", "(channels, length)"]),

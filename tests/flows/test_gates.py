@@ -8,7 +8,7 @@ import torch
 from flows import Glow, make_coupling
 from flows.affine import bounded_gate, doubled_gate, exponential_gate, sigmoid_gate
 from flows.conditioners import WeightNormConditioner
-from flows.convolutions import convolutions
+from flows.coupled import convolutions
 
 COUPLINGS = ["image", "glow", "sequence", "attention"]
 PUBLISHED = {"image": sigmoid_gate, "glow": sigmoid_gate, "sequence": exponential_gate, "attention": doubled_gate}

@@ -59,5 +59,5 @@ def test_attention_too_narrow_to_see_anything_is_refused():
 def test_other_couplings_have_no_reach(coupling, shape):
     with pytest.raises(ValueError, match=r"reach 9 .* only couplings of sequences .* leave reach at 1"):
         make_coupling(coupling, shape, 8, reach=9)
-    with pytest.raises(ValueError, match="reach 5 is not known; use one of 1, 3, 9, 27, 81, all"):
+    with pytest.raises(ValueError, match="reach = 5 is unknown; use one of 1, 3, 9, 27, 81, 'all'"):
         make_coupling(coupling, shape, 8, reach=5)

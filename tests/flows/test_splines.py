@@ -120,6 +120,6 @@ def test_wrong_numbers_of_bins_and_names_are_refused():
         with pytest.raises(ValueError, match="2 to 500 bins"):
             Spline(bins)
     for name, gate in (("cubic", "published"), ("affine", "open")):
-        with pytest.raises(ValueError, match="a map is affine or spline"):
+        with pytest.raises(ValueError, match="is unknown; use one of"):
             make_map(name, gate, 8)
     assert isinstance(make_map("affine", "published", 8), Affine)

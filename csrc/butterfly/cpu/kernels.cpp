@@ -7,10 +7,6 @@
 #include <type_traits>
 #include <utility>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 #include "butterfly/cpu/kernels.h"
 #include "simd/cpu.h"
 

@@ -1,21 +1,17 @@
 // The butterfly's operators on the processor.
 
-#include <ATen/Parallel.h>
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
-#include <torch/library.h>
 
 #include <map>
 #include <memory>
 #include <mutex>
-#include <vector>
 
 #include "butterfly/arguments.h"
 #include "butterfly/cpu/entry_lanes/staged.h"
 #include "butterfly/cpu/example_lanes/tiled.h"
+#include "operands.h"
 
 namespace invertbench::butterfly {
 namespace {

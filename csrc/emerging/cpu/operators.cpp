@@ -1,20 +1,14 @@
 // An Emerging convolution and its inverse on the processor: `invertbench::emerging` and
 // `invertbench::emerging_inverse`, declared in emerging/operators.cpp.
 
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
-#include <torch/library.h>
 
-#include <algorithm>
-#include <cstdint>
 #include <optional>
-#include <tuple>
-#include <vector>
 
 #include "convolution/correlate.h"
 #include "emerging/cpu/kernels.h"
 #include "emerging/operands.h"
+#include "operands.h"
 
 namespace invertbench::emerging {
 namespace {
@@ -35,11 +29,7 @@ void with_problem(const at::Tensor& events, const at::Tensor& weight1, const at:
                    offset.defined() ? offset.const_data_ptr<T>() : nullptr, output.data_ptr<T>(),
                    between.numel() > 0 ? between.data_ptr<T>() : nullptr});
   };
-  if (input.scalar_type() == at::kFloat) {
-    call(0.0F);
-  } else {
-    call(0.0);
-  }
+  input.scalar_type() == at::kFloat ? call(0.0F) : call(0.0);
 }
 
 at::Tensor emerging_inverse(const at::Tensor& y, const at::Tensor& weight1, const at::Tensor& weight2,

@@ -10,7 +10,7 @@ from torch import nn
 from flows import Autoregressive, Glow, UnsupportedEvent
 from flows.affine import bounded_gate, exponential_gate
 from flows.attention import BLOCKS, Block
-from flows.backbones.autoregressive import AutoregressiveBlock, patch_shapes
+from flows.backbones.autoregressive import AutoregressiveBlock
 from layers.conv1x1 import Conv1x1
 from layers.fixed import Fixed
 from layers.periodic import Periodic
@@ -219,8 +219,8 @@ def test_second_derivatives(perturb):
 
 
 def test_patches_have_all_their_entries_as_channels():
-    assert patch_shapes((3, 16, 8), 2) == [(12, 8, 4), (48, 4, 2)]
-    assert patch_shapes((2, 16), 3) == [(4, 8), (8, 4), (16, 2)]
+    assert Autoregressive.layer_shapes((3, 16, 8), 2) == [(48, 4, 2)]
+    assert Autoregressive.layer_shapes((2, 16), 3) == [(16, 2)]
     flow = Autoregressive((3, 16, 8), lambda shape: Fixed(shape), levels=2, steps=2, width=8)
     assert flow.level_shapes == [(48, 4, 2)] != Glow((3, 16, 8), Fixed, levels=2, steps=1, width=8).level_shapes
 
@@ -239,7 +239,7 @@ def test_events_without_an_order_are_refused(shape, levels, message, channelwise
 
 
 @pytest.mark.parametrize(
-    ("options", "message"), [({"steps": 1}, "there must be 2"), ({"gate": "open"}, "published, bounded")]
+    ("options", "message"), [({"steps": 1}, "a whole number from 2 up"), ({"gate": "open"}, "'published', 'bounded'")]
 )
 def test_options_that_make_no_flow_are_refused(options, message, channelwise):
     with pytest.raises(ValueError, match=message):

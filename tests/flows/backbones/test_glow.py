@@ -205,7 +205,7 @@ def test_wrong_inputs_are_refused_by_name(make, parts, channelwise):
         ({"width": 0}, ValueError, "width = 0"),
         ({"prior": "uniform"}, ValueError, "'uniform'"),
         ({"coupling": "additive"}, ValueError, "'additive'"),
-        ({"gate": "closed"}, ValueError, "gate 'closed' is not known; use one of published, bounded"),
+        ({"gate": "closed"}, ValueError, "gate = 'closed' is unknown; use one of 'published', 'bounded'"),
     ],
 )
 def test_wrong_options_are_refused_by_name(options, error, part, channelwise):

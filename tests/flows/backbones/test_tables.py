@@ -144,7 +144,7 @@ def test_an_empty_batch_and_autocast(backbone):
 def test_impossible_shapes_and_settings_are_refused(backbone):
     with pytest.raises(UnsupportedEvent, match="one entry has no other"):
         backbone((1, 1), Scale, steps=1, width=4)
-    with pytest.raises(ValueError, match="at least 1 step"):
+    with pytest.raises(ValueError, match="steps = 0 is not allowed"):
         backbone((3, 1), Scale, steps=0, width=4)
 
 

@@ -7,7 +7,7 @@ from copy import deepcopy
 import pytest
 import torch
 
-from flows import Glow, convolutions
+from flows import Glow, coupled
 from harness.audit.audit import audit
 from harness.audit.events import Events
 from harness.evaluation.evaluation import evaluate
@@ -167,7 +167,7 @@ def test_mutants_fail_in_a_trained_flow(name, reason, mutant, make_data, make_fl
 
 def test_failing_events_are_counted_and_the_worst_is_named(make_data, make_flow, audited, monkeypatch):
     # Plain PyTorch's couplings: kernels give equal bits in every batch, as does everything on smaller images.
-    monkeypatch.setattr(convolutions, "WIDEST", 0)
+    monkeypatch.setitem(coupled.WIDEST, "convolutions", 0)
     data = make_data((2, 16, 16), test_events=150)
     flow = make_flow(data, levels=1)
     result = audited(flow, data, reload=lambda: deepcopy(flow), batch=150)

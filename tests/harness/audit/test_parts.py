@@ -6,7 +6,8 @@ from copy import deepcopy
 import pytest
 import torch
 
-from flows import ActNorm, AffineCoupling, Glow, Preprocessing
+from flows import ActNorm, AffineCoupling, Glow
+from flows.preprocess import Preprocessing
 from harness.audit.jacobians import NotTriangular, coupled_log_det
 
 

@@ -16,7 +16,7 @@ def made(tmp_path, monkeypatch):
     monkeypatch.setattr(trust.tempfile, "gettempdir", lambda: str(tmp_path))
     library, builds = tmp_path / "cache" / "kernels" / "a-b" / "lib.so", []
 
-    def make(folder, lock):
+    def make(folder):
         builds.append(folder)
         (folder / "lib.so").write_bytes(b"library %d" % len(builds))
 

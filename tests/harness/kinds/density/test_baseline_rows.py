@@ -9,9 +9,8 @@ import torch
 from torch import nn
 
 from flows.baselines import BASELINES, build_baseline
-from flows.baselines.contraction import Contraction
-from flows.baselines.lipschitz import SpectralConvolution
 from flows.baselines.mixture import Mixture
+from flows.contraction import Contraction, SpectralConvolution
 from flows.masked import MaskedBlock
 from harness.audit.audit import audit
 from harness.audit.estimates import operator_norm
@@ -214,12 +213,9 @@ def test_a_suite_names_baselines_in_a_list_or_with_settings(tmp_path):
         ("{conv1x1: {baseline: maf}}", "{}", "'conv1x1' is a row of layers already"),
         ("{maf: {flow: {mixer: none}}}", "{}", "flow.mixer: has no effect on a baseline"),
         ("{maf: {options: {hiden_layers: 2}}}", "{}", "did you mean hidden_layers"),
-        ("{iresnet: {options: {lipschitz: 1.5}}}", "{}", "lipschitz = 1.5: the norm of each convolution"),
-        ("{iresnet: {options: {terms: 0}}}", "{}", "terms = 0 of the power series; there must be at least 1"),
-        ("{residual_flow: {options: {stop: 1.0}}}", "{}", "stop = 1.0: the probability that the series stops"),
-        ("{maf: {options: {hidden_layers: 0}}}", "{}", "hidden_layers = 0; it must be at least 1"),
-        ("{realnvp: {options: {blocks: -1}}}", "{}", "blocks = -1; it must be at least 0"),
-        ("{idensenet: {options: {depth: 0}}}", "{}", "depth = 0; it must be at least 1"),
+        ("{maf: {options: {hidden_layers: 0}}}", "{}", "hidden_layers = 0 is not allowed; use a whole number from 1"),
+        ("{realnvp: {options: {blocks: -1}}}", "{}", "blocks = -1 is not allowed; use a whole number from 0"),
+        ("{idensenet: {options: {depth: 0}}}", "{}", "depth = 0 is not allowed; use a whole number from 1"),
         ("[maf]", "{flows: {iresnet: {}}}", "no row 'iresnet' under `flows`"),
         ("{iresnet: {flow: {levels: 4}}}", "{}", "one position cannot be squeezed; use fewer levels"),
     ],

@@ -13,15 +13,16 @@ from abc import abstractmethod
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from flows.baselines.lipschitz import SpectralConvolution
-from flows.bijection import Estimated
 from layers.linalg.precision import full_precision
 
 TOLERANCE = 1e-12  # of the last step of the fixed-point iteration, relative to max(1, |x|), or else
 ROUNDINGS = 64  # units of rounding of the dtype (7.6e-6 in float32), some ten times the residual motion due to rounding
 ITERATIONS = 2000
+# Of the power iteration: per pass in training, where weights change little between steps, in evaluation, and at first.
+POWER_TRAINING, POWER_EVALUATION, POWER_FIRST = 2, 100, 50
 
 
 class NoFixedPoint(RuntimeError):
@@ -42,12 +43,6 @@ class Series:
 
     terms: int
     stop: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.terms < 1:
-            raise ValueError(f"terms = {self.terms} of the power series; there must be at least 1")
-        if self.stop is not None and not 0 < self.stop < 1:
-            raise ValueError(f"stop = {self.stop}: the probability that the series stops must be between 0 and 1")
 
     def bias(self, lipschitz: float) -> float:
         """Return the truncation bound per dimension.
@@ -72,6 +67,64 @@ class Series:
         return torch.cat([torch.ones(self.terms, count, dtype=torch.float64), roulette])
 
 
+class SpectralConvolution(nn.Module):
+    """A zero-padded "same" convolution scaled down to an operator norm of at most `limit` (Gouk et al. 2018).
+
+    weight = W / max(1, sigma / limit), sigma = u^T W v with u and v from power iteration on the convolution itself, on
+    events of the size that it sees (for a 1x1 it is the norm of its matrix). sigma is a lower bound of the norm, which
+    u and v, kept between passes, bring close: in train() two iterations per pass update them, in eval() 100 start from
+    them without changing them, so evaluation never depends on earlier evaluations, and is correct for averaged weights
+    too. The audit checks that the bound holds.
+
+    Args:
+        inputs: number of input channels.
+        outputs: number of output channels.
+        kernel: side of the square kernel, odd.
+        spatial: (H, W) of the events.
+        limit: limit of the operator norm, in (0, 1).
+    """
+
+    u: Tensor
+    v: Tensor
+
+    def __init__(self, inputs: int, outputs: int, kernel: int, spatial: tuple[int, ...], limit: float) -> None:
+        super().__init__()
+        reference = nn.Conv2d(inputs, outputs, kernel)
+        self.weight = nn.Parameter(reference.weight.detach().clone())
+        self.bias = nn.Parameter(torch.zeros(outputs))
+        self.limit = limit
+        self.shape = (inputs, *(spatial if kernel > 1 else (1, 1)))
+        self.register_buffer("v", _unit(torch.randn(1, *self.shape)))
+        self.register_buffer("u", _unit(torch.randn(1, outputs, *self.shape[1:])))
+        with torch.no_grad():
+            self._remember(*self._iterate(POWER_FIRST))
+
+    def normalised(self) -> Tensor:
+        """Return the weight as applied, (outputs, inputs, kernel, kernel), differentiable in `weight`."""
+        with torch.no_grad():
+            u, v = self._iterate(POWER_TRAINING if self.training else POWER_EVALUATION)
+            if self.training:
+                self._remember(u, v)
+        norm = (u * self.convolve(v, self.weight)).sum()
+        return self.weight / (norm / self.limit).clamp(min=1.0)
+
+    def convolve(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Map (N, inputs, H, W) to (N, outputs, H, W)."""
+        return F.conv2d(x, weight, bias, padding=weight.shape[-1] // 2)
+
+    def _iterate(self, iterations: int) -> tuple[Tensor, Tensor]:
+        u, v = self.u, self.v
+        padding = self.weight.shape[-1] // 2
+        for _ in range(iterations):
+            v = _unit(F.conv_transpose2d(u, self.weight, padding=padding))
+            u = _unit(self.convolve(v, self.weight))
+        return u, v
+
+    def _remember(self, u: Tensor, v: Tensor) -> None:
+        self.u.copy_(u)
+        self.v.copy_(v)
+
+
 class Network(nn.Module):
     """g: events to events of the same shape, from spectral convolutions and activations of slope at most 1."""
 
@@ -86,23 +139,24 @@ class Network(nn.Module):
     @abstractmethod
     def forward(self, x: Tensor, weights: list[Tensor]) -> Tensor:
         """Return g(x)."""
-        raise NotImplementedError
 
     @abstractmethod
     def lipschitz(self, norms: list[float]) -> float:
         """Return a bound on Lip(g) from the norms of its convolutions."""
-        raise NotImplementedError
 
 
-class Contraction(Estimated):
-    """y = x + g(x); log|det| by a series of traces, each estimated by one vector of random signs (Hutchinson).
+class Contraction(nn.Module):
+    """y = x + g(x), Lip(g) < 1; log|det| by a series of traces, each estimated by one vector of random signs.
 
-    With v in {-1, 1}^D, E[v^T J^k v] = tr(J^k): one vector-Jacobian product per term, for all events at once. The
-    gradient is not that of the estimate but another one of the same expectation that needs one product with a graph for
-    any number of terms: of sum over k of (-1)^k v^T J^k dJ v (Chen et al. 2019, eq. 8), the sum of v^T J^k held fixed.
+    With v in {-1, 1}^D, E[v^T J^k v] = tr(J^k) (Hutchinson): one vector-Jacobian product per term, for all events at
+    once. The gradient is not that of the estimate but another one of the same expectation that needs one product with a
+    graph for any number of terms: of sum over k of (-1)^k v^T J^k dJ v (Chen et al. 2019, eq. 8), the sum of v^T J^k
+    held fixed.
 
     The inverse iterates x <- y - g(x) from y until no entry changes by more than the tolerance, 1e-12 or 64 units of
     rounding, relative to max(1, |x|); the error is then at most L / (1 - L) times the last step, besides rounding.
+
+    Only the bound on g makes it invertible, so `operators`, `lipschitz` and `bias` give an audit what is behind it.
 
     Args:
         net: g.
@@ -169,19 +223,24 @@ class Contraction(Estimated):
         raise NoFixedPoint(f"the inverse has not converged after {ITERATIONS} iterations; is the map a contraction?")
 
     def operators(self) -> list[tuple[str, Tensor, tuple[int, ...], float]]:
-        """Return (name, weight as applied, input shape, limit) of each convolution."""
+        """Return (name, weight as applied, input shape, limit of its norm) of each convolution, zero-padded "same"."""
         named = zip(self.net.convolutions(), self.net.weights(), strict=True)
         return [(name, weight, convolution.shape, convolution.limit) for (name, convolution), weight in named]
 
     def lipschitz(self, norms: list[float]) -> float:
-        """Return the network's bound."""
+        """Return a bound on Lip(g) from the operator norms of `operators`, in their order."""
         return self.net.lipschitz(norms)
 
     def bias(self, lipschitz: float) -> float:
-        """Return the bias of the series in eval()."""
+        """Return a bound on the bias of the estimates in eval(), in nats per dimension, for this Lip(g)."""
         return self.evaluation_series.bias(lipschitz)
 
 
 def _each(factor: Tensor, x: Tensor) -> Tensor:
     """Return a factor (1,) or (N,) in a shape that broadcasts against (N, C, H, W)."""
     return factor.view(-1, *[1] * (x.ndim - 1))
+
+
+def _unit(x: Tensor) -> Tensor:
+    """Return x scaled to norm 1; zero stays zero."""
+    return x / torch.linalg.vector_norm(x).clamp(min=torch.finfo(x.dtype).tiny)
