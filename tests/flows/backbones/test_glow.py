@@ -213,17 +213,6 @@ def test_wrong_options_are_refused_by_name(options, error, part, channelwise):
         Glow((1, 4, 4), channelwise, **{**SMALL, **options})
 
 
-def test_exceptions_of_a_layer_propagate(channelwise):
-    class Refusal(ValueError):
-        pass
-
-    def refuse(shape):
-        raise Refusal(f"no {shape}")
-
-    with pytest.raises(Refusal, match=r"^no \(4, 2, 2\)$"):
-        Glow((1, 4, 4), refuse, **SMALL)
-
-
 def test_a_log_det_that_would_broadcast_is_refused(channelwise):
     class Column(channelwise):
         def forward(self, x):
