@@ -71,7 +71,7 @@ class Checkpoints:
         return time.monotonic() - self._last >= self._pause
 
     def save(self, step: int, parts: Mapping[str, Stateful]) -> None:
-        """Write the state after `step`; if that fails, training continues, and the log gives the reason."""
+        """Write the state after `step`; if that fails, training continues, and the notes give the reason."""
         header = CheckpointHeader(
             trial=self.trial.id,
             step=step,
@@ -90,7 +90,6 @@ class Checkpoints:
         except (OSError, RuntimeError) as error:  # torch wraps exceptions of a file's write method
             self._lost += 1
             self.notes["checkpoints lost"] = f"{self._lost} could not be written, {path.name} last ({error})"
-            print(f"checkpoint: {path.name} could not be written ({error})", flush=True)
         else:
             for old in checkpoint_files(self.run_options.out, self.trial.id)[KEPT:]:
                 old.unlink(missing_ok=True)
@@ -113,7 +112,6 @@ class Checkpoints:
             except (OSError, ValueError, RuntimeError, KeyError, TypeError, IndexError) as error:
                 _load(parts, before)
                 text = f"{path.name} is skipped ({(str(error) or type(error).__name__).splitlines()[0]})"
-                print(f"checkpoint: {text}", flush=True)
                 self.notes["checkpoints"] = "; ".join(filter(None, [self.notes.get("checkpoints"), text]))
                 continue
             self._take_over(header)
@@ -141,10 +139,8 @@ class Checkpoints:
         if differing:
             text += f"; until then by other source: {', '.join(differing)}"
             self.sources = dict(header.sources)
-        if header.torch != torch.__version__:
-            text += f"; until then under torch {header.torch}"
+        text += f"; until then under torch {header.torch}" * (header.torch != torch.__version__)
         self.notes["resumed"] = text
-        print(text, flush=True)
 
 
 def write_checkpoint(file: BinaryIO, header: CheckpointHeader, state: Mapping[str, Any]) -> None:
@@ -168,8 +164,6 @@ def read_checkpoint(path: Path) -> tuple[CheckpointHeader, dict[str, Any]]:
     content = read_file(path, STATE)
     header, line = read_header(io.BytesIO(content))
     state = read_tensors(content, len(line))
-    if not isinstance(state, dict):
-        raise ValueError("it is no mapping")
     return header, state
 
 

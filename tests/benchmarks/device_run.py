@@ -4,10 +4,10 @@ python tests/benchmarks/device_run.py --out reports/runtime-gpu
 
 On an H100, its tests and measurements took five and a half minutes, without the report of the suite at the end.
 
-Writes into the folder, which must be new: `results.csv` and `table.md` (every time, with device, driver and clocks),
-`figures/`, `device.json`, and the runtime suite's own report in `runtime/`. Times are medians, by the device's clock,
-each with the caches full of something else; once as a call is made, and once captured in a CUDA graph. Exit code 1
-where a test fails or the suite does.
+Writes into the folder, which must be new: `results.csv` (every time, with device, driver and clocks), `device.json`,
+and the runtime suite's own report in `runtime/`. Times are medians, by the device's clock, each with the caches full of
+something else; once as a call is made, and once captured in a CUDA graph. Exit code 1 where a test fails or the suite
+does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import math
 import statistics
 import subprocess
 import sys
@@ -144,61 +143,14 @@ def mimic_row() -> Row:
     return {"shape": "2x1024", "batch": MIMIC_BATCH, "layer": name, "operation": "training step", "ms": ms}
 
 
-def best(row: Row) -> float:
-    """Return the time of a call, in a graph if it was captured."""
-    return float(row["ms"] if row.get("graph_ms") is None else row["graph_ms"])
-
-
-def table(rows: Sequence[Row], about: Row) -> str:
-    """Return the first page of the report."""
-    clocks = ", ".join(f"{name} {mhz} MHz" for name, mhz in about["clocks_mhz"].items()) or "clocks not known"
-    lines = [f"# Kernels on {about['name']}", "", f"Driver {about['driver']}, CUDA {about['runtime']}, {clocks}.", ""]
-    lines += ["| shape | batch | layer | operation | ms | ms, in a graph |", "|---|---:|---|---|---:|---:|"]
-    for row in rows:
-        graph = "-" if row.get("graph_ms") is None else f"{row['graph_ms']:.4f}"
-        cells = (row["shape"], row["batch"], row["layer"], row["operation"], f"{row['ms']:.4f}", graph)
-        lines.append(f"| {' | '.join(map(str, cells))} |")
-    return "\n".join([*lines, ""])
-
-
 def write(out: Path, rows: Sequence[Row], about: Row) -> None:
-    """Write results.csv, table.md and the figure."""
+    """Write results.csv."""
     facts = {"device": about["name"], "driver": about["driver"], **about["clocks_mhz"]}
     names = ["shape", "batch", "layer", "operation", "ms", "graph_ms", "no_graph", *facts]
     with (out / "results.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, fieldnames=names)
         writer.writeheader()
         writer.writerows(row | facts for row in rows)
-    (out / "table.md").write_text(table(rows, about), encoding="utf-8")
-    draw(out / "figures" / "forward.svg", rows)
-
-
-def draw(path: Path, rows: Sequence[Row]) -> None:
-    """Draw the times of forward by batch size and by image size."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "device"
-    from matplotlib import pyplot
-
-    def entries(row: Row) -> int:
-        return int(row["batch"]) * math.prod(map(int, row["shape"].split("x")))
-
-    figure, panels = pyplot.subplots(1, 2, figsize=(9, 4), sharey=True)
-    kept = {
-        "3x32x32": [row for row in rows if row["shape"] == "3x32x32"],
-        "batch 64": [row for row in rows if row["batch"] == 64 and row["shape"].startswith("3x")],
-    }
-    for panel, (title, selected) in zip(panels, kept.items(), strict=True):
-        for layer, operation in (("copy", "copy"), (BUTTERFLY, "forward"), (PLU, "forward"), (YARDSTICK, "forward")):
-            drawn = sorted((r for r in selected if (r["layer"], r["operation"]) == (layer, operation)), key=entries)
-            panel.loglog([entries(row) for row in drawn], [best(row) for row in drawn], marker="o", label=layer)
-        panel.set(title=title, xlabel="entries of the batch")
-    panels[0].set_ylabel("ms, in a graph")
-    panels[0].legend(fontsize=8)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, bbox_inches="tight", metadata={"Date": None})
-    pyplot.close(figure)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -231,7 +183,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         write(out, rows, facts["cuda"])  # keep the times measured before a failure
     rows.append(mimic_row())
     write(out, rows, facts["cuda"])
-    print((out / "table.md").read_text(encoding="utf-8"))
     suite = ["suites/runtime.yaml", "--profile", "quick", "--device", "cuda", "--out", str(out), *SUITE]
     reported = subprocess.run([sys.executable, "-m", "harness", "run", *suite], check=False).returncode
     print(f"{time.monotonic() - begin:.0f} s in all")

@@ -35,7 +35,6 @@ def test_the_sweeps_of_the_paper_are_timed(script):
             for batch in sweep.get("batches", [sweep.get("batch")]):
                 assert (tuple(shape), batch) in script.POINTS
     assert len(set(script.POINTS)) == len(script.POINTS)
-    assert max(batch * shape[0] * shape[1] * shape[2] for shape, batch in script.POINTS) < 2**27
 
 
 def test_the_report_has_its_files(script, tmp_path):
@@ -44,10 +43,7 @@ def test_the_report_has_its_files(script, tmp_path):
         lines = list(csv.DictReader(file))
     assert len(lines) == len(ROWS)
     assert {line["device"] for line in lines} == {"A Device"} and lines[0]["clocks.sm"] == "1980"
-    table = (tmp_path / "table.md").read_text(encoding="utf-8")
-    assert "Driver 1.2, CUDA 13.0, clocks.sm 1980 MHz" in table
-    assert "| 3x32x32 | 1024 | butterfly | forward | 9.0000 | - |" in table
-    assert (tmp_path / "figures" / "forward.svg").stat().st_size > 1000
+    assert (lines[2]["ms"], lines[2]["graph_ms"], lines[2]["driver"]) == ("9.0", "", "1.2")
 
 
 def test_refusals_print_one_line_and_write_nothing(script, tmp_path, capsys):

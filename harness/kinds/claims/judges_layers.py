@@ -6,16 +6,14 @@ A row named "X of LIBRARY" is compared with the row X, which applies the same ki
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
 
 import pandas as pd
 
 from harness.kinds.claims.verdicts import (
-    FAILS,
-    HOLDS,
-    IN_PART,
     SUBJECT,
     Comparison,
+    Holds,
     Outcome,
     Verdict,
     compared,
@@ -25,8 +23,7 @@ from harness.kinds.claims.verdicts import (
 from harness.kinds.runtime.points import APART, clearly_faster, merged
 from harness.kinds.runtime.trial import RuntimeTrial
 from harness.reporting.frame import Results, Row, groups_of, rows_of
-from harness.reporting.tables.cells import OPERATIONS, grid, shape_text
-from harness.reporting.tables.rendering import Table
+from harness.reporting.tables.cells import OPERATIONS, shape_text
 
 FACTOR = 2  # "less than half"
 ROUNDING = 1e-6  # nats; a larger error of a log-determinant in float64 is not rounding
@@ -68,8 +65,9 @@ def mixing(results: Results) -> Verdict | None:
     split = alone[alone["classes"] > 1]
     if len(split):
         short += f"; alone, it keeps classes of entries apart at {', '.join(map(shape_text, split['dataset']))}"
+    holds: Holds = "holds in part" if len(split) else "holds"
     every = bool((exact["realised"] == exact["draws"]).all())
-    return Verdict(FAILS if not every else IN_PART if len(split) else HOLDS, short, f"R{short[1:]}.")
+    return Verdict(holds if every else "does not hold", short, f"R{short[1:]}.")
 
 
 def block_determinant(results: Results) -> Verdict | None:
@@ -97,44 +95,21 @@ def conformance(results: Results) -> Verdict | None:
 
 
 def runtime(results: Results) -> Verdict | None:
-    """Count the points at which the butterfly takes less time and memory than each other layer.
+    """Count the points at which the butterfly takes less time and memory than the layers of the publication.
 
     Times differ where their spreads do not meet: the interquartile range of the samples, or the gap between processes
     if that is wider. Where either time is marked as unstable, the spreads must lie a factor of two apart.
     """
-    points = _points(results)
-    subject = {(line.operation, *_point(line)): line for line in rows_of(points[points["layer"] == SUBJECT])}
-    header, columns, judged = ["layer"], list[dict[str, str]](), dict[str, list[Outcome]]()
-    for measure, compare in (("time", _faster), ("memory", _smaller)):
-        for operation, name in OPERATIONS.items():
-            outcomes: dict[str, list[Outcome]] = {}
-            for line in rows_of(points[points["operation"] == operation]):
-                ours = None if line.layer == SUBJECT else subject.get((operation, *_point(line)))
-                outcome = None if ours is None else compare(ours, line)
-                if outcome is not None:
-                    outcomes.setdefault(line.layer, []).append(outcome)
-            if outcomes:
-                header.append(f"{name}, {measure}")
-                columns.append({row: _counts(of_row) for row, of_row in outcomes.items()})
-            for row in PUBLISHED_BESIDE:
-                judged.setdefault(measure, []).extend(outcomes.get(row, []))
+    judged: dict[str, list[Outcome]] = {"time": [], "memory": []}
+    for line, subject in _pairs(results, dict.fromkeys(PUBLISHED_BESIDE, SUBJECT).get):
+        judged["time"].append(_faster(subject, line))
+        judged["memory"] += filter(None, [_smaller(subject, line)])
     judged = {measure: outcomes for measure, outcomes in judged.items() if outcomes}
     if not judged:
         return None
-    caption = (
-        f"Points of all sweeps at which {SUBJECT} takes less / more time or memory than the layer / does not clearly "
-        "differ from it: the spreads of two times meet or, if either is unstable, are less than a factor of two apart. "
-        f"Judged are {' and '.join(PUBLISHED_BESIDE)}, which the publication compares with."
-    )
-    rows = grid([row for row in results.plan.rows if row != SUBJECT], columns)
-    table = Table(f"{results.plan.suite}-faster", caption, tuple(header), rows)
     short = "; ".join(f"{measure}: {counts_text(outcomes)}" for measure, outcomes in judged.items())
     text = f"{SUBJECT} against {' and '.join(PUBLISHED_BESIDE)}: {short}."
-    return Verdict(of_outcomes(outcome for of in judged.values() for outcome in of), short, text, (table,))
-
-
-def _counts(outcomes: Sequence[Outcome]) -> str:
-    return " / ".join(str(outcomes.count(kind)) for kind in ("for", "against", "open"))
+    return Verdict(of_outcomes(outcome for of in judged.values() for outcome in of), short, text)
 
 
 def speedups(results: Results) -> Verdict | None:
@@ -142,20 +117,17 @@ def speedups(results: Results) -> Verdict | None:
 
     A factor is reached, or missed, where the spreads of the two times and the margin of `runtime` allow nothing else.
     """
-    points = _points(results)
-    points = points[points["shape"].str.startswith(f"{SPEEDUP_CHANNELS}x")]
-    lines = {(line.layer, line.operation, _point(line)): line for line in rows_of(points)}
     comparisons: list[Comparison] = []
+    pairs = list(_pairs(results, {"cdflow": "dense"}.get))
     for operation, claimed in SPEEDUPS.items():
-        for point in dict.fromkeys(point for _, _, point in lines):
-            dense, subject = lines.get(("dense", operation, point)), lines.get(("cdflow", operation, point))
-            if dense is None or subject is None:
+        for subject, dense in pairs:
+            if subject.operation != operation or not subject.shape.startswith(f"{SPEEDUP_CHANNELS}x"):
                 continue
             margin = APART if subject.unstable or dense.unstable else 1
             ratio, least = dense.median_ms / subject.median_ms, max(dense.low, 0) / subject.high
             most = dense.high / subject.low if subject.low > 0 else math.inf  # a spread may be wider than the time
             outcome: Outcome = "against" if most * margin < claimed else "open"
-            where = (OPERATIONS[operation], shape_text(subject.shape), str(subject.batch))
+            where = (OPERATIONS[subject.operation], shape_text(subject.shape), str(subject.batch))
             cells = (*where, f"{claimed:.2f}", f"{ratio:.2f} ({least:.2f} to {most:.2f})")
             comparisons.append(("for" if least >= claimed * margin else outcome, cells))
     caption = f"Time of the dense 1x1 convolution over that of CDFlow at {SPEEDUP_CHANNELS} channels."
@@ -166,28 +138,24 @@ def speedups(results: Results) -> Verdict | None:
 def same_time(results: Results) -> Verdict | None:
     """Judge whether no layer here takes longer than the same one of a library, at every point and operation."""
     comparisons: list[Comparison] = []
-    for (shape, batch, operation), point in groups_of(_points(results), ["shape", "batch", "operation"]):
-        times = {line.layer: line.median_ms for line in rows_of(point)}
-        for row, time in times.items():
-            reference = row.partition(OF)[0]
-            if row != reference and reference in times:
-                ratio = time / times[reference]
-                outcome: Outcome = "for" if ratio >= 1 else "open" if ratio * APART > 1 else "against"
-                cells = (row, shape_text(shape), OPERATIONS[operation], str(batch), f"{ratio:.2f}")
-                comparisons.append((outcome, cells))
+    for line, ours in _pairs(results, lambda row: row.partition(OF)[0] if OF in row else None):
+        ratio = line.median_ms / ours.median_ms
+        outcome: Outcome = "for" if ratio >= 1 else "open" if ratio * APART > 1 else "against"
+        cells = (line.layer, shape_text(line.shape), OPERATIONS[line.operation], str(line.batch), f"{ratio:.2f}")
+        comparisons.append((outcome, cells))
     caption = "Time of each library's layer over that of the same kind of layer here, in the same process."
     header = ("layer", "event", "operation", "batch", "its time over ours")
     return compared(results, caption, header, comparisons, words=3)
 
 
-def _points(results: Results) -> pd.DataFrame:
-    """Return the measured points of a runtime suite, the processes of each together."""
+def _pairs(results: Results, reference: Callable[[str], str | None]) -> Iterator[tuple[Row, Row]]:
+    """Yield each case of a runtime suite with that of another layer, by name, at the same point."""
     threads = next(trial.threads for trial in results.plan.trials if isinstance(trial, RuntimeTrial))
-    return merged(results.of_kind("runtime"), threads).dropna(subset="median_ms")
-
-
-def _point(line: Row) -> tuple[str, str, int]:
-    return line.sweep, line.shape, line.batch
+    points = merged(results.of_kind("runtime"), threads).dropna(subset="median_ms")
+    lines = {(line.layer, line.operation, line.sweep, line.shape, line.batch): line for line in rows_of(points)}
+    for (layer, *where), line in lines.items():
+        if (other := lines.get((reference(layer), *where))) is not None:
+            yield line, other
 
 
 def _faster(subject: Row, other: Row) -> Outcome:

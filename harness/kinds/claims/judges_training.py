@@ -8,14 +8,11 @@ from typing import TypeVar
 
 import pandas as pd
 
-from harness.core.records import AUDIT_FAILED, Record
+from harness.core.records import AUDIT_FAILED
 from harness.kinds.claims.verdicts import (
-    FAILS,
-    HOLDS,
-    IN_PART,
     SUBJECT,
-    UNDECIDED,
     Comparison,
+    Holds,
     Outcome,
     Verdict,
     compared,
@@ -26,7 +23,6 @@ from harness.kinds.density.likelihoods import (
     UNITS,
     by_pair,
     comparable,
-    curve,
     density,
     explained,
     of_column,
@@ -42,7 +38,6 @@ from harness.reporting.tables.rendering import Table
 
 SMALL_GAP = 0.05  # nats or bits per dimension; what is claimed beyond the truth by less may be called the same
 GRANTED = 3  # standard errors, below the floor
-RECENT = 0.5  # the share of the evaluations over which a gap's growth is taken
 
 Cell = tuple[str, str]
 Key = TypeVar("Key", bound=Hashable)
@@ -79,9 +74,6 @@ def accounting(results: Results) -> Verdict | None:
         f"Trained on the released accounting, {short} with the same weights: the part of the 1x1 convolutions' "
         "log-determinants that is not counted."
     )
-    growth = _growth(results.records[lowest["id"]])
-    if growth is not None:
-        text += f" At the end of training the difference grows by {growth:.2f} {unit} per 100 steps."
     below = claimed[claimed["claimed"] < claimed["floor"] - GRANTED * claimed["error"]]
     if len(below):
         short += f"; the floor is {below['floor'].iloc[0]:.2f}"
@@ -92,52 +84,33 @@ def accounting(results: Results) -> Verdict | None:
     elif gap > SMALL_GAP:
         short += ", so the claimed value is no likelihood of these weights"
     else:
-        return Verdict(UNDECIDED, f"{short}: too close to tell", f"{text} Nothing lies below the floor.", (table,))
-    return Verdict(FAILS, short, text, (table,))
-
-
-def _growth(record: Record) -> float | None:
-    """Return the growth of (true - claimed) at the end of training, per 100 steps."""
-    claimed = dict(curve(record, "validation"))
-    points = [(step, true - claimed[step]) for step, true in curve(record, "true_validation") if step in claimed]
-    if len(points) < 2:
-        return None
-    (first, before), (last, now) = points[int(RECENT * (len(points) - 1))], points[-1]
-    return 100 * (now - before) / (last - first)
+        return Verdict("undecided", f"{short}: too close to tell", f"{text} Nothing lies below the floor.", (table,))
+    return Verdict("does not hold", short, text, (table,))
 
 
 def singularity(results: Results) -> Verdict | None:
     """Judge whether training kept every matrix on its side of the singular ones; the first column is the usual rate."""
-    rows, crossed = [], dict[str, list[bool]]()
+    crossed: dict[str, list[bool]] = {}
     for line in rows_of(results.of_kind("density")):
         curves = {} if line.id not in results.records else results.records[line.id].curves
         counts = [value for value in curves.get("crossings", []) if value is not None]
-        smallest = [value for value in curves.get("smallest_singular_value", []) if value is not None]
         if line.status in ("ok", "diverged") and counts:
             crossed.setdefault(line.dataset, []).append(counts[-1] > 0)
-            least = f"{min(smallest):.2g}" if smallest else EMPTY
-            rows.append((line.layer, line.dataset, str(line.seed), str(int(counts[-1])), least, line.status))
-    if not rows:
+    if not crossed:
         return None
-    header = ("layer", "data", "seed", "determinants that crossed zero", "smallest singular value", "status")
-    caption = (
-        "Signs of determinants after every step (of every 2x2 matrix of a butterfly, of a 1x1's matrix, of the whole "
-        "matrix of another layer), and the smallest singular value of any watched layer at any evaluation."
-    )
-    table = Table(f"{results.plan.suite}-crossings", caption, header, tuple(rows), words=frozenset({1, 5}))
     parts = [f"{sum(crossings)} of {len(crossings)} at {column}" for column, crossings in crossed.items()]
     short = f"trainings in which a step crosses a singular matrix: {', '.join(parts)}"
     ordinary = crossed.get(results.plan.columns[0], [])
     every = any(any(crossings) for crossings in crossed.values())
-    holds = HOLDS if not every else IN_PART if ordinary and not any(ordinary) else FAILS
-    return Verdict(holds, short, f"T{short[1:]}." + " That none did is no proof." * (not every), (table,))
+    holds: Holds = "holds" if not every else "holds in part" if ordinary and not any(ordinary) else "does not hold"
+    return Verdict(holds, short, f"T{short[1:]}." + " That none did is no proof." * (not every))
 
 
 def ranked(results: Results, subject: str = SUBJECT) -> Verdict | None:
     """Judge in which columns the butterfly is significantly the best, or behind another row, over paired seeds."""
     parts, shorts, outcomes, frame = [], [], list[Outcome](), density(results)
     if not frame["tuned"].any():
-        return Verdict(UNDECIDED, "nothing was tuned", tuning_text(results))
+        return Verdict("undecided", "nothing was tuned", tuning_text(results))
     for column in results.plan.columns:
         rank = ranking(results, column)
         means = rank.means
@@ -174,15 +147,13 @@ def ranked_cdflow(results: Results) -> Verdict | None:
 def settings(results: Results) -> Verdict | None:
     """Judge whether the published setting, each layer's first row in the first column, beats single changes of it."""
     plan, (cells, values) = results.plan, _likelihoods(results)
-    families: dict[str, list[str]] = {}
-    for layer in dict.fromkeys(layer for trial in plan.trials if trial.steps for layer in trial.layers_under_test):
-        if layer.row not in families.setdefault(layer.layer, []):
-            families[layer.layer].append(layer.row)
+    layers = {layer.row: layer.layer for trial in plan.trials if trial.steps for layer in trial.layers_under_test}
+    published = {layer: row for row, layer in reversed(layers.items())}
     first = plan.columns[0]
     pairs = {
-        (row, f"{rows[0]}, {column}"): ((row, column), (rows[0], column))
-        for rows in families.values()
-        for row in rows[1:]
+        (row, f"{published[layer]}, {column}"): ((row, column), (published[layer], column))
+        for row, layer in layers.items()
+        if row != published[layer]
         for column in plan.columns
     }
     pairs |= {
@@ -190,12 +161,12 @@ def settings(results: Results) -> Verdict | None:
     }
     tested = _differences(cells, values, pairs)
     comparisons: list[Comparison] = []
-    for name, (changed, published) in pairs.items():
+    for name, (changed, before) in pairs.items():
         outcome, text = outcome_of(tested.get(name)), EMPTY
         if name in tested:
             text = tested[name].evidence()
-        elif values[changed] or values[published]:
-            outcome, without = ("for", changed) if values[published] else ("against", published)
+        elif values[changed] or values[before]:
+            outcome, without = ("for", changed) if values[before] else ("against", before)
             failures = cells[without]["failure"].mask(cells[without]["doubt"].notna(), AUDIT_FAILED)
             text = f"no value of {', '.join(without)} ({'/'.join(sorted(failures.unique()))})"
         comparisons.append((outcome, (*name, text)))

@@ -8,14 +8,14 @@ from functools import cached_property
 
 from harness.core.texts import one_line
 from harness.kinds.claims import judges_layers, judges_training
-from harness.kinds.claims.verdicts import FAILS, HOLDS, IN_PART, UNDECIDED, Holds, Verdict, nothing_to_judge
+from harness.kinds.claims.verdicts import Holds, Verdict, nothing_to_judge
 from harness.planning.plan import Section
 from harness.reporting.figures.figures import Form, ReportFigure, drawn
 from harness.reporting.frame import DAMAGED, MISSING, Results
 from harness.reporting.page.answer import Answer, Finding, Tone
 from harness.reporting.page.page import PageFigure, PageSection
 from harness.reporting.report import Report, ReportedResults
-from harness.reporting.tables.rendering import Table, escape_markdown, markdown, plain
+from harness.reporting.tables.rendering import Table, escape_markdown, markdown
 
 FIGURES = ("accounting", "singular", "likelihood", "training", "runtime")
 """The beginnings of the names of figures that a claim's section has."""
@@ -23,7 +23,7 @@ FIGURES = ("accounting", "singular", "likelihood", "training", "runtime")
 SHOWN = ("accounting", "singular")
 """Figures shown in the text, because the claim is about them."""
 
-TONES: dict[Holds, Tone] = {HOLDS: "good", IN_PART: "part", FAILS: "bad", UNDECIDED: "open"}
+TONES: dict[Holds, Tone] = {"holds": "good", "holds in part": "part", "does not hold": "bad", "undecided": "open"}
 
 HEADER = ("claim", "verdict", "in one line")
 
@@ -74,7 +74,7 @@ def _examined(section: Section, results: ReportedResults) -> ExaminedClaim:
         short = "; ".join(f"{why}: {number} of {len(states)} trials" for why, number in lacking.items() if number)
     elif section.judge not in JUDGES:
         short = f"this version has no judge {section.judge!r}"
-    verdict = Verdict(UNDECIDED, short, f"{short}.") if short else JUDGES[section.judge](results)
+    verdict = Verdict("undecided", short, f"{short}.") if short else JUDGES[section.judge](results)
     verdict = verdict or nothing_to_judge(results)
     tables = (*verdict.tables, *results.report.tables) if results.records else ()
     return ExaminedClaim(section, results, verdict, tables)
@@ -119,14 +119,6 @@ class ClaimsReport(Report, kind="claims"):
     def markdown_paragraphs(self) -> list[str]:
         """Return the verdicts, linked to their sections, then the sections."""
         return [self._summary_text(), self.results.status_line, *map(self._section_text, self.examined)]
-
-    def plain_paragraphs(self) -> list[str]:
-        """Return the same for a terminal, without links and images."""
-        text = [plain(self.summary), self.results.status_line]
-        for claim in self.examined:
-            text += [claim.title, *(f"{heading}: {words}" for heading, words in claim.paragraphs)]
-            text += [*map(plain, claim.tables), claim.results.status_line]
-        return text
 
     def _summary_text(self) -> str:
         """Return the verdicts as Markdown, not padded, as one long cell would widen all."""

@@ -11,11 +11,6 @@ from harness.reporting.statistics.statistics import Difference
 from harness.reporting.tables.rendering import Table
 
 Holds = Literal["holds", "holds in part", "does not hold", "undecided"]
-HOLDS: Holds = "holds"
-IN_PART: Holds = "holds in part"
-FAILS: Holds = "does not hold"
-UNDECIDED: Holds = "undecided"
-
 Outcome = Literal["for", "against", "open"]
 
 SUBJECT = "butterfly"  # the row that the claims are about
@@ -68,8 +63,8 @@ def of_outcomes(outcomes: Iterable[Outcome]) -> Holds:
     """Return the verdict of comparisons that a claim needs: an open one leaves it open, unless another refutes it."""
     seen = set(outcomes)
     if "against" in seen:
-        return IN_PART if "for" in seen else FAILS
-    return HOLDS if seen == {"for"} else UNDECIDED
+        return "holds in part" if "for" in seen else "does not hold"
+    return "holds" if seen == {"for"} else "undecided"
 
 
 def outcome_of(difference: Difference | None) -> Outcome:
@@ -87,4 +82,4 @@ def nothing_to_judge(results: Results) -> Verdict:
     frame = results.frame
     reasons = (frame["status"] + ": " + frame["reason"].fillna("no value").map(shortened_reason)).unique()
     short = "no trial has what the test needs"
-    return Verdict(UNDECIDED, short, f"No trial has what the test needs ({'; '.join(reasons)}).")
+    return Verdict("undecided", short, f"No trial has what the test needs ({'; '.join(reasons)}).")

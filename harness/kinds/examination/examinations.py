@@ -8,11 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from harness.core.settings import LayerRef
+from harness.core.records import Record, blank_record
+from harness.core.settings import LayerRef, Progress
 
 if TYPE_CHECKING:
+    from harness.kinds.examination.trial import ExaminationTrial
     from layers import InvertibleLinear
 
 Property = Literal["mixing", "permutations", "block_determinant"]
@@ -142,6 +145,22 @@ def block_determinant(layer: LayerRef, shape: tuple[int, ...], mixer: str) -> di
         errors.append(float((claimed - truth).abs()))
         errors_of_blocks.append(float(((a * d - b * c).abs().log() - truth).abs()))
     return {"block_size": half, "layer_error": max(errors), "blocks_error": sorted(errors_of_blocks)[DRAWS // 2]}
+
+
+def run(
+    trial: ExaminationTrial, root: Path | None, out: Path, progress: Progress, checkpoints: object = None
+) -> Record:
+    """Examine the layer of a trial; a shape that it cannot serve is an outcome."""
+    from layers import UnsupportedShape
+
+    record = blank_record(trial, "ok", None)
+    try:
+        measures = EXAMINATIONS[trial.examine].compute(trial.layer, trial.shape, trial.mixer)
+    except UnsupportedShape as error:
+        return blank_record(trial, "unsupported", str(error))
+    record.rows = [{"layer": trial.layer.row, "dataset": trial.label} | measures]
+    progress(1.0, ", ".join(f"{name} {value}" for name, value in measures.items()))
+    return record
 
 
 def _built(layer: LayerRef, shape: tuple[int, ...], seed: int) -> InvertibleLinear:

@@ -12,7 +12,6 @@ from harness.core.settings import LayerRef
 from harness.core.texts import one_line
 from harness.kinds.examination.examinations import EXAMINATIONS
 from harness.reporting.frame import groups_of, rows_of
-from harness.reporting.page.answer import Answer, Finding, Tone, listed
 from harness.reporting.report import Report
 from harness.reporting.tables.cells import EMPTY, Notes, failed_cell, shape_text
 from harness.reporting.tables.rendering import Table
@@ -80,21 +79,6 @@ class ConformanceReport(Report, kind="conformance"):
             header = ("layer", "library", "fault", "command")
             made.append(Table(f"{name}-faults", FAULTS_CAPTION, header, tuple(faults), words=frozenset({1, 2, 3})))
         return made
-
-    @cached_property
-    def answer(self) -> Answer | None:
-        """The layers that conform and those that do not; None before any was checked."""
-        conforms = self.results.frame.dropna(subset="conforms").groupby("layer", sort=False)["conforms"].all()
-        verdicts: tuple[tuple[str, Tone, pd.Series], ...] = (
-            ("faulty", "bad", ~conforms),
-            ("no fault found", "good", conforms),
-        )
-        findings = [
-            Finding(f"{len(rows)} of {len(conforms)} layers", verdict, tone, f"{listed(rows)}.")
-            for verdict, tone, chosen in verdicts
-            if (rows := list(conforms[chosen].index))
-        ]
-        return Answer(tuple(findings)) if findings else None
 
 
 def command(layer: LayerRef) -> str:

@@ -32,6 +32,8 @@ class ExaminationTrial(Trial):
         IDENTITY | {"examine": "string", "mixer": "string"} | OUTCOME | MEASURES | ORIGIN
     )
 
+    run_module: ClassVar[str] = "examinations"
+
     kind: Literal["examination"] = "examination"
     label: str
     shape: tuple[Count, ...]

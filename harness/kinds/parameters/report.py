@@ -1,17 +1,15 @@
-"""The report of a suite that counts parameters: the counts of each data set, and whether published ones are met."""
+"""The report of a suite that counts parameters: the counts of each data set, beside published ones."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 import pandas as pd
 
 from harness.reporting.compare.measure import Measure
-from harness.reporting.frame import Results, Row, groups_of, rows_of
-from harness.reporting.page.answer import Answer, Finding, Tone, listed
+from harness.reporting.frame import Row, groups_of, rows_of
 from harness.reporting.report import Report
 from harness.reporting.tables.cells import EMPTY, Notes, count_cell, layer_cell
 from harness.reporting.tables.rendering import Table
@@ -33,12 +31,6 @@ class ParametersReport(Report, kind="parameters"):
         """Counts of the built models at each width, with and without masked entries, and the published ones."""
         plan = self.results.plan
         return [_table(plan, column, models) for column, models in groups_of(self.results.frame, "dataset")]
-
-    @cached_property
-    def answer(self) -> Answer | None:
-        """A finding per data set; None before anything was counted."""
-        findings = tuple(_findings(self.results))
-        return Answer(findings) if findings else None
 
 
 def _table(plan: Plan, column: str, frame: pd.DataFrame) -> Table:
@@ -72,22 +64,3 @@ def _comparison(line: Row | None) -> list[str]:
         return [EMPTY] * 3
     equal = EMPTY if pd.isna(line.parameters) else "yes" if line.parameters == line.published else "no"
     return [f"{line.published:,}", str(line.width), equal]
-
-
-def _findings(results: Results) -> Iterator[Finding]:
-    for column, models in groups_of(results.frame, "dataset"):
-        counted = models[models["parameters"].notna()]
-        if counted.empty:
-            continue
-        text = "; ".join(_fewest(width, group) for width, group in sorted(groups_of(counted, "width")))
-        quoted = counted[counted["published"].notna()]
-        equal = int((quoted["parameters"] == quoted["published"]).sum())
-        tone: Tone = "good" if equal == len(quoted) else "part" if equal else "bad"
-        verdict = "counted" if quoted.empty else f"{equal} of {len(quoted)} as published"
-        yield Finding(column, verdict, tone, f"Fewest parameters: {text}.")
-
-
-def _fewest(width: int, models: pd.DataFrame) -> str:
-    least = models["parameters"].min()
-    rows = list(models.loc[models["parameters"] == least, "layer"])
-    return f"at width {width} {listed(rows)} with {least:,}"

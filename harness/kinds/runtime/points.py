@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pandas as pd
 
-from harness.reporting.frame import Row, rows_of
-from harness.reporting.statistics.statistics import slope
+from harness.reporting.frame import Row
 
 # Beyond these a point is marked as unstable. They are parts of the median.
 LARGEST_SPREAD = 0.25  # interquartile range
@@ -19,8 +18,6 @@ LARGEST_CPU_SHARE = 1.15  # of the cores that torch's threads can use: more are 
 
 APART = 2  # times; one case timed twice on a shared machine differs by up to half as much (docs/performance/timing.md)
 
-FITTED_SPAN = 16  # the largest point of a fit has so many times the entries of the smallest
-
 CASE = ["sweep", "shape", "batch", "layer", "operation"]
 
 
@@ -30,7 +27,7 @@ def merged(frame: pd.DataFrame, threads: int) -> pd.DataFrame:
     Times are medians over the processes, `iqr_ms`, errors and memory the largest of theirs. Further columns are `gap`,
     the distance between the medians of the processes as a part of the smallest, NA for one process; `low` and `high`,
     the ends of the spread about the median, which is the interquartile range, or the gap if that is wider; `entries`
-    of the point's tensor; `unstable`, what exceeds the bounds above. If every process failed, the first failure stands.
+    of the point's tensor; `unstable`, whether it exceeds a bound above. If all fail, the first failure stands.
     """
     measured = (frame["status"] == "ok") & frame["median_ms"].notna()
     timed = frame[measured].assign(spread=frame["iqr_ms"] / frame["median_ms"], drift=frame["drift"].fillna(0))
@@ -40,7 +37,6 @@ def merged(frame: pd.DataFrame, threads: int) -> pd.DataFrame:
     points = pd.concat([timed, frame[~measured]]).drop_duplicates(CASE).set_index(CASE).loc[order]
     points = points.assign(
         median_ms=medians.median(),
-        copy_ms=planned["copy_ms"].median(),
         inverse_error=planned["inverse_error"].max(),
         peak_bytes=planned["peak_bytes"].max(),
         outside_bytes=planned["outside_bytes"].max(),
@@ -59,43 +55,24 @@ def merged(frame: pd.DataFrame, threads: int) -> pd.DataFrame:
         low=points["median_ms"] - half,
         high=points["median_ms"] + half,
         entries=points["batch"] * np.array(sizes, int),
-        unstable=pd.Series([_complaints(point, threads) for point in rows_of(points)], dtype=object),
+        unstable=_unstable(points, threads),
     )
 
 
-def _complaints(point: Row, threads: int) -> tuple[str, ...]:
-    if pd.isna(point.timed):
-        return ()
-    faults = {
-        f"interquartile range {point.spread:.0%} of the median": point.spread > LARGEST_SPREAD,
-        f"{point.drift:+.0%} from the first half of the rounds to the second": abs(point.drift) > LARGEST_DRIFT,
-    }
-    if pd.notna(point.gap):
-        faults[f"processes {point.gap:.0%} apart"] = point.gap > LARGEST_GAP
-    if pd.notna(point.cpu_share) and threads == 1 and point.device == "cpu":
-        faults[f"had {point.cpu_share:.0%} of its core"] = point.cpu_share < LEAST_CPU_SHARE
-    if pd.notna(point.most_cpu_share) and point.device == "cpu":
-        used = f"used {point.most_cpu_share:.1f} cores, in threads or processes beside the {threads} of torch"
-        faults[used] = point.most_cpu_share > LARGEST_CPU_SHARE * threads
-    faults[f"{point.timed:.0f} of {point.processes} processes"] = point.timed < point.processes
-    return tuple(text for text, exceeded in faults.items() if exceeded)
+def _unstable(points: pd.DataFrame, threads: int) -> pd.Series:
+    """Return which of the points that were timed exceed a bound above, or lack a process."""
+    on_cpu = points["device"] == "cpu"
+    return points["timed"].notna() & (
+        (points["spread"] > LARGEST_SPREAD)
+        | (points["drift"].abs() > LARGEST_DRIFT)
+        | (points["gap"].fillna(0) > LARGEST_GAP)
+        | ((points["cpu_share"].fillna(1) < LEAST_CPU_SHARE) & on_cpu & (threads == 1))
+        | ((points["most_cpu_share"].fillna(0) > LARGEST_CPU_SHARE * threads) & on_cpu)
+        | (points["timed"] < points["processes"])
+    ).fillna(False)
 
 
 def clearly_faster(one: Row, other: Row) -> bool:
     """Return whether a point took less time: the spreads do not meet, and lie `APART` where either is unstable."""
     margin = APART if one.unstable or other.unstable else 1
     return bool(margin * one.high < other.low)
-
-
-def largest(points: pd.DataFrame) -> pd.DataFrame:
-    """Return the points within `FITTED_SPAN` of the largest: at smaller ones calling operators hides the growth."""
-    return points[points["entries"] * FITTED_SPAN >= points["entries"].max()]
-
-
-def growth(points: pd.DataFrame) -> tuple[float, float] | None:
-    """Return (p, half width of its 95 % interval) of time ~ entries^p, by least squares; None under three points."""
-    timed = points[["entries", "median_ms"]].dropna().astype(float)
-    entries, times = np.log(timed.to_numpy()).T
-    if len(timed) < 3 or np.ptp(entries) == 0:
-        return None
-    return slope(entries, times)

@@ -1,9 +1,9 @@
-"""The report of a runtime suite: for each sweep times, their growth, memory and errors, and the fastest layers."""
+"""The report of a runtime suite: for each sweep times and memory, and the fastest layers."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import ClassVar
 
@@ -17,8 +17,6 @@ from harness.kinds.runtime.points import (
     LARGEST_SPREAD,
     LEAST_CPU_SHARE,
     clearly_faster,
-    growth,
-    largest,
     merged,
 )
 from harness.kinds.runtime.trial import RuntimeTrial
@@ -43,7 +41,6 @@ from harness.reporting.tables.cells import (
 from harness.reporting.tables.rendering import Table
 
 UNSTABLE = " †"
-MOST_COMPLAINTS = 8
 BYTES = {"float32": 4, "float64": 8}
 
 ASKED = (("forward_backward", "forward"), ("inverse",))
@@ -60,7 +57,7 @@ def spread(rows: Sequence[Row]) -> Spread:
 
 
 class RuntimeReport(Report, kind="runtime"):
-    """Times by sweep with their growth, memory and errors, and the fastest layers."""
+    """Times and memory by sweep, and the fastest layers."""
 
     measure: ClassVar[Measure] = Measure(
         value=lambda row: row.median_ms,
@@ -75,11 +72,11 @@ class RuntimeReport(Report, kind="runtime"):
 
     @cached_property
     def tables(self) -> list[Table]:
-        """For each sweep a table of times per operation, of their growth, memory and errors; a row per layer."""
+        """For each sweep a table of times per operation, and one of memory; a row per layer."""
         made: list[Table | None] = []
         for sweep in self.sweeps:
             made += [sweep.times(operation) for operation in sweep.operations]
-            made += [sweep.growth(), sweep.memory(), sweep.errors()]
+            made.append(sweep.memory())
         return [table for table in made if table is not None]
 
     @cached_property
@@ -92,10 +89,8 @@ class RuntimeReport(Report, kind="runtime"):
             f"Layers differ clearly where the spreads of their times do not meet and, where either is marked as "
             f"unstable, lie a factor of {APART} apart.",
         )
-        ran = tuple(f"{text}." for text in kernel_remarks(self.results, self.results.of_kind("runtime")))
         left = ("Times of another machine, of other sizes, or of a whole flow.",)
-        remarks = (("Compared", said), ("Rests on", ran), ("Not said", left))
-        return Answer(findings, remarks, ("runtime-",))
+        return Answer(findings, (("Compared", said), ("Not said", left)), ("runtime-",))
 
 
 class SweepTables:
@@ -123,8 +118,8 @@ class SweepTables:
         )
 
     def times(self, operation: str) -> Table:
-        """Return median and interquartile range, and below the layers a copy of the tensor."""
-        notes, unstable, served, rows = Notes(), list[str](), list[str](), list[tuple[str, ...]]()
+        """Return median and interquartile range of an operation."""
+        notes, served, rows = Notes(), list[str](), list[tuple[str, ...]]()
         for row in self.rows:
             cells = []
             for point, label in zip(self.points, self.header, strict=True):
@@ -134,95 +129,41 @@ class SweepTables:
                     continue
                 cells.append(time_cell(line, notes, self.fallbacks) + UNSTABLE * bool(line.unstable))
                 served += [] if pd.isna(line.remark) else [f"{row} at {label}: {line.remark}"]
-                unstable += [f"{row} at {label}: {', '.join(line.unstable)}"] if line.unstable else []
             rows.append((layer_cell(row, self.measured, notes), *cells))
         timed = self.measured[self.measured["operation"] == operation]
-        copies = timed.dropna(subset="copy_ms").drop_duplicates(["shape", "batch"])
-        by_point = {(line.shape, line.batch): milliseconds(line.copy_ms) for line in rows_of(copies)}
-        rows += [("copy", *(by_point.get(point, EMPTY) for point in self.points))] if by_point else []
         remarks = (*notes.numbered(), *served, *kernel_remarks(self.results, timed))
-        if unstable:
-            cells_in_all = len(self.points) * len(self.rows)
-            remarks += (f"† unstable, {len(unstable)} of {cells_in_all} cells: {BOUNDS}.", *unstable[:MOST_COMPLAINTS])
-        if len(unstable) > MOST_COMPLAINTS:
-            remarks += (f"and {len(unstable) - MOST_COMPLAINTS} more: see results.csv",)
+        if timed["unstable"].any():
+            remarks += (f"† unstable: {BOUNDS}.",)
         return self._table(operation, self._times_caption(operation), rows, remarks)
 
-    def growth(self) -> Table | None:
-        """Return the exponents of the growth of every layer's times, and a copy's, over the largest points."""
-        points, notes = largest(self.measured), Notes()
-        copies = points.dropna(subset="copy_ms").drop_duplicates(["operation", "shape", "batch"])
-        copies = copies.assign(median_ms=copies["copy_ms"], unstable=False)
-        rows = []
-        for row, lines in [*((row, points[points["layer"] == row]) for row in self.rows), ("copy", copies)]:
-            cells = []
-            for operation in self.operations:
-                times = lines[lines["operation"] == operation]
-                fit = growth(times)
-                mark = UNSTABLE * any(times["unstable"])
-                cells.append(EMPTY if fit is None else f"{fit[0]:.2f} ± {fit[1]:.2f}{mark}")
-            if row != "copy" or set(cells) != {EMPTY}:
-                rows.append((layer_cell(row, self.measured, notes), *cells))
-        if all(cell == EMPTY for _, *cells in rows for cell in cells):
-            return None
-        sizes = {"D": points["entries"] // points["batch"], "batch": points["batch"]}
-        span = " and ".join(
-            f"{name} = {size.min():,} to {size.max():,}" for name, size in sizes.items() if size.nunique() > 1
-        )
-        caption = (
-            f"growth, p where time goes as entries to the power of p, from {span}{self.fixed}; by least squares "
-            "through the logarithms of three median times or more, ± 95 % interval"
-        )
-        remarks = (*notes.numbered(), *("† a fitted time is unstable",) * any(points["unstable"]))
-        header = [OPERATIONS[operation] for operation in self.operations]
-        return self._table("growth", caption, rows, remarks, header)
-
     def memory(self) -> Table | None:
-        """Return the peak memory of every operation, in sizes of the point's tensor."""
-
-        def cell(line: Row, notes: Notes) -> str:
-            if pd.isna(line.peak_bytes):
-                return failed_cell(line, notes) if line.status != "ok" else EMPTY
-            size = BYTES[self.trial.dtype] * line.entries
-            mark = ""
-            if pd.notna(line.outside_bytes):
-                outside = f"{line.outside_bytes / size:.1f} outside torch's allocator, which are not counted"
-                mark = notes.mark(f"{line.layer}: takes up to {outside}")
-            return f"{line.peak_bytes / size:.1f}{mark}"
-
-        what = (
-            "peak memory of {}, beyond what was held before, as torch's allocator counts it, in sizes of the point's "
-        )
-        return self._joined("memory", f"{what}tensor", "peak_bytes", self.operations, cell)
-
-    def errors(self) -> Table | None:
-        """Return the errors of the inverses: the largest distance of x from inverse(forward(x))."""
-
-        def cell(line: Row, notes: Notes) -> str:
-            if line.status != "ok":
-                return failed_cell(line, notes)
-            return EMPTY if pd.isna(line.inverse_error) else f"{line.inverse_error:.0e}"
-
-        operations = [name for name in self.operations if name.startswith("inverse")]
-        what = "largest |x - inverse(forward(x))| / max(1, |x|) of {}"
-        return self._joined("error", what, "inverse_error", operations, cell)
-
-    def _joined(
-        self, name: str, what: str, measure: str, operations: Sequence[str], cell: Callable[[Row, Notes], str]
-    ) -> Table | None:
-        """Return a table whose cells hold several operations, a failure of all of them once; None without values."""
-        if self.measured[measure].isna().all():
+        """Return the peak memory of every operation, in sizes of the point's tensor; None where none was counted."""
+        if self.measured["peak_bytes"].isna().all():
             return None
         notes, rows = Notes(), list[tuple[str, ...]]()
         for row in self.rows:
             cells = []
             for point in self.points:
-                lines = [self.by_case.get((operation, row, *point)) for operation in operations]
-                parts = [EMPTY if line is None else cell(line, notes) for line in lines]
+                lines = [self.by_case.get((operation, row, *point)) for operation in self.operations]
+                parts = [EMPTY if line is None else self._memory_cell(line, notes) for line in lines]
                 cells.append(parts[0] if len(set(parts)) == 1 and "[" in parts[0] else " / ".join(parts))
             rows.append((layer_cell(row, self.measured, notes), *cells))
-        names = " / ".join(OPERATIONS[operation] for operation in operations)
-        return self._table(name, what.format(names) + self.fixed, rows, notes.numbered())
+        names = " / ".join(OPERATIONS[operation] for operation in self.operations)
+        caption = (
+            f"peak memory of {names}, beyond what was held before, as torch's allocator counts it, in sizes of the "
+            f"point's tensor{self.fixed}"
+        )
+        return self._table("memory", caption, rows, notes.numbered())
+
+    def _memory_cell(self, line: Row, notes: Notes) -> str:
+        if pd.isna(line.peak_bytes):
+            return failed_cell(line, notes) if line.status != "ok" else EMPTY
+        size = BYTES[self.trial.dtype] * line.entries
+        mark = ""
+        if pd.notna(line.outside_bytes):
+            outside = f"{line.outside_bytes / size:.1f} outside torch's allocator, which are not counted"
+            mark = notes.mark(f"{line.layer}: takes up to {outside}")
+        return f"{line.peak_bytes / size:.1f}{mark}"
 
     def _table(
         self,
@@ -230,9 +171,8 @@ class SweepTables:
         caption: str,
         rows: Sequence[tuple[str, ...]],
         remarks: tuple[str, ...],
-        header: Sequence[str] | None = None,
     ) -> Table:
-        header = ("layer", *(self.header if header is None else header))
+        header = ("layer", *self.header)
         about = (f"{self.plan.suite}-{self.name}-{name}", f"{self.name}: {caption}. {self.rest}", header)
         return Table(*about, tuple(rows), remarks, detail=name not in OPERATIONS)
 
@@ -245,18 +185,10 @@ class SweepTables:
         ended_early = (self.measured["rounds"] < timing.rounds).any()
         early = f", fewer where they took more than {timing.budget_seconds:g} s" if ended_early else ""
         return (
-            f"{TIMED[operation]}. Milliseconds, median (interquartile range) of {timing.rounds} samples{times}{early}, "
-            f"layers alternating, after {calls}{least}{self.fixed}. Copy: of the point's tensor"
+            f"{OPERATIONS[operation]}. Milliseconds, median (interquartile range) of {timing.rounds} samples{times}"
+            f"{early}, layers alternating, after {calls}{least}{self.fixed}"
         )
 
-
-TIMED = {
-    "forward": "forward with log-determinant, in grad mode",
-    "forward_backward": "forward with log-determinant, and backward",
-    "log_det": "log-determinant alone, in grad mode",
-    "inverse": "inverse, without gradient, factorising included",
-    "inverse_warm": "inverse, without gradient, factorised before",
-}
 
 BOUNDS = (
     f"the interquartile range exceeds {LARGEST_SPREAD:.0%} of the median, the halves of the rounds differ by more "

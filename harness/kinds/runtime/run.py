@@ -23,41 +23,31 @@ from harness.timing.operations import (
     inverse_error,
     perturb,
     prepare,
-    remembered,
 )
 from harness.timing.peak_memory import bytes_outside_torch, is_notable, peak_bytes
 from harness.timing.settings import Operation
 from harness.timing.timing import measure
-from layers import InvertibleLinear, UnsupportedShape, count_entries
+from layers import UnsupportedShape, count_entries
 
 TIMES = ("median_ms", "iqr_ms", "drift", "cpu_share", "page_faults", "calls", "rounds")
 """The measures of the clock."""
-
-Cases = dict[str, OperationCase]
-"""The operation of each row that is timed."""
-
-
-class WrongInverse(ValueError):
-    """The result of an inverse is not x, so its times are no times of an inverse."""
 
 
 def run(trial: RuntimeTrial, root: Path | None, out: Path, progress: Progress, checkpoints: object = None) -> Record:
     """Time each operation of each layer; a row per layer and operation.
 
-    A copy of the point's tensor is timed among the layers, to say what moving the data alone takes. A layer that
-    cannot serve the shape, fails in its first call, or does not invert, is a row with that status; the others are
-    timed all the same. All rows of a layer that changes global settings are errors, and the settings are restored
-    after each of its calls. So is the row of an operation that returns a kept result.
+    A layer that cannot serve the shape, fails in its first call, does not invert, or changes global settings, is a row
+    with that status; the others are timed all the same, as the settings are restored after each of its calls.
     """
     common = trial.fields | {"device": trial.device}
     record = blank_record(trial, "ok", None)
     rows = {(case["layer"], case["operation"]): case | {"status": "ok"} | common for case in trial.cases}
     device = torch.device(trial.device)
     x = events(trial.shape, trial.batch, dtype=getattr(torch, trial.dtype), device=device)
-    settings, guilty = GlobalSettings(), dict[str, str]()
+    settings = GlobalSettings()
     for number, operation in enumerate(trial.operations):
         progress(number / len(trial.operations), f"{operation} at {common['shape']}, batch {trial.batch}")
-        cases: Cases = {}
+        cases: dict[str, OperationCase] = {}
         for ref in trial.layers:
             row = rows[ref.row, operation]
             try:
@@ -65,24 +55,12 @@ def run(trial: RuntimeTrial, root: Path | None, out: Path, progress: Progress, c
             except Exception as error:  # third-party code may raise anything: it is the result of its row
                 row.update(_failure(error))
             if changes := settings.restore():
-                guilty.setdefault(ref.row, _changed(changes))
-        for name in guilty:
-            cases.pop(name, None)
-        if cases:
-            results = measure({**cases, None: x.clone}, trial.timing, device)
-            copy = results.pop(None)
-            for name, result in results.items():
-                times = {measure: getattr(result, measure) for measure in TIMES if measure != "rounds"}
-                rows[str(name), operation].update(times, rounds=len(result.samples), copy_ms=copy.median_ms)
-                if result.changes:
-                    guilty.setdefault(str(name), _changed(result.changes))
-        for ref in trial.layers:
-            if ref.row in cases:
-                rows[ref.row, operation].update(_kept(ref, cases.pop(ref.row)))
-                settings.restore()
-    for (name, _), row in rows.items():
-        if name in guilty:
-            row.update(_failed("error", guilty[name]))
+                row.update(_changed(changes))
+                cases.pop(ref.row, None)
+        for name, result in (measure(cases, trial.timing, device) if cases else {}).items():
+            times = {measure: getattr(result, measure) for measure in TIMES if measure != "rounds"}
+            times["rounds"] = len(result.samples)
+            rows[name, operation].update(_changed(result.changes) if result.changes else times)
     record.rows = list(rows.values())
     if any(row.get("inverse_error", 0.0) is None for row in record.rows):
         record.notes["inverse_error"] = "not a number: what the inverse returned is not finite"
@@ -96,15 +74,10 @@ def run(trial: RuntimeTrial, root: Path | None, out: Path, progress: Progress, c
     return record
 
 
-def _layer(ref: LayerRef, shape: tuple[int, ...]) -> InvertibleLinear:
-    layer = make_layer(ref, shape, seed=0)
-    perturb(layer, 0.05, torch.Generator().manual_seed(0))
-    return layer
-
-
 def _case(ref: LayerRef, operation: Operation, x: Tensor, row: dict[str, Any]) -> OperationCase:
     """Return the operation to be timed, on the events x; facts that need no clock go into the row."""
-    layer = _layer(ref, tuple(x.shape[1:]))
+    layer = make_layer(ref, tuple(x.shape[1:]), seed=0)
+    perturb(layer, 0.05, torch.Generator().manual_seed(0))
     row["parameters"] = count_entries(layer.parameters())
     if layer.remark is not None:
         row["remark"] = layer.remark
@@ -114,7 +87,7 @@ def _case(ref: LayerRef, operation: Operation, x: Tensor, row: dict[str, Any]) -
         error = inverse_error(torch.as_tensor(case()), x)
         row["inverse_error"] = finite(error)
         if error > INVERSE_LIMIT:
-            raise WrongInverse(f"inverse(forward(x)) differs from x by {error:.2g}, more than {INVERSE_LIMIT:g}")
+            raise ValueError(f"inverse(forward(x)) differs from x by {error:.2g}, more than {INVERSE_LIMIT:g}")
 
     def renewed() -> object:
         case.rewrite()
@@ -125,15 +98,6 @@ def _case(ref: LayerRef, operation: Operation, x: Tensor, row: dict[str, Any]) -
     if is_notable(outside, x):
         row["outside_bytes"] = outside
     return case
-
-
-def _kept(ref: LayerRef, case: OperationCase) -> dict[str, Any]:
-    """Return the entries of a row whose operation returns kept results, or fails on new values; else none."""
-    try:
-        fault = remembered(case, _layer(ref, case.layer.shape))
-    except Exception as error:  # as in the first call
-        return _failure(error)
-    return {} if fault is None else _failed("error", fault)
 
 
 def _failure(error: Exception) -> dict[str, Any]:
@@ -150,5 +114,6 @@ def _failed(status: str, reason: str) -> dict[str, Any]:
     return dict.fromkeys(TIMES, None) | {"status": status, "reason": reason}
 
 
-def _changed(changes: Iterable[str]) -> str:
-    return bounded(f"changes global settings, which other layers share: {'; '.join(changes)}")
+def _changed(changes: Iterable[str]) -> dict[str, Any]:
+    text = f"changes global settings, which other layers share: {'; '.join(changes)}"
+    return _failed("error", bounded(text))

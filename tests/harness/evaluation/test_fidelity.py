@@ -1,10 +1,8 @@
 """Fidelity of generated images: torch-fidelity's measures, without downloads."""
 
-import json
 import math
 import socket
 import sys
-from dataclasses import asdict
 from importlib.metadata import version
 from types import SimpleNamespace
 
@@ -145,11 +143,6 @@ def test_samples_and_data_are_converted_in_the_same_way(channels, settings, extr
     assert result.notes == {"fidelity": f"samples and 64 of 64 test images; {by}"}
 
 
-def test_swapped_colours_change_the_measures(extractor):
-    pipe = pipeline(splits())
-    assert measure(pipe, Recital(pipe, lambda x: x.flip(1))).row["fid"] > 100
-
-
 def test_levels_are_spread_over_eight_bits():
     values = torch.tensor([0, 8, 16], dtype=torch.uint8).reshape(3, 1, 1, 1).expand(3, 1, 2, 2)
     spread = eight_bit(values, 17)
@@ -218,7 +211,7 @@ def test_inception_weights_are_found_in_both_places_and_verified(offline, tmp_pa
         find_weights(tmp_path, digest)
 
 
-@pytest.mark.parametrize("name", ["vgg16", "clip-rn50", "dinov2-vit-s-14", "no-such-network"])
+@pytest.mark.parametrize("name", ["vgg16", "no-such-network"])
 def test_a_network_that_needs_a_download_is_not_used(name, offline):
     result = measure(pipeline(splits()), None, name=name)
     assert result.row["fid"] is None and f"'{name}'" in result.notes["fidelity"]
@@ -234,10 +227,8 @@ def test_a_flow_without_samples_still_has_a_record(extractor):
     assert result.row["fid"] is None and result.notes["fidelity"].endswith("RuntimeError: singular")
 
 
-@pytest.mark.parametrize("channels", [2, 3])
-def test_sequences_are_not_compared(channels, extractor):
-    data = splits(channels=channels) if channels == 2 else Splits(*[images(20).astype(float)] * 3, None, "", False)
-    result = measure(pipeline(data), None, count=10)
+def test_sequences_are_not_compared(extractor):
+    result = measure(pipeline(splits(channels=2)), None, count=10)
     assert result.row["fid"] is None and "not grey or RGB images on levels" in result.notes["fidelity"]
 
 
@@ -260,7 +251,7 @@ def toy_data(monkeypatch):
     monkeypatch.setattr(harness.kinds.density.run, "find_dataset", lambda name: data)
 
 
-@pytest.mark.parametrize("layer", ["conv1x1", "maf", "realnvp", "residual_flow"])
+@pytest.mark.parametrize("layer", ["conv1x1", "maf"])
 def test_the_measures_of_a_trial_are_deterministic(layer, toy_data, extractor, offline, tmp_path):
     settings = trial(layer, layer != "conv1x1", samples=SampleSettings(count=30, extractor=extractor))
     content = []
@@ -285,14 +276,3 @@ def test_samples_are_drawn_with_the_kept_weights(toy_data, extractor, tmp_path):
     flow = load_flow(settings, weights_path(settings, tmp_path))
     again = measure_fidelity(flow, pipeline(splits(), permute=1), settings.training.samples, 0, 9, None)
     assert again.row["fid"] > 0 and again.row.items() <= record.rows[0].items()
-
-
-def test_a_trial_without_fidelity_keeps_its_id(toy_data, tmp_path):
-    plain = trial()
-    assert "samples" not in json.loads(plain.model_dump_json())["training"]
-    assert plain.id == trial(samples=None).id != trial(samples=SampleSettings(count=30)).id
-    again = DensityTrial.model_validate_json(trial(samples=SampleSettings(count=30)).model_dump_json())
-    assert again.id == trial(samples=SampleSettings(count=30)).id
-    record = run_density(plain, None, tmp_path, lambda done, text: None)
-    assert all(record.rows[0][name] is None for name in (*MEASURES, "samples", "extractor"))
-    assert "fidelity" not in asdict(record)["notes"]

@@ -78,13 +78,6 @@ def test_neighbours_are_stored_in_the_units_of_the_data(kind, permute):
     assert arrays["neighbours_searched"] == 150
 
 
-def test_memorised_samples_have_smaller_distances_than_new_ones():
-    data = toy("image")
-    arrays = neighbour_arrays(Pipeline(data, DataRef(label="toy", name="toy")), data.test, data.train[50:90])
-    assert np.array_equal(arrays["samples_neighbour_index"], np.arange(50, 50 + QUERIES))
-    assert arrays["samples_neighbour_distance"].max() == 0 < arrays["data_neighbour_distance"].min()
-
-
 class Watched(SplitValues):
     """Record the sizes of all requests."""
 
@@ -145,12 +138,6 @@ def test_a_figure_shows_each_layers_samples_with_their_neighbours(neighbour_run)
     distances = [axes.texts[0].get_text().split()[-1] for axes in shown]
     assert distances == ["100", *(str(100 + number) for number in range(len(plan.rows)))]
     assert all(axes.images for axes in drawn["neighbours-digits"].axes[:4])
-
-
-def test_arrays_of_an_older_version_have_no_figure(density_run, write_run):
-    plan, records = density_run
-    folder = write_run(plan, records) / "records"
-    assert figures(Results.of(plan, records, folder.parent)) == {}
 
 
 def test_an_image_is_drawn_above_its_neighbour():

@@ -49,12 +49,10 @@ def test_without_records_there_are_no_figures(density_run, tmp_path):
     assert image_files(drawn([Results.of(density_run[0], [], tmp_path)])[0]) == {}
 
 
-def test_a_runtime_suite_has_two_figures_per_sweep(runtime_run, tmp_path):
-    """The 1x1 convolution has a separate figure."""
+def test_a_runtime_suite_has_a_figure_per_sweep(runtime_run, tmp_path):
     plan, records = runtime_run
-    names = {f"runtime-{sweep}{suffix}" for sweep in ("spatial", "batch") for suffix in ("", "-conv1x1")}
     assert set(image_files(drawn([Results.of(plan, records, tmp_path)])[0])) == {
-        f"{name}.{form}" for name in names for form in ("png", "svg")
+        f"runtime-{sweep}.{form}" for sweep in ("spatial", "batch") for form in ("png", "svg")
     }
 
 
@@ -62,24 +60,23 @@ def test_every_part_has_its_own_figures_of_the_names_asked_for(runtime_run, para
     """A report of claims asks for the figures of many suites at once."""
     parts = [Results.of(*parameters_run), Results.of(*runtime_run)]
     nothing, figures = drawn(parts, ("runtime-batch", "other"))
-    assert nothing == [] and [figure.name for figure in figures] == ["runtime-batch", "runtime-batch-conv1x1"]
+    assert nothing == [] and [figure.name for figure in figures] == ["runtime-batch"]
 
 
-def test_runtime_curves_are_medians_and_include_the_copy(runtime_run):
+def test_runtime_curves_are_medians(runtime_run):
     plan, records = runtime_run
     records[0].rows[3]["drift"] = 0.5  # the second layer's forward on the first shape
     made = sweep_figures(Results.of(plan, records))
-    assert list(made)[:2] == ["runtime-spatial", "runtime-spatial-conv1x1"]
+    assert list(made) == ["runtime-spatial", "runtime-batch"]
     forward = made["runtime-spatial"].axes[0]
     curves = {line.get_label(): line for line in forward.lines if not line.get_label().startswith("_")}
-    assert list(curves) == ["my_layer & co", "<script>", "copy"]
-    assert list(curves["my_layer & co"].get_xdata()) == [4, 8, 16]
+    assert list(curves) == ["conv1x1", "my_layer & co", "<script>"]
+    assert list(curves["my_layer & co"].get_xdata()) == [48, 192, 768], "entries of an event"
     assert list(curves["my_layer & co"].get_ydata()) == [0.5, 1.0, 2.0]
-    assert list(curves["<script>"].get_xdata()) == [4, 16], "an unsupported shape has no point"
-    assert list(curves["copy"].get_ydata()) == [0.0025, 0.005, 0.01]
+    assert list(curves["<script>"].get_xdata()) == [48, 768], "an unsupported shape has no point"
     hollow = [line for line in forward.lines if line.get_markerfacecolor() == "white"]
-    assert [(list(line.get_xdata()), list(line.get_ydata())) for line in hollow] == [([4], [0.5])]
-    assert [axes.get_yscale() for axes in made["runtime-spatial-conv1x1"].axes] == ["log"] * 3
+    assert [(list(line.get_xdata()), list(line.get_ydata())) for line in hollow] == [([48], [0.5])]
+    assert [axes.get_yscale() for axes in made["runtime-spatial"].axes] == ["log"] * 3
 
 
 def test_the_likelihood_figure_shows_every_seed_and_failed_rows(density_run):
@@ -210,10 +207,7 @@ def test_training_curves_average_the_seeds_that_reached_the_step():
     ("points", "label", "values"),
     [
         ([("3x4x4", 1), ("3x4x4", 8)], "batch size", [1, 8]),
-        ([("3x4x4", 1), ("3x8x8", 1)], "image side, pixels", [4, 8]),
         ([("3x4x4", 1), ("3x4x8", 1), ("3x8x8", 1)], "D, entries of an event", [48, 96, 192]),
-        ([("2x64", 1), ("2x128", 1)], "sequence length", [64, 128]),
-        ([("1x8x8", 4), ("96x8x8", 4)], "channels", [1, 96]),
         ([("3x8x8", 16), ("1x1000", 16)], "D, entries of an event", [192, 1000]),
     ],
 )

@@ -1,6 +1,5 @@
 """Statistics over seeds and over the candidates of a search."""
 
-import math
 import statistics
 from itertools import product
 from statistics import fmean
@@ -16,7 +15,6 @@ from harness.reporting.statistics.statistics import (
     holm,
     judged,
     paired_differences,
-    slope,
     spread_text,
 )
 
@@ -93,13 +91,6 @@ def test_one_interval_decides_and_is_shown():
     assert few["two"].interval is None and few["two"].text() == "+0.100"
     assert few["apart"].text() == few["apart"].short() == "+0.100 [+0.064, +0.136]"
     assert eight["apart"].short().endswith("], p < 0.001") and eight["apart"].text().endswith("], p < 0.001, d 6.5")
-
-
-def test_a_slope_has_students_interval():
-    x, y = [0.0, 1.0, 2.0, 3.0], [0.0, 1.2, 1.9, 3.1]
-    fitted, half = slope(x, y)
-    (best, _), covariance = np.polyfit(x, y, 1, cov=True)
-    assert fitted == pytest.approx(best) and half == pytest.approx(math.sqrt(covariance[0, 0]) * 4.302653, rel=1e-5)
 
 
 def enumerated(values, number):

@@ -20,28 +20,6 @@ def net(dtype=torch.float32):
     return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).to(dtype)
 
 
-def loss(model, x):
-    return model(x).square().mean()
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_training_equals_that_of_separate_weights(dtype):
-    flat, separate = net(dtype), net(dtype)
-    (group,) = flattened(list(flat.parameters()))
-    joined = group.tensor
-    assert joined.shape == (sum(weight.numel() for weight in separate.parameters()),)
-    optimisers = Adam([joined], lr=0.1, fused=True), Adam(separate.parameters(), lr=0.1, fused=True)
-    for _ in range(5):
-        x = torch.randn(7, 3, dtype=dtype)
-        joined.grad.zero_()
-        optimisers[1].zero_grad()
-        for model, optimiser in zip((flat, separate), optimisers, strict=True):
-            loss(model, x).backward()
-            optimiser.step()
-    torch.testing.assert_close(flat.state_dict(), separate.state_dict())
-    assert torch.equal(joined, torch.cat([weight.flatten() for weight in flat.parameters()]))
-
-
 def test_one_tensor_for_each_dtype():
     model = net()
     model[2].double()

@@ -1,9 +1,6 @@
 """Training and its steps: convergence, selection by validation, averages and rates, compared with explicit loops."""
 
 import math
-import subprocess
-import sys
-import time
 
 import pytest
 import torch
@@ -160,15 +157,13 @@ def test_every_example_is_used_equally_often_with_fresh_noise():
     assert not torch.equal(next(noisy)[0], next(noisy)[0])
 
 
-def test_validation_noise_is_the_same_each_time():
-    data = pipeline(noise=0.3)
-    fit(Toy(), data, TrainingSettings(steps=4, batch_size=8, evaluate_every=2), 0, quiet)
-    held_out = [x for x in data.prepared if len(x) == 100]
-    assert len(held_out) == 2 and torch.equal(*held_out)
-    assert not torch.equal(held_out[0], data.raw("validation"))
-
-
 OVER_FITTING = 6  # so few examples that all but the first steps make validation worse
+
+
+def test_with_a_batch_beyond_the_examples_every_step_is_an_epoch():
+    settings = TrainingSettings(learning_rate=1.0, warmup=2, layer_decay=0.9, batch_size=30)
+    assert layer_learning_rate(settings, 4, 10) == pytest.approx(0.9**3)
+    assert learning_rate(settings.model_copy(update={"warmup": 0, "decay": 0.5}), 1) == 0.5
 
 
 def test_the_best_validation_weights_are_kept():
@@ -189,19 +184,6 @@ def test_patience_stops_after_the_given_number_of_evaluations_without_improvemen
     best = validation.index(min(validation))
     assert result.stopped_early and len(validation) == best + 1 + 3
     assert result.steps_done == result.curves["step"][-1] == 10 * len(validation)
-
-
-class SlowToEvaluate(Toy):
-    def terms(self, x):
-        if not torch.is_grad_enabled():
-            time.sleep(0.5)
-        return super().terms(x)
-
-
-def test_training_time_excludes_evaluation():
-    settings = TrainingSettings(steps=4, batch_size=8, evaluate_every=2)
-    result = fit(SlowToEvaluate(), pipeline(), settings, 0, quiet)
-    assert 0 < result.train_seconds < 0.5
 
 
 class FailsLater(Toy):
@@ -403,19 +385,6 @@ def test_separate_shares_the_backbone_of_a_glow():
     assert all(not torch.equal(before[name], names[name]) for name in copied)
 
 
-def test_layer_rate():
-    settings = TrainingSettings(learning_rate=1.0, warmup=2, decay=0.5, batch_size=30)
-    assert layer_learning_rate(settings, 5, 100) == learning_rate(settings, 5) == 0.125
-    assert learning_rate(settings.model_copy(update={"warmup": 0}), 1) == 0.5
-    decaying = settings.model_copy(update={"layer_decay": 0.9})
-    assert layer_learning_rate(decaying, 1, 100) == pytest.approx(0.5)
-    # Steps 1 to 4 begin within the first 100 points, step 5 begins with point 120.
-    rates = [layer_learning_rate(decaying, step, 100) for step in (2, 4, 5, 7, 8)]
-    assert rates == pytest.approx([1, 1, 0.9, 0.9, 0.81])
-    # With a batch size above the number of examples, every step is an epoch.
-    assert layer_learning_rate(decaying, 4, 10) == pytest.approx(0.9**3)
-
-
 def test_a_singular_average_is_divergence_that_names_the_layer():
     """The average of two rotations is zero: the live layer is always invertible, its average is not."""
 
@@ -442,29 +411,3 @@ def test_the_average_is_watched():
     expected = torch.linalg.slogdet(flow.layer.weight)[1].item() / DIM
     assert smallest_log_det(flow) == ("level0/step0/layer", pytest.approx(expected))
     assert curves["average_log_det"][-1] == pytest.approx(expected)
-
-
-FIRST_STEPS = """
-import importlib, sys, torch
-from harness.core.settings import FlowSettings, LayerRef, TrainingSettings
-from harness.execution.local.process import PRELOAD, PRELOAD_FOR_TRAINING
-from harness.pipeline.models import build_flow
-from harness.training.updates import Updates
-
-for name in (*PRELOAD, PRELOAD_FOR_TRAINING):
-    importlib.import_module(name)
-flow = build_flow((2, 4, 4), LayerRef(row="conv1x1", layer="conv1x1"), FlowSettings(levels=1, steps=1, width=4), 0)
-x = torch.randn(8, 2, 4, 4)
-flow.initialise(x)
-there = set(sys.modules)
-for ema in ("none", "all", "separate"):
-    updates = Updates(flow, TrainingSettings(ema=ema, clip_norm=1.0), 8)
-    updates.step(lambda model: {"nats_per_dim": -model.log_prob(x)}, 1)
-print(len(set(sys.modules) - there), [name for name in ("torchvision", "sklearn", "pandas") if name in sys.modules])
-"""
-
-
-def test_the_first_training_step_imports_nothing():
-    """All modules are imported by the fork server, once per run instead of once per trial."""
-    done = subprocess.run([sys.executable, "-c", FIRST_STEPS], capture_output=True, text=True, check=True)
-    assert done.stdout == "0 []\n"

@@ -62,7 +62,6 @@ def claiming(claimed, true, floor):
     released = density("butterfly", "released", accounting="once_per_sequence")
     fair = density("butterfly", "true")
     record = trained(released, true, claimed=claimed, floor=floor, standard_error=0.01)
-    record.curves = {"step": [100, 200, 300], "validation": [-1.0, -2.0, -4.0], "true_validation": [1.0, 1.0, 1.0]}
     return made("density", [released, fair], ("released", "true")), [record, trained(fair, true - 0.1, floor=floor)]
 
 
@@ -70,19 +69,19 @@ def test_a_claim_below_the_floor_does_not_hold():
     verdict = judge("accounting", *claiming(-16.0, -1.75, -5.4))
     assert verdict.holds == "does not hold" and "claims -16.00, has -1.75 nats/dim; the floor is -5.40" in verdict.short
     assert "1 of 1 claimed values and 0 true ones lie below the resolution floor" in verdict.text
-    assert "grows by 2.00 nats/dim per 100 steps" in verdict.text, "from a gap of 3 at step 200 to 5 at step 300"
     assert verdict.tables[0].rows == (("butterfly", "-16.00", "-1.75 ± 0.01", "-5.40", "-1.85"),)
 
 
-def test_a_claim_above_the_floor_that_differs_from_the_likelihood_does_not_hold():
-    verdict = judge("accounting", *claiming(-4.0, -1.75, -5.4))
-    assert verdict.holds == "does not hold" and "is no likelihood of these weights" in verdict.short
-
-
-@pytest.mark.parametrize(("claimed", "true"), [(-1.79, -1.75), (-5.41, -5.40)])
-def test_a_small_gap_with_nothing_below_the_floor_is_undecided(claimed, true):
-    """The second is one standard error below the floor of -5.40."""
-    assert judge("accounting", *claiming(claimed, true, -5.4)).holds == "undecided"
+@pytest.mark.parametrize(
+    ("claimed", "true", "holds"),
+    [
+        (-4.0, -1.75, "does not hold"),  # above the floor, and no likelihood of these weights
+        (-1.79, -1.75, "undecided"),
+        (-5.41, -5.40, "undecided"),  # one standard error below the floor
+    ],
+)
+def test_a_gap_with_nothing_below_the_floor(claimed, true, holds):
+    assert judge("accounting", *claiming(claimed, true, -5.4)).holds == holds
 
 
 def test_without_a_claimed_value_the_verdict_is_undecided():
@@ -150,10 +149,6 @@ def test_any_permutation(alone, realised, holds):
     assert verdict.holds == holds and f"{realised} of 100" in verdict.text
 
 
-def test_any_permutation_needs_both_examinations():
-    assert judge("mixing", *examined([("mixing", "3x4", "none", classes(3))])).holds == "undecided"
-
-
 @pytest.mark.parametrize(
     ("errors", "holds"),
     [
@@ -179,9 +174,9 @@ def test_crossings(low, high, holds):
     trials = [density("butterfly", "1e-3"), density("butterfly", "1e-1")]
     records = [trained(trials[0], 1.0), trained(trials[1], None, "diverged")]
     for record, count in zip(records, (low, high), strict=True):
-        record.curves = {"step": [1, 2], "crossings": [0, count], "smallest_singular_value": [0.5, 0.1]}
+        record.curves = {"step": [1, 2], "crossings": [0, count]}
     verdict = judge("singularity", made("density", trials, ("1e-3", "1e-1")), records)
-    assert verdict.holds == holds and verdict.tables[0].rows[1][3:] == (str(high), "0.1", "diverged")
+    assert verdict.holds == holds and f"{int(high > 0)} of 1 at 1e-1" in verdict.short
 
 
 def timed(butterfly, other, butterfly_bytes=100, other_bytes=200, row="emerging", **more):
@@ -279,24 +274,21 @@ def ranked(values, seeds, wobble=0.0, tuning=TUNING):
 FIRST, LAST = {"conv1x1": 2.0, "butterfly": 1.0}, {"conv1x1": 1.0, "butterfly": 2.0}
 
 
-@pytest.mark.parametrize("seeds", [3, 8])
 @pytest.mark.parametrize(
-    ("values", "holds"),
+    ("values", "seeds", "holds"),
     [
-        ({"a": FIRST, "b": FIRST}, "holds"),
-        ({"a": FIRST, "b": LAST}, "holds in part"),
-        ({"a": LAST, "b": LAST}, "does not hold"),
+        ({"a": FIRST, "b": FIRST}, 8, "holds"),
+        ({"a": FIRST, "b": LAST}, 3, "holds in part"),
+        ({"a": LAST, "b": LAST}, 8, "does not hold"),
     ],
 )
 def test_the_best_row(values, seeds, holds):
     assert judge("ranked", *ranked(values, seeds, 0.05)).holds == holds
 
 
-@pytest.mark.parametrize(("values", "holds"), [((2.0, 1.0), "holds"), ((1.0, 2.0), "does not hold")])
-def test_the_best_row_may_be_another_subject(values, holds):
-    rows = dict(zip(("butterfly", "cdflow"), values, strict=True))
-    verdict = judge("ranked_cdflow", *ranked({"a": rows}, 3, 0.01))
-    assert verdict.holds == holds and verdict.short.startswith("cdflow is ")
+def test_the_best_row_may_be_another_subject():
+    verdict = judge("ranked_cdflow", *ranked({"a": {"butterfly": 2.0, "cdflow": 1.0}}, 3, 0.01))
+    assert verdict.holds == "holds" and verdict.short.startswith("cdflow is ")
 
 
 def test_no_row_is_best_within_the_noise():

@@ -56,7 +56,7 @@ def rows(layer, **options):
     return {row["weights"]: row for row in record.rows}
 
 
-@pytest.mark.parametrize("layer", ["conv1x1", "butterfly", "Diagonal"])
+@pytest.mark.parametrize("layer", ["conv1x1", "Diagonal"])
 def test_a_sound_layer_conforms(layer, layers):
     by_weights = rows(f"{layers}:Diagonal" if layer == "Diagonal" else layer)
     assert [row["conforms"] for row in by_weights.values()] == [True, True], by_weights
@@ -96,7 +96,6 @@ def test_a_report_lists_the_faults(layers, tmp_path, capsys):
     )
     assert main(["run", str(suite), "--out", str(tmp_path / "out")]) == 0, capsys.readouterr()
     table = (tmp_path / "out/mine/table.md").read_text()
-    assert "- **1 of 2 layers** (faulty): bad." in table and "- **1 of 2 layers** (no fault found): good." in table
     assert "ratio 0.5" in table and "--set twice=true" in table
     assert "| good" in table and table.count("check-layer") == 2, "the caption's, and one command"
     judged = conformance(Results.read(tmp_path / "out/mine"))

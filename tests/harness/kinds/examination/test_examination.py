@@ -6,12 +6,9 @@ import math
 import pytest
 import torch
 
-from harness.core.records import blank_record
 from harness.core.settings import LayerRef
-from harness.execution.agenda import Experience
-from harness.kinds.examination.run import run as run_examination
+from harness.kinds.examination.examinations import run as run_examination
 from harness.kinds.examination.trial import ExaminationTrial
-from layers.base import push_identity
 from layers.butterfly import Butterfly
 
 
@@ -27,12 +24,6 @@ def examined(*args, **options):
     record = run_examination(trial(*args, **options), None, None, lambda done, text: None)
     assert record.status == "ok", record.reason
     return record.rows[0]
-
-
-def test_push_identity_gives_the_matrix_of_the_layer():
-    layer = Butterfly((3, 4), levels=2, initialisation="rotation", flatten="channels_last")
-    x = torch.randn(5, 3, 4)
-    torch.testing.assert_close(layer(x)[0].flatten(1), x.flatten(1) @ push_identity(layer).T)
 
 
 def test_mixing_classes_are_residues_modulo_the_odd_factor():
@@ -85,14 +76,3 @@ def test_lu_factors_of_blocks_give_the_determinant_for_1x1_blocks_only():
     assert row["block_size"] == 1 and row["layer_error"] < 1e-12 and row["blocks_error"] < 1e-12
     row = examined("block_determinant", (2, 2), levels=1, initialisation="rotation", block_size=2)
     assert row["block_size"] == 2 and row["layer_error"] < 1e-12 and row["blocks_error"] > 0.1
-
-
-def test_durations_are_estimated_from_similar_examinations():
-    similar = trial("mixing", (3, 4), levels=2)
-    record = blank_record(similar, "ok", None)
-    record.seconds = 7.0
-    different = blank_record(trial("permutations", (1, 4), levels=2), "ok", None)
-    different.seconds = 1.0
-    experience = Experience([different, record])
-    assert experience.seconds(trial("mixing", (3, 4), levels=1)) == 7.0
-    assert experience.seconds(trial("mixing", (3, 8), levels=1)) == 4.0, "the mean of the kind"

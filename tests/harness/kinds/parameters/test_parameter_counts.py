@@ -3,10 +3,9 @@
 import pandas as pd
 import pytest
 
-from harness.kinds.parameters.run import run as run_parameters
+from harness.kinds.parameters.trial import run as run_parameters
 from harness.planning.settle import load_suite, settle
 from harness.reporting.frame import Results
-from harness.reporting.report import ReportedResults
 
 BACKBONE = 44_175_264
 
@@ -59,12 +58,3 @@ def test_every_layer_at_every_width(counts):
     widths = {(column, width) for column, _, width in counts}
     assert widths == {("mimic", 16), ("mimic", 64), ("cifar10", 512), ("permuted-cifar10", 512)}
     assert len(rows) == 5 and len(counts) == len(rows) * len(widths)
-
-
-def test_the_answer_names_the_smallest_models_and_the_counts_as_published(parameters_run):
-    shown = ReportedResults.of(*parameters_run).report.answer
-    assert [(each.verdict, each.tone) for each in shown.findings] == [("1 of 2 as published", "part")]
-    everything = "conv1x1, my_layer & co and <script>"
-    text = f"Fewest parameters: at width 16 {everything} with 1,600; at width 64 {everything} with 6,400."
-    assert shown.findings[0].text == text
-    assert ReportedResults.of(parameters_run[0], []).report.answer is None
