@@ -31,12 +31,14 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from flows import seeded
 from harness.timing.settings import Operation
 from harness.timing.timing import Case
 from layers import InvertibleLinear
 
 EVENTS_WIDTH, WEIGHTS_WIDTH = 0.5, 0.05  # relative; weights stay near those that were found to be well conditioned
 GOLDEN = (math.sqrt(5) - 1) / 2
+REMEMBERED = 1e-3  # part of the largest entry; results of former values differ by more, those of equal ones by rounding
 
 
 @torch.no_grad()
@@ -138,6 +140,32 @@ def prepare(
             return undo(y)
 
     return prepared(inverse, y, [] if warm else weights)
+
+
+def remembered(case: OperationCase, fresh: InvertibleLinear) -> str | None:
+    """Return how the result after new weights differs from a fresh layer's (a stale cache); None if it does not.
+
+    The `case` was called before; the `fresh` layer was not, and gets the weights of the case's.
+    """
+    case.rewrite()
+    like = case.events
+    fresh.to(like).load_state_dict(case.layer.state_dict())
+    other = prepare(fresh, len(like), case.operation, dtype=like.dtype, device=like.device)
+    other.events.data.copy_(like)
+    results = []
+    for each in (case, other):
+        with seeded(0, case.operation):  # the layer may draw numbers
+            results.append([leaf.detach() for leaf in tensors_in(each())])
+    for result, expected in zip(*results, strict=True):
+        finite = expected[expected.isfinite()].abs()
+        scale = float(finite.max()) if finite.numel() else 0.0
+        if not torch.allclose(result, expected, rtol=0, atol=REMEMBERED * scale, equal_nan=True):
+            return (
+                f"{case.operation}, called with new values in the same tensors, is off by "
+                f"{float((result - expected).abs().max()) / scale:.2g} (relative) from that of a new layer: a result "
+                "or a factorisation of former values is kept"
+            )
+    return None
 
 
 def events(shape: tuple[int, ...], batch: int, *, dtype: torch.dtype, device: torch.device, seed: int = 0) -> Tensor:

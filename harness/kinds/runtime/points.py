@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from harness.reporting.frame import Row
+from harness.reporting.statistics.statistics import slope
 
 # Beyond these a point is marked as unstable. They are parts of the median.
 LARGEST_SPREAD = 0.25  # interquartile range
@@ -17,6 +18,8 @@ LEAST_CPU_SHARE = 0.9  # of a core that one thread on a CPU should have for itse
 LARGEST_CPU_SHARE = 1.15  # of the cores that torch's threads can use: more are threads or processes of the layer
 
 APART = 2  # times; one case timed twice on a shared machine differs by up to half as much (docs/performance/timing.md)
+
+FITTED_SPAN = 16  # the largest point of a fit has so many times the entries of the smallest
 
 CASE = ["sweep", "shape", "batch", "layer", "operation"]
 
@@ -76,3 +79,17 @@ def clearly_faster(one: Row, other: Row) -> bool:
     """Return whether a point took less time: the spreads do not meet, and lie `APART` where either is unstable."""
     margin = APART if one.unstable or other.unstable else 1
     return bool(margin * one.high < other.low)
+
+
+def largest(points: pd.DataFrame) -> pd.DataFrame:
+    """Return the points within `FITTED_SPAN` of the largest: at smaller ones calling operators hides the growth."""
+    return points[points["entries"] * FITTED_SPAN >= points["entries"].max()]
+
+
+def growth(points: pd.DataFrame) -> tuple[float, float] | None:
+    """Return (p, half width of its 95 % interval) of time ~ entries^p, by least squares; None under three points."""
+    timed = points[["entries", "median_ms"]].dropna().astype(float)
+    entries, times = np.log(timed.to_numpy()).T
+    if len(timed) < 3 or np.ptp(entries) == 0:
+        return None
+    return slope(entries, times)

@@ -1,4 +1,4 @@
-"""The report of a runtime suite: for each sweep times and memory, and the fastest layers."""
+"""The report of a runtime suite: for each sweep times, their growth and memory, and the fastest layers."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from harness.kinds.runtime.points import (
     LARGEST_SPREAD,
     LEAST_CPU_SHARE,
     clearly_faster,
+    growth,
+    largest,
     merged,
 )
 from harness.kinds.runtime.trial import RuntimeTrial
@@ -57,7 +59,7 @@ def spread(rows: Sequence[Row]) -> Spread:
 
 
 class RuntimeReport(Report, kind="runtime"):
-    """Times and memory by sweep, and the fastest layers."""
+    """Times by sweep with their growth and memory, and the fastest layers."""
 
     measure: ClassVar[Measure] = Measure(
         value=lambda row: row.median_ms,
@@ -72,11 +74,11 @@ class RuntimeReport(Report, kind="runtime"):
 
     @cached_property
     def tables(self) -> list[Table]:
-        """For each sweep a table of times per operation, and one of memory; a row per layer."""
+        """For each sweep a table of times per operation, of their growth, and of memory; a row per layer."""
         made: list[Table | None] = []
         for sweep in self.sweeps:
             made += [sweep.times(operation) for operation in sweep.operations]
-            made.append(sweep.memory())
+            made += [sweep.growth(), sweep.memory()]
         return [table for table in made if table is not None]
 
     @cached_property
@@ -136,6 +138,32 @@ class SweepTables:
             remarks += (f"† unstable: {BOUNDS}.",)
         return self._table(operation, self._times_caption(operation), rows, remarks)
 
+    def growth(self) -> Table | None:
+        """Return the exponents of the growth of every layer's times over the largest points; None where none fits."""
+        points, notes = largest(self.measured), Notes()
+        rows = []
+        for row in self.rows:
+            cells = []
+            for operation in self.operations:
+                times = points[(points["layer"] == row) & (points["operation"] == operation)]
+                fit = growth(times)
+                mark = UNSTABLE * bool(times["unstable"].any())
+                cells.append(EMPTY if fit is None else f"{fit[0]:.2f} ± {fit[1]:.2f}{mark}")
+            rows.append((layer_cell(row, self.measured, notes), *cells))
+        if all(cell == EMPTY for _, *cells in rows for cell in cells):
+            return None
+        sizes = {"D": points["entries"] // points["batch"], "batch": points["batch"]}
+        span = " and ".join(
+            f"{name} = {size.min():,} to {size.max():,}" for name, size in sizes.items() if size.nunique() > 1
+        )
+        caption = (
+            f"growth, p where time goes as entries to the power of p, from {span}{self.fixed}; by least squares "
+            "through the logarithms of three median times or more, ± 95 % interval"
+        )
+        remarks = (*notes.numbered(), *("† a fitted time is unstable",) * bool(points["unstable"].any()))
+        header = [OPERATIONS[operation] for operation in self.operations]
+        return self._table("growth", caption, rows, remarks, header)
+
     def memory(self) -> Table | None:
         """Return the peak memory of every operation, in sizes of the point's tensor; None where none was counted."""
         if self.measured["peak_bytes"].isna().all():
@@ -171,8 +199,9 @@ class SweepTables:
         caption: str,
         rows: Sequence[tuple[str, ...]],
         remarks: tuple[str, ...],
+        header: Sequence[str] | None = None,
     ) -> Table:
-        header = ("layer", *self.header)
+        header = ("layer", *(self.header if header is None else header))
         about = (f"{self.plan.suite}-{self.name}-{name}", f"{self.name}: {caption}. {self.rest}", header)
         return Table(*about, tuple(rows), remarks, detail=name not in OPERATIONS)
 

@@ -23,11 +23,12 @@ from harness.timing.operations import (
     inverse_error,
     perturb,
     prepare,
+    remembered,
 )
 from harness.timing.peak_memory import bytes_outside_torch, is_notable, peak_bytes
 from harness.timing.settings import Operation
 from harness.timing.timing import measure
-from layers import UnsupportedShape, count_entries
+from layers import InvertibleLinear, UnsupportedShape, count_entries
 
 TIMES = ("median_ms", "iqr_ms", "drift", "cpu_share", "page_faults", "calls", "rounds")
 """The measures of the clock."""
@@ -36,8 +37,9 @@ TIMES = ("median_ms", "iqr_ms", "drift", "cpu_share", "page_faults", "calls", "r
 def run(trial: RuntimeTrial, root: Path | None, out: Path, progress: Progress, checkpoints: object = None) -> Record:
     """Time each operation of each layer; a row per layer and operation.
 
-    A layer that cannot serve the shape, fails in its first call, does not invert, or changes global settings, is a row
-    with that status; the others are timed all the same, as the settings are restored after each of its calls.
+    A layer that cannot serve the shape, fails in its first call, does not invert, changes global settings, or returns a
+    kept result, is a row with that status; the others are timed all the same, as the settings are restored after each
+    of its calls.
     """
     common = trial.fields | {"device": trial.device}
     record = blank_record(trial, "ok", None)
@@ -61,6 +63,10 @@ def run(trial: RuntimeTrial, root: Path | None, out: Path, progress: Progress, c
             times = {measure: getattr(result, measure) for measure in TIMES if measure != "rounds"}
             times["rounds"] = len(result.samples)
             rows[name, operation].update(_changed(result.changes) if result.changes else times)
+        for ref in trial.layers:
+            if ref.row in cases:
+                rows[ref.row, operation].update(_kept(ref, cases.pop(ref.row)))
+                settings.restore()
     record.rows = list(rows.values())
     if any(row.get("inverse_error", 0.0) is None for row in record.rows):
         record.notes["inverse_error"] = "not a number: what the inverse returned is not finite"
@@ -74,10 +80,15 @@ def run(trial: RuntimeTrial, root: Path | None, out: Path, progress: Progress, c
     return record
 
 
+def _layer(ref: LayerRef, shape: tuple[int, ...]) -> InvertibleLinear:
+    layer = make_layer(ref, shape, seed=0)
+    perturb(layer, 0.05, torch.Generator().manual_seed(0))
+    return layer
+
+
 def _case(ref: LayerRef, operation: Operation, x: Tensor, row: dict[str, Any]) -> OperationCase:
     """Return the operation to be timed, on the events x; facts that need no clock go into the row."""
-    layer = make_layer(ref, tuple(x.shape[1:]), seed=0)
-    perturb(layer, 0.05, torch.Generator().manual_seed(0))
+    layer = _layer(ref, tuple(x.shape[1:]))
     row["parameters"] = count_entries(layer.parameters())
     if layer.remark is not None:
         row["remark"] = layer.remark
@@ -98,6 +109,15 @@ def _case(ref: LayerRef, operation: Operation, x: Tensor, row: dict[str, Any]) -
     if is_notable(outside, x):
         row["outside_bytes"] = outside
     return case
+
+
+def _kept(ref: LayerRef, case: OperationCase) -> dict[str, Any]:
+    """Return the entries of a row whose operation returns kept results, or fails on new values; else none."""
+    try:
+        fault = remembered(case, _layer(ref, case.layer.shape))
+    except Exception as error:  # as in the first call
+        return _failure(error)
+    return {} if fault is None else _failed("error", fault)
 
 
 def _failure(error: Exception) -> dict[str, Any]:

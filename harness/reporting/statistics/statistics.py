@@ -361,3 +361,11 @@ def student_test(differences: np.ndarray, share: float | None) -> tuple[np.ndarr
     variance = differences.var(axis=-1) * (number / (number - 1))  # rounded as scipy.stats does
     statistic = differences.mean(axis=-1) / np.sqrt(variance / number)
     return 2 * stdtr(number - 1, -abs(statistic) / widening(number, share)), statistic / math.sqrt(number)
+
+
+def slope(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
+    """Return (slope, half width of its 95 % interval) of a line through three points or more, by least squares."""
+    from scipy import stats
+
+    fit = stats.linregress(x, y)
+    return float(fit.slope), float(fit.stderr * stats.t.ppf((1 + LEVEL) / 2, len(x) - 2))

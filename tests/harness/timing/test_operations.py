@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from harness.timing import timing
-from harness.timing.operations import events, inverse_error, perturb, prepare
+from harness.timing.operations import events, inverse_error, perturb, prepare, remembered
 from harness.timing.peak_memory import bytes_outside_torch, is_notable, peak_bytes
 from harness.timing.settings import Operation, TimingSettings
 from harness.timing.timing import Measurement, Sample, measure
@@ -187,6 +187,9 @@ class Remembering(Counting):
             self.calls[name] = self.calls.get(name, 0) + 1
         return self.last[1]
 
+    def log_det(self):
+        return self.recall("log_det", self.scale, lambda scale: self.positions * scale.abs().log().sum())
+
     def forward(self, x):
         return self.recall("forward", x, lambda x: (x * self.scale, self.positions * self.scale.abs().log().sum()))
 
@@ -195,22 +198,29 @@ class Remembering(Counting):
 
 
 KEYS = {
+    "identity": lambda layer, x: (id(x), x._version, layer.scale._version),
+    "address": lambda layer, x: (x.data_ptr(), layer.scale.data_ptr()),
     "input": lambda layer, x: (x.data_ptr(), float(x.detach().sum())),
     "content": lambda layer, x: (float(x.detach().double().sum()), float(layer.scale.detach().double().sum())),
 }
 
 
-@pytest.mark.parametrize("key", KEYS)
-def test_the_time_of_a_kept_result_is_that_of_computing(key, monkeypatch):
-    """check-layer refuses caches by identity or address of a tensor."""
+@pytest.mark.parametrize(
+    ("operation", "key"), [*(("forward", key) for key in KEYS), ("log_det", "address"), ("inverse", "content")]
+)
+def test_a_kept_result_is_refused_or_its_time_is_that_of_computing(key, operation, monkeypatch):
     monkeypatch.setattr(Remembering, "key", staticmethod(KEYS[key]))
     layer = Remembering((2, 3))
     perturb(layer, 0.05, torch.Generator().manual_seed(0))
-    for operation in ("forward", "inverse"):
-        case = prepare(layer, 5, operation, dtype=torch.float32, device=CPU)
-        before = layer.calls[operation]
-        measure({"case": case}, TimingSettings(warmup=2, rounds=3, min_sample_ms=0.01), CPU)
-        assert layer.calls[operation] - before >= 5, "in each timed one"
+    case = prepare(layer, 5, operation, dtype=torch.float32, device=CPU)
+    case()
+    before = layer.calls[operation]
+    measure({"case": case}, TimingSettings(warmup=2, rounds=3, min_sample_ms=0.01), CPU)
+    fault = remembered(case, Remembering((2, 3)))
+    if key in ("input", "content"):
+        assert fault is None and layer.calls[operation] - before >= 5  # in each timed one
+    else:
+        assert "of former values is kept" in fault
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)

@@ -1,10 +1,12 @@
 """Measurements of a point in several processes are merged, marked if unstable; and the answer above them."""
 
+import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from harness.kinds.runtime.figures import sweeps
-from harness.kinds.runtime.points import merged
+from harness.kinds.runtime.points import growth, merged
 from harness.reporting.frame import rows_of, typed_frame
 from harness.reporting.report import ReportedResults
 
@@ -51,6 +53,19 @@ def test_the_medians_of_processes_are_compared():
 def test_one_unstable_process_marks_the_point(changes, threads, unstable):
     device = {name: value for name, value in changes.items() if name == "device"}
     assert only(line(**device), line(1, **changes), threads=threads).unstable == unstable
+
+
+def test_growth_is_the_slope_of_the_logarithms_with_students_interval():
+    """Compare with scipy.stats.linregress and the t quantile of two degrees of freedom."""
+
+    def grown(times):
+        return growth(together([line(batch=2**number, median_ms=time) for number, time in enumerate(times)]))
+
+    assert grown([2.0 ** (1.5 * n) for n in range(4)]) == pytest.approx((1.5, 0.0), abs=1e-6)
+    times = [1.0, 2.3, 3.7, 8.8]
+    fit = stats.linregress(range(4), np.log2(times))
+    assert grown(times) == pytest.approx((fit.slope, fit.stderr * stats.t.ppf(0.975, 2)), rel=1e-3)
+    assert grown([1.0, 2.0]) is None and grown([None] * 4) is None
 
 
 def test_a_failure_is_reported_only_if_no_process_measured_the_point():
