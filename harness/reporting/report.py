@@ -26,11 +26,10 @@ from harness.reporting.figures.figure_style import render
 from harness.reporting.figures.figures import Form, ReportFigure, drawn, image_files
 from harness.reporting.frame import TABLE, Results, csv_bytes
 from harness.reporting.page.answer import Answer
-from harness.reporting.page.page import SUMMARY, PageFigure, PageSection, numbers, page, page_figures
+from harness.reporting.page.page import FILES, PageFigure, PageSection, page, page_figures
 from harness.reporting.tables.rendering import Table, escape_markdown, latex, latex_tables, markdown, plain
 from harness.reporting.written import write_files
 
-LARGEST_INSIDE = 1 << 20  # bytes of raw numbers inside the page; larger files are written beside it
 READ, TABLES, PAGE = 0.15, 0.4, 0.9  # of the work: done when records are read, tables made, and figures drawn
 FIGURES = ("figures/*.png", "figures/*.svg")  # of the files of a report
 NEEDS = "% Needs \\usepackage{booktabs,graphicx}.\n"
@@ -215,8 +214,7 @@ def write_report(
 
     Args:
         at: terms on which results are to be equal, each for a further table, table-at-<terms>.
-        archive: also write plan and records as one file (see `harness.core.archive`); the page then links to this
-            file alone and holds no raw numbers.
+        archive: also write plan and records as one file (see `harness.core.archive`), to which alone the page links.
         results: those of the folder, if they have been read.
         progress: receives the share of the work that is done.
 
@@ -246,13 +244,10 @@ def write_report(
     sections = report.sections(shown, list(beside.values()))
     if archive:
         content[ARCHIVE] = archive_bytes(read_file(folder / PLAN, RECORD), results.records.values())
-        raw: dict[str, bytes | None] = {ARCHIVE: None}
-    else:
-        inside = numbers(results) | further
-        raw = {name: data if len(data) <= LARGEST_INSIDE else None for name, data in inside.items()}
-        content = {name: inside[name] for name, data in raw.items() if data is None} | content
-    content["index.html"] = page(results, sections, raw, report.answer, shown, report.further_data)
-    write_files(folder, content, (*FIGURES, "table-at-*", SUMMARY, *report.further_data))
+    linked = [ARCHIVE] if archive else [TABLE, *further]
+    about = {name: text for name, text in (FILES | dict(report.further_data)).items() if name in linked}
+    content["index.html"] = page(results, sections, about, report.answer, shown)
+    write_files(folder, content, (*FIGURES, "table-at-*", *report.further_data))
     return WrittenReport(tuple(content), report.plain(beside.values()))
 
 

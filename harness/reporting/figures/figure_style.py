@@ -6,7 +6,6 @@ import functools
 import io
 import itertools
 import re
-import sys
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -45,7 +44,6 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 ROW_HEIGHT = 0.36  # inches, of a layer on a vertical axis
 NOTE_LINE, NOTE_CHARACTERS = 0.15, 15  # inches: height of a line of notes; characters in an inch
-NOTE_GOES_ON = " \n"  # between the lines of one note; another note begins after a line break alone
 LEGEND_LINE, LEGEND_COLUMN = 0.19, 1.8  # inches: height of an entry, width of a column
 
 # Of PNG files: dots per inch, and how 256 colours are chosen. A page shows drawings as SVG: coarse is enough for those.
@@ -163,16 +161,10 @@ def side_legend(figure: Figure, handles: Sequence[Artist]) -> None:
 def footnotes(figure: Figure, notes: Iterable[str]) -> None:
     """Add notes below the panels, each on separate lines that fit the figure, which grows for them."""
     width, height = figure.get_size_inches()
-    filled = [NOTE_GOES_ON.join(textwrap.wrap(plain(note), int(width * NOTE_CHARACTERS))) for note in notes]
-    if filled:
-        text = "\n".join(filled)
+    text = "\n".join(textwrap.fill(plain(note), int(width * NOTE_CHARACTERS)) for note in notes)
+    if text:
         figure.set_size_inches(width, height + NOTE_LINE * (1 + text.count("\n")))
         figure.supxlabel(text, fontsize=8, color=INK)
-
-
-def noted(figure: Figure) -> list[str]:
-    """Return the notes of `footnotes`, each as one line."""
-    return not_plain(figure.get_supxlabel()).replace(NOTE_GOES_ON, " ").splitlines()
 
 
 def logarithmic(axis: Axis) -> None:
@@ -190,12 +182,6 @@ def plain(text: str) -> str:
     return "".join(map(_drawable, text)).replace("$", r"\$")
 
 
-def not_plain(text: str) -> str:
-    """Undo `plain`."""
-    marks = re.sub(r"U\+[0-9A-F]{4,6}", lambda code: _drawn_as(code[0]), text)
-    return marks.replace(r"\$", "$")
-
-
 @functools.cache
 def _drawable(mark: str) -> str:
     if formless(mark):
@@ -204,12 +190,6 @@ def _drawable(mark: str) -> str:
         return mark if mark == "\n" else " "
     glyphs = get_font(findfont(STYLE["font.family"])).get_charmap()
     return mark if ord(mark) in glyphs else f"U+{ord(mark):04X}"
-
-
-def _drawn_as(code: str) -> str:
-    """Return the character that is drawn as this code point; the text unchanged if there is none."""
-    mark = chr(int(code[2:], 16)) if int(code[2:], 16) <= sys.maxunicode else ""
-    return mark if mark and _drawable(mark) == code else code
 
 
 def render(figure: Figure) -> dict[str, bytes]:

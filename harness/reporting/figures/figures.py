@@ -18,7 +18,6 @@ from harness.core.discovery import names_in, sibling
 from harness.core.settings import Progress, silent
 from harness.planning.suite_model import SUITES
 from harness.reporting.figures.figure_style import render, style
-from harness.reporting.figures.parts import FigureParts, parts_of
 from harness.reporting.frame import Results
 
 
@@ -30,7 +29,6 @@ class ReportFigure:
     heading: str  # on the page
     images: dict[str, bytes]  # suffix -> content, of its `Form`
     leading: bool = False  # above the tables of the page
-    parts: FigureParts | None = None  # of one that was drawn as an image
 
 
 Form = Callable[[Figure], dict[str, bytes]]
@@ -71,7 +69,5 @@ def _figures(results: Results, module: ModuleType, names: tuple[str, ...], form:
         made = []
         for name, figure in module.figures(results).items():
             if name.startswith(names):
-                images = form(figure)
-                parts = parts_of(figure, images) if ".png" in images else None  # only what was drawn has places
-                made.append(ReportFigure(name, module.HEADING, images, module.ORDER == 0, parts))
+                made.append(ReportFigure(name, module.HEADING, form(figure), module.ORDER == 0))
         return made

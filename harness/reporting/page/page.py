@@ -1,4 +1,4 @@
-"""index.html: the whole report of a suite on one page that needs nothing beside itself, and no network."""
+"""index.html: the whole report of a suite on one page that needs no network, and links the numbers beside it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from PIL import Image
@@ -17,13 +16,11 @@ from PIL import Image
 from harness.core.archive import FILE as ARCHIVE
 from harness.core.files import slug
 from harness.reporting.figures.figures import ReportFigure
-from harness.reporting.figures.parts import CSS_PIXELS, FigureParts
-from harness.reporting.frame import TABLE, Results, csv_bytes
+from harness.reporting.frame import TABLE, Results
 from harness.reporting.page.answer import Answer, Finding
 from harness.reporting.page.page_facts import (
     environment_rows,
     rebuild_lines,
-    records_summary,
     trial_columns,
     trial_rows,
     without_paths,
@@ -31,11 +28,9 @@ from harness.reporting.page.page_facts import (
 from harness.reporting.tables.cells import device_text
 from harness.reporting.tables.rendering import Table
 
-CSV_SAFE = ",:;=()/!*+@$"  # escapes are shorter than base64, as it is almost all numbers
-SUMMARY = "records.json.gz"
-DOWNLOADS = {
+CSS_PIXELS = 96  # per inch
+FILES = {
     TABLE: "a line for each measured case of each trial",
-    SUMMARY: "training curves, audits, notes and times",
     ARCHIVE: "plan and records: python -m harness report records.zip --out DIR makes the report and CSV files again",
 }
 RESERVED = ("answer", "trials", "origin", "numbers", "theme", "menu")  # ids in the template of the page
@@ -61,7 +56,6 @@ class PageFigure:
     width: int  # in CSS pixels
     height: int
     leading: bool = False  # above the tables
-    parts: FigureParts | None = None  # for a page that is narrower than the figure
 
     @property
     def alt(self) -> str:
@@ -88,7 +82,7 @@ def page_figures(figures: Sequence[ReportFigure]) -> list[PageFigure]:
         png, svg = figure.images[".png"], figure.images.get(".svg")
         width, height, _ = css_size(png)
         content = _base64(png if svg is None else gzip.compress(svg, mtime=0))
-        look = (svg is not None, width, height, figure.leading, figure.parts)
+        look = (svg is not None, width, height, figure.leading)
         made.append(PageFigure(figure.name, figure.heading, content, *look))
     return made
 
@@ -106,13 +100,6 @@ def digest_of(script: str) -> str:
     return _base64(hashlib.sha256(script.encode()).digest())
 
 
-def numbers(results: Results) -> dict[str, bytes]:
-    """Return the files of raw numbers that a page holds, by name."""
-    frame = results.table
-    frame = frame.assign(reason=frame["reason"].map(without_paths, na_action="ignore"))
-    return {TABLE: csv_bytes(frame), SUMMARY: records_summary(results.plan, list(results.records.values()))}
-
-
 def rendered_template(name: str, **values: Any) -> str:
     """Return a template with these values in it."""
     return _ENVIRONMENT.get_template(name).render(**values)
@@ -121,16 +108,14 @@ def rendered_template(name: str, **values: Any) -> str:
 def page(
     results: Results,
     sections: Sequence[PageSection],
-    raw: Mapping[str, bytes | None],
+    files: Mapping[str, str],
     answer: Answer | None = None,
     figures: Sequence[PageFigure] = (),
-    further: Mapping[str, str] | None = None,
 ) -> bytes:
     """Return the page as bytes of HTML, a function of its arguments alone.
 
-    It offers the files `raw` for download; one without content is a file beside the page. The kind of suite describes
-    the `further` ones among them. Of the `figures`, the one that the answer names is shown with it, and not again
-    in an open section.
+    It links the `files` beside it, name -> description. Of the `figures`, the one that the answer names is shown with
+    it, and not again in an open section.
 
     Everything that comes from a suite or a record is escaped. A content security policy permits one script, that of
     the template, and no requests.
@@ -141,7 +126,6 @@ def page(
     sections = _shown(sections, front)
     made = anchors(sections)
     trials = trial_rows(results)
-    texts = DOWNLOADS | dict(further or {})
     script = rendered_template("page.js")
     text = rendered_template(
         "page.html",
@@ -161,9 +145,7 @@ def page(
         unlisted=len(plan.trials) - len(trials),
         environment=environment_rows(records),
         commands=rebuild_lines(plan, records),
-        downloads=[
-            (name, texts[name], name if content is None else _data_uri(name, content)) for name, content in raw.items()
-        ],
+        files=files,
         css=rendered_template("page.css"),
         script=script,
         digest=digest_of(script),
@@ -193,12 +175,6 @@ def _shown(sections: Sequence[PageSection], front: Sequence[PageFigure]) -> list
         if figures or section.tables or section.facts or not section.figures:
             made.append(replace(section, figures=figures))
     return made
-
-
-def _data_uri(name: str, content: bytes) -> str:
-    if name.endswith(".csv"):
-        return f"data:text/csv;charset=utf-8,{quote(content, safe=CSV_SAFE)}"
-    return f"data:application/gzip;base64,{_base64(content)}"
 
 
 def _base64(content: bytes) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -157,36 +155,3 @@ def rebuild_lines(plan: Plan, records: Sequence[Record]) -> list[str]:
     commits = {record.environment.get("git", {}).get("commit") for record in records if record.environment.get("git")}
     lines = [f"git checkout {commit[:DIGITS_OF_COMMIT]}" for commit in commits if commit] if len(commits) == 1 else []
     return [*lines, "pip install -e .", plan.command or f"python -m harness run {plan.suite} --profile {plan.profile}"]
-
-
-def records_summary(plan: Plan, records: Sequence[Record]) -> bytes:
-    """Return curves, audits, notes and times of each trial, for which results.csv has no columns: compressed JSON."""
-    kept = [
-        {
-            "id": record.id,
-            "status": record.status,
-            "curves": {without_paths(name): values for name, values in record.curves.items()},
-            "audit": _all_without_paths(record.audit),
-            "notes": {
-                without_paths(name): without_paths(text) for name, text in record.notes.items() if name != "traceback"
-            },
-            "seconds": record.seconds,
-        }
-        for record in records
-    ]
-    names = {"suite": without_paths(plan.suite), "profile": without_paths(plan.profile)}
-    content = names | {"device": plan.device, "trials": kept}
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return gzip.compress(text.encode(), mtime=0)  # the same records give the same bytes
-
-
-def _all_without_paths(value: Any) -> Any:
-    """Return the value with `without_paths` applied to every text in it, keys included."""
-    match value:
-        case str():
-            return without_paths(value)
-        case dict():
-            return {_all_without_paths(key): _all_without_paths(inner) for key, inner in value.items()}
-        case list() | tuple():
-            return [_all_without_paths(inner) for inner in value]
-    return value
