@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,6 @@ from matplotlib.lines import Line2D
 
 from harness.core.errors import UserError
 from harness.core.files import distinct_slugs
-from harness.core.records import MAP
 from harness.core.third_party import is_third_party
 from harness.kinds.density.likelihoods import UNITS, density
 from harness.kinds.density.trial import DensityTrial
@@ -64,36 +63,9 @@ def stored(results: Results, column: str) -> Iterator[tuple[Row, dict[str, np.nd
     frame = frame[(frame["dataset"] == column) & frame["id"].isin(stored_by)]
     first: dict[str, tuple[Row, dict[str, np.ndarray]]] = {}
     for line in rows_of(frame):
-        if line.layer not in first and (arrays := _stored_arrays(results, line.id)) is not None:
+        if line.layer not in first and (arrays := results.arrays(line.id)) is not None:
             first[line.layer] = line, arrays
     yield from (first[row] for row in results.plan.rows if row in first)
-
-
-def _stored_arrays(results: Results, trial: str) -> dict[str, np.ndarray] | None:
-    """Return the arrays of a trial; raise UserError if they are not those of a density trial."""
-    arrays = results.arrays(trial)
-    if arrays is None or _fit(arrays):
-        return arrays
-    path = results.folder / "records" / str(results.records[trial].arrays)
-    raise UserError(f"{path}: not samples of a flow and their neighbours; run the suite again")
-
-
-def _fit(arrays: Mapping[str, np.ndarray]) -> bool:
-    """Return whether arrays are events of one shape, their neighbours with distances, and matrices."""
-    if not {"data", "samples"} <= arrays.keys():
-        return False
-    event = arrays["data"].shape[1:]
-    for name, array in arrays.items():
-        if name.startswith(MAP):
-            axes: tuple[int, ...] | None = (*array.shape, 0)[:1] * 2
-        elif name.endswith(("_neighbour_distance", "_neighbour_index")):
-            axes = arrays.get(f"{name.partition('_')[0]}_neighbours", array).shape[:1]
-        else:
-            axes = array.shape[:1] + event if name in ("data", "samples") or name.endswith("_neighbours") else None
-        if axes is not None and (array.shape != axes or not array.size):
-            return False
-    shown = (array for name, array in arrays.items() if name == "data" or name.startswith(MAP))
-    return len(event) in (2, 3) and all(np.isfinite(array).all() for array in shown)
 
 
 def sample_blocks(results: Results, column: str) -> list[EventPanel]:

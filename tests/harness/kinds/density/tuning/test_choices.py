@@ -137,22 +137,6 @@ def test_without_a_valid_candidate_nothing_was_chosen(density_run, retuned):
     assert cell(table, ROWS[1], "digits") == "learning rate 0.01, depth 2*, initialisation identity (3 of 4 missing)"
 
 
-def test_under_a_budget_of_time_the_cells_have_the_number_of_candidates(density_run, retuned):
-    """Candidates take 4 s; those of the first layer diverge at once."""
-    run = retuned(density_run, lambda row, column: candidates().model_copy(update={"steps": None, "budget": 10.0}))
-    plan, records = with_candidates(run, lambda row, column, number: 2.0 - number)
-    for record in records:
-        if record.trial["kind"] == "tuning" and record.trial["layer"]["row"] == ROWS[0]:
-            record.seconds = 0.1
-    made = tables((plan, records))
-    assert cell(made["choices"], ROWS[0], "digits") == "learning rate 0.1* (4 candidates)"
-    assert cell(made["choices"], ROWS[1], "digits") == "learning rate 0.03* (3 candidates)"
-    assert "3 to 4 candidates (as many as ran in 10 s) of each layer, seed 100, 40 training steps each;" in (
-        made["choices"].caption
-    )
-    assert "among 3 to 4 candidates (as many as ran in 10 s)." in made["likelihood"].caption
-
-
 # What is ranked
 
 ORDER = re.compile(r"\*\*|lowest mean|\bbest\b|Bold|\bfront\b|Difference", re.IGNORECASE)

@@ -6,7 +6,6 @@ from collections import Counter
 import pytest
 
 from harness.cli.parser import main
-from harness.core.errors import SuiteError
 from harness.core.records import read_record
 from harness.execution.agenda import agenda, outlook, ready
 from harness.kinds.density.candidate import run as run_candidate
@@ -211,11 +210,6 @@ def test_a_report_counts_candidates_and_not_their_trials(plan, leave, tmp_path):
     again = tmp_path / "again"
     [merged] = merge([tmp_path], again)
     assert len(merged.records) == len(results.records) == 20 and not merged.conflicts
-
-
-def test_a_budget_of_time_sets_no_number_to_halve(planned):
-    with pytest.raises(SuiteError, match=r"tuning.strategy: 'halving' keeps a share of a number of candidates"):
-        planned("tuning.strategy=halving", "tuning.candidates=null", "tuning.budget=20 s")
 
 
 @pytest.mark.system
