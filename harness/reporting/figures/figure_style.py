@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import io
 import itertools
-import re
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -208,7 +207,7 @@ def render(figure: Figure) -> dict[str, bytes]:
     if not shows_pixels:
         buffer = io.BytesIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None}, transparent=True)
-        images[".svg"] = _smaller(buffer.getvalue())
+        images[".svg"] = buffer.getvalue()
     return images
 
 
@@ -217,19 +216,6 @@ def render_pdf(figure: Figure) -> dict[str, bytes]:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="pdf", metadata={"CreationDate": None})
     return {".pdf": buffer.getvalue()}
-
-
-def _smaller(svg: bytes) -> bytes:
-    """Return the drawing in fewer bytes: hundredths of a point, and quotes that need no escape in the page."""
-    svg = re.sub(rb"<!--.*?-->", b"", svg, flags=re.DOTALL)
-    svg = re.sub(rb' (?:d|x|y)="[^"]*"|translate\([^)]*\)', lambda part: re.sub(rb"(\.\d\d)\d+", rb"\1", part[0]), svg)
-    svg = re.sub(rb"(?<=[:;>]) ", b"", re.sub(rb"\s+", b" ", svg)).replace(b"xlink:href", b"href")
-    referred = set(re.findall(rb"#([\w-]+)", svg))
-    names = dict.fromkeys(re.findall(rb' id="([\w-]+)"', svg))
-    short = {name: b"i%x" % number for number, name in enumerate(name for name in names if name in referred)}
-    svg = re.sub(rb' id="([\w-]+)"', lambda match: b' id="%b"' % short[match[1]] if match[1] in short else b"", svg)
-    svg = re.sub(rb"#([\w-]+)", lambda match: b"#" + short.get(match[1], match[1]), svg)
-    return svg if b"'" in svg else svg.replace(b'"', b"'")
 
 
 REACH = 3.0  # interquartile ranges beyond the quartiles, from where a value is far

@@ -22,11 +22,6 @@ from harness.reporting.tables.cells import device_text
 
 PAGE, TEXT = "index.html", "table.md"
 
-ASKED = ("which_layer", "tuned", "mimic", "claims", "runtime", "libraries", "capacity")
-"""The suites that are asked for most, in this order; others follow by their names."""
-
-PROFILES = ("paper", "local", "quick", "smoke")  # of a suite, the larger one first
-
 SHOWN = ("accounting", "ranking", "likelihood", "runtime", "")
 """Parts of the names of figures, of which a report's first is shown."""
 
@@ -78,7 +73,7 @@ def write_gallery(folder: Path) -> Path:
             print(f"left out: {bounded(str(place))}: cannot be read ({reason})", file=sys.stderr)
     if not entries:
         raise UserError(f"{folder}: none of its folders has a {TEXT} and records; give one in which suites were run")
-    entries.sort(key=_place)
+    entries.sort(key=lambda entry: (entry.plan.suite, -len(entry.plan.trials), entry.name))
     filters = {
         name: list(dict.fromkeys(getattr(entry.plan, name) for entry in entries)) for name in ("kind", "profile")
     }
@@ -94,16 +89,6 @@ def write_gallery(folder: Path) -> Path:
     )
     write_atomically(folder / PAGE, text.encode())
     return folder / PAGE
-
-
-def _place(entry: GalleryEntry) -> tuple[object, ...]:
-    """Return the place of a report: by suite, then the larger profile, then the run of most trials."""
-    plan = entry.plan
-    asked, size = (
-        names.index(name) if name in names else len(names)
-        for names, name in ((ASKED, plan.suite), (PROFILES, plan.profile))
-    )
-    return asked, plan.suite, size, -len(plan.trials), entry.name
 
 
 def _entry(folder: Path) -> GalleryEntry:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from harness.core.records import Record
+from harness.reporting.compare.measure import flat
 from harness.reporting.frame import Results, shortened_reason
 from harness.reporting.tables.cells import EMPTY
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from harness.planning.plan import Plan
 
 DIGITS_OF_COMMIT = 10
+UNLISTED = ("host", "sources")  # of an environment
 
 _NAME = r"[^\s/:'\"`]+(?:(?<![,;.!?])[ ]+[^\s/:'\"`]+)*"  # of a folder
 _PATH = re.compile(rf"(?:(?<=['\"`])/(?:[^/'\"`\n]+/)+|(?:\bfile://|(?<![\w./]))/(?:{_NAME}/)+)")
@@ -100,13 +102,13 @@ def without_paths(text: str) -> str:
 
 def environment_rows(records: Sequence[Record]) -> list[tuple[str, str]]:
     """Return (name, value) of the environments in the records; where they differ, with the number of trials of each."""
-    environments = [_environment(record.environment) for record in records]
+    environments = [_environment(record) for record in records]
     rows = []
-    for name in environments[0] if environments else ():
-        counts = Counter(environment[name] for environment in environments if environment[name])
+    for name in dict.fromkeys(name for environment in environments for name in environment):
+        counts = Counter(environment[name] for environment in environments if name in environment)
         if len(counts) == 1:
             rows.append((name, next(iter(counts))))
-        elif counts:
+        else:
             texts = (f"{value} ({count} trial{'s' * (count > 1)})" for value, count in counts.items())
             rows.append((name, "; ".join(texts)))
     started = sorted(record.started for record in records if record.started)
@@ -119,35 +121,10 @@ def environment_rows(records: Sequence[Record]) -> list[tuple[str, str]]:
     return rows
 
 
-def _environment(about: Mapping[str, Any]) -> dict[str, str]:
-    """Return the facts of an environment by name; a fact that it does not state is empty."""
-    versions, kernels, git = about.get("versions", {}), about.get("kernels", {}), about.get("git") or {}
-    change = f", with changes (source/{git['diff']}.diff)" if git.get("diff") else ", other files than source changed"
-    build = [f"build {kernels['build']}"] if "build" in kernels else []
-    build += [str(kernels[name]) for name in ("instructions", "reason") if kernels.get(name)]
-    backend = about.get("backend")
-    gpu = (str(value) if key == "name" else f"{key} {value}" for key, value in sorted(about.get("cuda", {}).items()))
-    facts = {
-        "commit": f"{git['commit']}{change * bool(git.get('dirty'))}" if git else None,
-        "invertbench": versions.get("invertbench"),
-        "Python": versions.get("python"),
-        "PyTorch": versions.get("torch"),
-        "NumPy": versions.get("numpy"),
-        "processor": about.get("cpu"),
-        "cores": about.get("cores"),
-        "threads of a trial": about.get("threads"),
-        "GPU": ", ".join(gpu),
-        "layers run as": f"{backend} ({', '.join(map(without_paths, build))})" if backend and build else backend,
-        "instructions": about.get("instructions"),
-        "float32 products": about.get("matmul_precision"),
-        "deterministic algorithms": about.get("deterministic_algorithms"),
-        "system": about.get("platform"),
-    }
-    switches = {True: "on", False: "off"}
-    return {
-        name: "" if value is None else switches[value] if isinstance(value, bool) else str(value)
-        for name, value in facts.items()
-    }
+def _environment(record: Record) -> dict[str, str]:
+    """Return the facts of a record's environment by dotted name, but for its host and the digests of files."""
+    about = {name: value for name, value in record.environment.items() if name not in UNLISTED}
+    return {name: without_paths(str(value)) for name, value in flat(about) if value is not None}
 
 
 def rebuild_lines(plan: Plan, records: Sequence[Record]) -> list[str]:
