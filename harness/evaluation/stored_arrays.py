@@ -34,8 +34,8 @@ def neighbour_arrays(pipeline: Pipeline, data: np.ndarray, samples: np.ndarray) 
     `data` and `samples` are (N, *shape) in the units of the data, as many of each.
 
     Returns:
-        For x in "data" and "samples": `x_neighbours` (Q, *shape), `x_neighbour_index` (Q,) in the training split and
-        `x_neighbour_distance` (Q,), float64; and `neighbours_searched`, the number of training examples searched.
+        For x in "data" and "samples": `x_neighbour_index` (Q,) in the training split and `x_neighbour_distance` (Q,),
+        float64; and `neighbours_searched`, the number of training examples searched.
     """
     train = pipeline.raw("train")
     half = min(QUERIES, len(data))
@@ -43,7 +43,6 @@ def neighbour_arrays(pipeline: Pipeline, data: np.ndarray, samples: np.ndarray) 
     index, distance = nearest(queries, train, embedding(pipeline))  # both in one pass over the split
     arrays = {"neighbours_searched": np.array(len(positions(train, pipeline.dim)))}
     for name, part in (("data", slice(half)), ("samples", slice(half, None))):
-        arrays[f"{name}_neighbours"] = train[index[part]].cpu().numpy()
         arrays[f"{name}_neighbour_index"] = index[part].numpy()
         arrays[f"{name}_neighbour_distance"] = distance[part].numpy() * unit(pipeline)
     return arrays

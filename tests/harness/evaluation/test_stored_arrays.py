@@ -1,13 +1,12 @@
 """The arrays that a trial keeps: training examples nearest to samples, and matrices of trained layers."""
 
-import io
 import math
 
 import numpy as np
 import pytest
 import torch
 
-from harness.core.records import MAP, write_arrays
+from harness.core.records import MAP
 from harness.core.settings import DataRef, FlowSettings, LayerRef
 from harness.datasets.base import Splits
 from harness.evaluation.stored_arrays import (
@@ -20,10 +19,8 @@ from harness.evaluation.stored_arrays import (
     positions,
     reduced,
 )
-from harness.kinds.density.figures.neighbours import figures, pair_mosaic
 from harness.pipeline.models import build_flow
 from harness.pipeline.pipeline import Pipeline, SplitValues
-from harness.reporting.frame import Results
 
 
 def flat(values):
@@ -73,8 +70,6 @@ def test_neighbours_are_stored_in_the_units_of_the_data(kind, permute):
         places, distances = by_hand(queries, data.train, scale)
         assert np.array_equal(arrays[f"{name}_neighbour_index"], places)
         assert np.allclose(arrays[f"{name}_neighbour_distance"], distances, rtol=1e-9)
-        assert np.array_equal(arrays[f"{name}_neighbours"], data.train[places])
-        assert arrays[f"{name}_neighbours"].dtype == data.train.dtype
     assert arrays["neighbours_searched"] == 150
 
 
@@ -108,46 +103,6 @@ def test_pixels_are_compared_without_rounding():
     pipeline = Pipeline(Splits(train, train[:1], train[:1], 256, "bright"), DataRef(label="toy", name="toy"))
     index, distance = nearest(torch.from_numpy(train[:32]), pipeline.raw("train"), embedding(pipeline))
     assert index.tolist() == list(range(32)) and distance.abs().max() == 0
-
-
-@pytest.fixture
-def neighbour_run(density_run, write_run):
-    """Return the density run with nearest neighbours of its samples."""
-    plan, records = density_run
-    folder = write_run(plan, records) / "records"
-    for number, record in enumerate(records):
-        if record.arrays is not None:
-            with np.load(folder / record.arrays) as stored:
-                arrays = dict(stored)
-            for name in ("data", "samples"):
-                arrays[f"{name}_neighbours"] = arrays[name][:4] // 2
-                arrays[f"{name}_neighbour_index"] = np.arange(4)
-                arrays[f"{name}_neighbour_distance"] = np.full(4, 100.0 + number)
-            content = io.BytesIO()
-            np.savez_compressed(content, **arrays)
-            record.arrays = write_arrays(folder, record.id, content.getvalue())
-    return plan, records, folder
-
-
-def test_a_figure_shows_each_layers_samples_with_their_neighbours(neighbour_run):
-    plan, records, folder = neighbour_run
-    drawn = figures(Results.of(plan, records, folder.parent))
-    assert set(drawn) == {"neighbours-digits", "neighbours-waveforms"}
-    shown = [axes for axes in drawn["neighbours-digits"].axes if axes.axison or axes.images]
-    assert [axes.get_title().strip() for axes in shown] == ["held-out data", *plan.rows]
-    distances = [axes.texts[0].get_text().split()[-1] for axes in shown]
-    assert distances == ["100", *(str(100 + number) for number in range(len(plan.rows)))]
-    assert all(axes.images for axes in drawn["neighbours-digits"].axes[:4])
-
-
-def test_an_image_is_drawn_above_its_neighbour():
-    images, near = np.zeros((2, 10, 1, 8, 8), dtype=np.uint8)
-    images[9], near[9] = 255, 100  # the second pair of the second line
-    whole = pair_mosaic(images, near, 255)
-    assert whole.shape == (2 * 17 + 2, 8 * 9 - 1)
-    assert (whole[19:27, 9:17] == 1).all() and (whole[28:36, 9:17] == 100 / 255).all()
-    assert (whole[27, 9:17] == 1).all() and (whole[17:19] == 1).all(), "white between"
-    assert (whole[0:8, 0:8] == 0).all() and (whole[9:17, 0:8] == 0).all()
 
 
 def test_a_flow_keeps_the_matrix_of_its_first_layer_and_the_factors_of_a_butterfly():

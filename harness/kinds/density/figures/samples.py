@@ -48,7 +48,6 @@ class EventPanel:
     title: str
     events: np.ndarray
     value: str = ""  # below the title
-    near: np.ndarray | None = None  # the training examples that are nearest to them
 
 
 def arrays_of(results: Results, column: str) -> dict[str, dict[str, np.ndarray]]:
@@ -116,33 +115,23 @@ def name_panel(axes: Axes, block: EventPanel) -> None:
 
 
 def mosaic(images: np.ndarray, top: int) -> np.ndarray:
-    """Return the first images (N, C, H, W) as a square in [0, 1], at most GRID x GRID, with white lines between."""
+    """Return the first images (N, C, H, W) as a square, at most GRID x GRID, in [0, 1], with white lines between.
+
+    Their values are up to `top`; of two channels, or more than three, the first is shown.
+    """
     side = max(1, min(GRID, math.isqrt(len(images))))
-    pad = max(1, images.shape[2] // 16)
-    return tiled(shades(images[: side * side], top), side, pad, pad)
-
-
-def shades(images: np.ndarray, top: int) -> np.ndarray:
-    """Return images (N, C, H, W) of values up to `top` in [0, 1]; of two channels or many the first."""
-    return np.clip((images if images.shape[1] in (1, 3) else images[:, :1]).astype(float) / top, 0, 1)
-
-
-def tiled(images: np.ndarray, across: int, pad: int, gap: int) -> np.ndarray:
-    """Return images (N, C, H, W) as one (H, W) or (H, W, 3), white between columns (`pad`) and rows (`gap`)."""
-    count, channels, height, width = images.shape
-    down = -(-count // across)
-    whole = np.ones((down * (height + gap) - gap, across * (width + pad) - pad, channels))
-    for number, image in enumerate(images):
-        y, x = number // across * (height + gap), number % across * (width + pad)
+    shown = images[: side * side] if images.shape[1] in (1, 3) else images[: side * side, :1]
+    _, channels, height, width = shown.shape
+    pad = max(1, height // 16)
+    whole = np.ones((side * (height + pad) - pad, side * (width + pad) - pad, channels))
+    for number, image in enumerate(np.clip(shown.astype(float) / top, 0, 1)):
+        y, x = number // side * (height + pad), number % side * (width + pad)
         whole[y : y + height, x : x + width] = image.transpose(1, 2, 0)
     return whole[:, :, 0] if channels == 1 else whole
 
 
 def wave_figure(blocks: Sequence[EventPanel], names: Sequence[str] = ()) -> Figure:
-    """Return a panel of WAVES sequences, one above the other, for each block, (N, C, T), with names of the channels.
-
-    The nearest training examples are behind them, in grey.
-    """
+    """Return a panel of WAVES sequences, one above the other, for each block, (N, C, T), with names of the channels."""
     figure, grid = panels(len(blocks), 2.6, 2.8, share_y=True, columns=3)
     data = blocks[0].events.astype(float)
     low = data.min(axis=(0, 2), keepdims=True)
@@ -150,14 +139,9 @@ def wave_figure(blocks: Sequence[EventPanel], names: Sequence[str] = ()) -> Figu
     span[span == 0] = 1
     for axes, block in zip(grid, blocks, strict=True):
         name_panel(axes, block)
-        looks: list[tuple[np.ndarray | None, dict[str, Any]]] = [
-            (block.near, {"color": INK, "linewidth": 2.0, "alpha": 0.3}),
-            (block.events, {"linewidth": 1.0}),
-        ]
-        for events, look in looks:
-            for number, wave in enumerate([] if events is None else (events[:WAVES] - low[0]) / span[0]):
-                for channel, values in enumerate(np.clip(wave, -0.15, 1.15)):  # one far outside would cross others
-                    axes.plot(values - 1.35 * number, **({"color": COLOURS[channel % len(COLOURS)]} | look))
+        for number, wave in enumerate((block.events[:WAVES] - low[0]) / span[0]):
+            for channel, values in enumerate(np.clip(wave, -0.15, 1.15)):  # one far outside would cross others
+                axes.plot(values - 1.35 * number, color=COLOURS[channel % len(COLOURS)], linewidth=1.0)
         axes.set_xlabel("time step")
         axes.set_ylim(-1.35 * (WAVES - 1) - 0.2, 1.2)
         axes.set_yticks([])
