@@ -25,7 +25,7 @@ from harness.core.texts import error_text
 from harness.datasets import Splits, Store, find_dataset
 from harness.evaluation.evaluation import Evaluation, evaluate, generator
 from harness.evaluation.fidelity import measure_fidelity
-from harness.evaluation.stored_arrays import learned_maps, neighbour_arrays
+from harness.evaluation.stored_arrays import neighbour_arrays
 from harness.kinds.density.accounting import ReleasedAccounting, claimed_shift
 from harness.kinds.density.crossings import Crossings
 from harness.kinds.density.result import DensityResult
@@ -357,7 +357,7 @@ SAMPLES = 100
 def _save_samples(
     flow: Flow, pipeline: Pipeline, trial: DensityTrial, out: Path
 ) -> tuple[str | None, dict[str, Any], dict[str, str]]:
-    """Write samples, their neighbours and the learned matrices; return the file, fields of the result, and notes."""
+    """Write samples and their neighbours; return the file, fields of the result, and notes."""
     notes: dict[str, str] = {}
     data = pipeline.raw("test")[:SAMPLES]
     try:
@@ -376,9 +376,5 @@ def _save_samples(
     searched, available = int(arrays["neighbours_searched"]), len(pipeline.raw("train"))
     if searched < available:
         notes["neighbours"] = f"sought among {searched:,} of {available:,} training events, evenly spaced"
-    try:
-        arrays |= learned_maps(flow)
-    except Exception as error:  # third-party code may raise anything, and a trial without its matrices is a result
-        notes["maps"] = f"none: {error_text(error)}"
     np.savez_compressed(content := io.BytesIO(), **arrays)
     return write_arrays(out / "records", trial.id, content.getvalue()), distances, notes

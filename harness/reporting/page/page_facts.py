@@ -6,10 +6,9 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.core.records import Record
-from harness.reporting.compare.measure import flat
 from harness.reporting.frame import Results, shortened_reason
 from harness.reporting.tables.cells import EMPTY
 
@@ -123,8 +122,13 @@ def environment_rows(records: Sequence[Record]) -> list[tuple[str, str]]:
 
 def _environment(record: Record) -> dict[str, str]:
     """Return the facts of a record's environment by dotted name, but for its host and the digests of files."""
-    about = {name: value for name, value in record.environment.items() if name not in UNLISTED}
-    return {name: without_paths(str(value)) for name, value in flat(about) if value is not None}
+    facts: dict[str, Any] = {}
+    for name, value in record.environment.items():
+        if isinstance(value, dict) and name not in UNLISTED:
+            facts |= {f"{name}.{inner}": fact for inner, fact in value.items()}
+        elif name not in UNLISTED:
+            facts[name] = value
+    return {name: without_paths(str(value)) for name, value in facts.items() if value is not None}
 
 
 def rebuild_lines(plan: Plan, records: Sequence[Record]) -> list[str]:

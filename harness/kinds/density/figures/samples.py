@@ -50,11 +50,6 @@ class EventPanel:
     value: str = ""  # below the title
 
 
-def arrays_of(results: Results, column: str) -> dict[str, dict[str, np.ndarray]]:
-    """Return the stored arrays of a data set's trials, by row in plan order, each of the first seed that has any."""
-    return {line.layer: arrays for line, arrays in stored(results, column)}
-
-
 def stored(results: Results, column: str) -> Iterator[tuple[Row, dict[str, np.ndarray]]]:
     """Yield for each row its first trial that has arrays, as a row of `density`, with the arrays."""
     frame = density(results)
