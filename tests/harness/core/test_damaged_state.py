@@ -1,6 +1,5 @@
 """Random damage to plans, records, arrays, archives, weights and checkpoints is a message that names the file."""
 
-import gzip
 import hashlib
 import io
 import json
@@ -165,8 +164,7 @@ def test_a_damaged_record_is_reported_or_named(run, content):
     results = Results.read(run)
     texts = [*Report(results).plain_paragraphs(), str(trial_rows(results))]
     texts += map(str, environment_rows(list(results.records.values())))
-    summary = gzip.decompress(records_summary(PLAN, list(results.records.values())))
-    assert b"\x1b" not in csv_bytes(results.table) + summary + "\n".join(texts).encode()
+    assert b"\x1b" not in csv_bytes(results.table) + "\n".join(texts).encode()
 
 
 @pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e400", "-2e100", str(10**101)])
