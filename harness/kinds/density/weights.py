@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from pydantic import TypeAdapter
-from torch.nn.modules.module import _EXTRA_STATE_KEY_SUFFIX
 from torch.utils._pytree import tree_map_only
 
 from flows import Flow
@@ -82,14 +81,6 @@ def load_trained(trial: FlowTrial, path: Path, device: str) -> tuple[Flow, Pipel
     return flow, Pipeline(splits, trial.data, device=device, seed=trial.seed, values=values)
 
 
-def _is_state(value: Any) -> bool:
-    """Return whether a value is a mapping from names to tensors, or to the extra state of a module."""
-    return isinstance(value, dict) and all(
-        isinstance(name, str) and (isinstance(held, torch.Tensor) or name.endswith(_EXTRA_STATE_KEY_SUFFIX))
-        for name, held in value.items()
-    )
-
-
 def _flow(trial: FlowTrial, content: dict[str, Any], path: Path, device: str) -> Flow:
     if isinstance(trial, DensityTrial):
         try:
@@ -100,7 +91,7 @@ def _flow(trial: FlowTrial, content: dict[str, Any], path: Path, device: str) ->
     flow = build_flow(content["shape"], trial.layer, trial.flow, trial.seed, permute)
     try:
         flow.load_state_dict(content["state"])
-    except (RuntimeError, TypeError) as error:
+    except (AttributeError, RuntimeError, TypeError) as error:
         raise UserError(
             f"{path}: the weights do not fit the flow of its trial, whose layer may have changed since "
             f"({' '.join(str(error).split())}); {AGAIN}"
@@ -111,7 +102,7 @@ def _flow(trial: FlowTrial, content: dict[str, Any], path: Path, device: str) ->
 def _read(trial: FlowTrial, path: Path) -> dict[str, Any]:
     try:
         content = read_tensors(read_file(path, STATE))
-        if not isinstance(content, dict) or content.keys() != KEYS or not _is_state(content["state"]):
+        if not isinstance(content, dict) or content.keys() != KEYS:
             raise ValueError("it holds something else")
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such file; {AGAIN}") from error

@@ -221,7 +221,6 @@ def render_pdf(figure: Figure) -> dict[str, bytes]:
 REACH = 3.0  # interquartile ranges beyond the quartiles, from where a value is far
 GAIN = 4.0  # the least factor by which leaving out far values must shrink the range
 LEAST = 4  # values, for quartiles to mean anything
-ALIGNED = {"left": 0.0, "center": 0.5, "right": 1.0}
 
 
 def inner_range(values: Sequence[float]) -> tuple[float, float]:
@@ -241,14 +240,13 @@ def padded(low: float, high: float, share: float) -> tuple[float, float]:
     return low - pad, high + pad
 
 
-def arrow(axes: Axes, place: float, text: str, colour: str, along: str, upward: bool, align: str = "center") -> None:
+def arrow(axes: Axes, place: float, text: str, colour: str, along: str, upward: bool) -> None:
     """Draw an arrow at the edge of a panel for a value beyond it, with the value.
 
     Args:
         place: the position on the other axis.
         along: the axis that the value leaves, "x" or "y".
         upward: whether it leaves at the upper end.
-        align: the part of the text that is at `place` where the value leaves along "y": "left", "center" or "right".
     """
     edge, back = (1.0, -16) if upward else (0.0, 16)
     if along == "x":
@@ -256,8 +254,7 @@ def arrow(axes: Axes, place: float, text: str, colour: str, along: str, upward: 
         sides = {"ha": "right" if upward else "left", "va": "center"}
     else:
         where, offset, transform = (place, edge), (0, back), axes.get_xaxis_transform()
-        sides = {"ha": align, "va": "top" if upward else "bottom"}
-    start = (ALIGNED[sides["ha"]] if along == "y" else 0.5, 0.5)  # of the line, in the box of the text
+        sides = {"ha": "center", "va": "top" if upward else "bottom"}
     axes.annotate(
         text,
         where,
@@ -266,6 +263,6 @@ def arrow(axes: Axes, place: float, text: str, colour: str, along: str, upward: 
         textcoords="offset points",
         fontsize=7.5,
         color=colour,
-        arrowprops={"arrowstyle": "->", "color": colour, "linewidth": 1.4, "shrinkA": 1, "shrinkB": 0, "relpos": start},
+        arrowprops={"arrowstyle": "->", "color": colour, "linewidth": 1.4, "shrinkA": 1, "shrinkB": 0},
         **sides,  # type: ignore[arg-type]
     )
