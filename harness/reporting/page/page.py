@@ -19,9 +19,9 @@ from harness.reporting.figures.figures import ReportFigure
 from harness.reporting.frame import TABLE, Results
 from harness.reporting.page.answer import Answer, Finding
 from harness.reporting.page.page_facts import (
+    TRIAL_COLUMNS,
     environment_rows,
     rebuild_lines,
-    trial_columns,
     trial_rows,
     without_paths,
 )
@@ -80,19 +80,13 @@ def page_figures(figures: Sequence[ReportFigure]) -> list[PageFigure]:
     made = []
     for figure in figures:
         png, svg = figure.images[".png"], figure.images.get(".svg")
-        width, height, _ = css_size(png)
+        with Image.open(io.BytesIO(png)) as image:
+            scale = CSS_PIXELS / image.info["dpi"][0]
+            width, height = (round(number * scale) for number in image.size)
         content = _base64(png if svg is None else gzip.compress(svg, mtime=0))
         look = (svg is not None, width, height, figure.leading)
         made.append(PageFigure(figure.name, figure.heading, content, *look))
     return made
-
-
-def css_size(png: bytes) -> tuple[int, int, int]:
-    """Return width and height of a figure's PNG file in CSS pixels, and its resolution in dots per inch."""
-    with Image.open(io.BytesIO(png)) as image:
-        resolution = round(image.info.get("dpi", (0,))[0]) or CSS_PIXELS
-        width, height = (round(number * CSS_PIXELS / resolution) for number in image.size)
-    return width, height, resolution
 
 
 def digest_of(script: str) -> str:
@@ -140,7 +134,7 @@ def page(
         places={section.heading: anchor for section, anchor in zip(sections, made, strict=True)},
         front=front,
         audited=any(trial.steps for trial in plan.trials),
-        columns=(*trial_columns(plan), "remarks"),
+        columns=(*TRIAL_COLUMNS, "remarks"),
         trials=trials,
         unlisted=len(plan.trials) - len(trials),
         environment=environment_rows(records),

@@ -21,7 +21,8 @@ UNLISTED = ("host", "sources")  # of an environment
 _NAME = r"[^\s/:'\"`]+(?:(?<![,;.!?])[ ]+[^\s/:'\"`]+)*"  # of a folder
 _PATH = re.compile(rf"(?:(?<=['\"`])/(?:[^/'\"`\n]+/)+|(?:\bfile://|(?<![\w./]))/(?:{_NAME}/)+)")
 
-_AUDIT = ("audit", "log-det error, nats", "inverse error", "condition", "layers audited")
+AUDIT = ("audit", "log-det error, nats", "inverse error", "condition", "layers audited")
+TRIAL_COLUMNS = ("kind", "place", "layer", "repetition", "status", *AUDIT, "seconds")
 
 
 @dataclass(frozen=True)
@@ -29,18 +30,9 @@ class TrialRow:
     """One trial in the list of the page."""
 
     id: str
-    cells: tuple[str, ...]  # a text per column of `trial_columns`
+    cells: tuple[str, ...]  # a text per column of `TRIAL_COLUMNS`
     good: bool  # its status is ok, or unsupported in a suite that accepts this
     reasons: tuple[str, ...]  # of a failure, and the faults of the audit
-
-
-def trial_columns(plan: Plan) -> tuple[str, ...]:
-    """Return the headings of the columns of `trial_rows`, with the audit where there is one."""
-    return ("kind", "place", "layer", "repetition", "status", *(_AUDIT if _audited(plan) else ()), "seconds")
-
-
-def _audited(plan: Plan) -> bool:
-    return any(trial.steps for trial in plan.trials)
 
 
 def trial_rows(results: Results) -> list[TrialRow]:
@@ -56,8 +48,7 @@ def trial_rows(results: Results) -> list[TrialRow]:
             continue
         faults = dict.fromkeys([*reasons.get(trial.id, []), *_audit_reasons(record)])
         seconds = EMPTY if record is None or record.seconds is None else f"{record.seconds:.1f}"
-        audit = _audit_cells(record) if _audited(plan) else ()
-        cells = (trial.kind, trial.place, ", ".join(trial.rows), trial.repeat, state, *audit, seconds)
+        cells = (trial.kind, trial.place, ", ".join(trial.rows), trial.repeat, state, *_audit_cells(record), seconds)
         good = trial.accepts(state, plan.unsupported)
         rows.append(TrialRow(trial.id, cells, good, tuple(without_paths(shortened_reason(text)) for text in faults)))
     return rows
@@ -66,7 +57,7 @@ def trial_rows(results: Results) -> list[TrialRow]:
 def _audit_cells(record: Record | None) -> tuple[str, ...]:
     audit = {} if record is None else record.audit
     if not audit:
-        return (EMPTY,) * len(_AUDIT)
+        return (EMPTY,) * len(AUDIT)
     numbers = (_number(audit.get(name)) for name in ("logdet_error", "inverse_error", "condition"))
     layers = audit.get("linear_layers", 0)
     return audit["verdict"], *numbers, f"{audit.get('audited_layers', 0)} of {layers}" if layers else EMPTY

@@ -20,12 +20,11 @@ def test_the_gallery_links_every_report_with_its_question_and_answer(hostile_run
     (other / "figures").mkdir()
     for name, color in {"digits-accounting": "red", "a-likelihood": "blue"}.items():
         Image.new("RGB", (192, 96), color).save(other / "figures" / f"{name}.png", dpi=(96, 96))
-    (other / "figures" / "a-damaged-accounting.png").write_bytes(b"")
     assert main(["gallery", str(folder.parent)]) == 0
     text = (folder.parent / "index.html").read_text()
     assert text.count("Which?") == 2 and "lead, no test" in text
     [image] = re.findall(r"<img[^>]*>", text)
-    assert 'src="seen%20here/figures/digits-accounting.png" width="192" height="96"' in image
+    assert 'src="seen%20here/figures/digits-accounting.png"' in image
     assert 'class="drawn"' in image, "a drawing, which dark mode inverts"
     assert 'href="seen%20here/table.md"' in text and f'href="{folder.name}/index.html">page' in text
     assert "&lt;/title&gt;&lt;script&gt;alert(3)" in text and text.count("<script>") == 1, "its own"

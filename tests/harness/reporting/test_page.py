@@ -16,9 +16,9 @@ from harness.reporting.figures.figures import ReportFigure
 from harness.reporting.page.answer import Answer, Finding
 from harness.reporting.page.page import PageFigure, PageSection, anchors, page, page_figures
 from harness.reporting.page.page_facts import (
+    TRIAL_COLUMNS,
     environment_rows,
     rebuild_lines,
-    trial_columns,
     trial_rows,
     without_paths,
 )
@@ -127,7 +127,7 @@ def test_every_planned_trial_is_listed_with_its_outcome(density_run, write_run):
     assert [row.id for row in rows] == [trial.id for trial in plan.trials]
     assert [row.cells[4] for row in rows] == ["audit failed", "diverged"] + ["ok"] * 15 + ["missing"] * 3
     assert rows[0].cells[:4] == ("density", "digits", "conv1x1", "seed 0")
-    assert len(trial_columns(plan)) == len(rows[0].cells) == len(rows[-1].cells)
+    assert len(TRIAL_COLUMNS) == len(rows[0].cells) == len(rows[-1].cells)
     assert rows[0].cells[5:10] == ("failed", "1", "–", "3.2", "3 of 4") and not rows[0].good
     assert rows[0].reasons[0].startswith("level0/step0/layer: log-det") and "beyond 4096" in rows[0].reasons[1]
     assert rows[1].reasons == ("not finite at step 3",)
