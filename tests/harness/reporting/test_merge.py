@@ -55,7 +55,7 @@ def test_two_halves_of_a_run_merge_into_the_whole(machines, tmp_path, density_ru
     assert len(merged.records) == len(plan.trials) and not merged.conflicts and not merged.remarks
     for origin in (first, second):
         for path in (origin / "records").iterdir():
-            assert (merged.folder / "records" / path.name).read_bytes() == path.read_bytes()
+            assert read_record(merged.folder / "records" / path.name) == read_record(path)
     assert main(["report", str(first), str(second), "--out", str(tmp_path / "merged")]) == 0
     assert main(["report", str(whole)]) == 0
     table = (merged.folder / "table.md").read_text()

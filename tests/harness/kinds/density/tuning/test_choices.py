@@ -6,7 +6,6 @@ import pytest
 
 from harness.core.records import blank_record
 from harness.kinds.density.figures import pareto, tuning
-from harness.kinds.density.likelihoods import ranking
 from harness.kinds.density.models import fields
 from harness.kinds.density.tables.equal_terms import equal_terms_table
 from harness.kinds.density.trial import DensityTrial, Tuning
@@ -169,16 +168,6 @@ def test_untuned_results_have_no_order_anywhere(many_seeds, write_run, no_figure
     assert "Nothing was tuned" in figure.get_supxlabel() and "hollow" not in figure.get_supxlabel()
 
 
-def test_columns_are_ranked_each_by_itself(many_seeds, retuned):
-    run = retuned(many_seeds(8), lambda row, column: candidates() if column == "digits" else None)
-    plan = run[0].model_copy(update={"averages": {"both": ("digits", "waveforms")}})
-    made = tables((plan, run[1]))
-    assert made["likelihood"].bold == {(0, 1)} and made["differences"].header == ("layer", "digits")
-    assert "among 4 candidates on digits. Nothing was tuned on waveforms: every layer" in made["likelihood"].caption
-    assert cell(made["choices"], ROWS[0], "waveforms") == "not tuned" and "§" not in markdown(made["likelihood"])
-    assert not ranking(Results.of(plan, run[1]), "both").rows, "an average is of tuned columns alone"
-
-
 def test_an_exempt_layer_is_marked_and_in_no_ranking(many_seeds, retuned):
     run = retuned(many_seeds(8), lambda row, column: None if row == ROWS[0] else candidates())
     made = tables(run)
@@ -240,13 +229,6 @@ def test_the_figure_of_tuning_has_the_mean_of_repetitions_with_candidates_of_the
         expected = [expected_best([value + number for value in of_layer]).mean for number in range(3)]
         assert list(line.get_ydata()) == pytest.approx(list(sum(expected) / 3))
     assert "means over repetitions" in " ".join(text.get_text() for text in figure.texts)
-
-
-def test_a_steep_first_point_may_leave_the_panel():
-    low, high = tuning.limits([expected_best([1e6, 1.0, 1.1, 1.2, 1.3, 1.4])])
-    assert low < 1.0 and 1.4 < high < 1e5, "the first point is at 167,000"
-    low, high = tuning.limits([expected_best([2.0])])
-    assert low < 2.0 < high
 
 
 def test_a_failed_candidate_is_a_row_of_its_own_and_no_failure_of_the_run(searched):

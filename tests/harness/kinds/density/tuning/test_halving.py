@@ -100,15 +100,6 @@ def test_validation_keeps_the_better_half_of_the_short_candidates(plan, leave, t
     assert due(plan, tmp_path) == kept and due(plan, tmp_path, "butterfly") == []
 
 
-def test_every_layer_trains_as_much(plan, leave, tmp_path):
-    """The number kept depends on the number of candidates, not on their values."""
-    for trial in short(plan):
-        leave(trial, 2.0)
-    for trial in short(plan, "butterfly"):
-        leave(trial, 10.0**trial.candidate)
-    assert len(due(plan, tmp_path)) == len(due(plan, tmp_path, "butterfly")) == 3
-
-
 @pytest.mark.parametrize(("number", "kept"), [(2, 1), (3, 2), (8, 4), (16, 8)])
 def test_half_of_any_number_trains_to_the_end(planned, leave, tmp_path, number, kept):
     plan = planned("tuning.strategy=halving", f"tuning.candidates={number}")
