@@ -141,18 +141,6 @@ def test_without_a_valid_candidate_nothing_was_chosen(density_run, retuned):
 ORDER = re.compile(r"\*\*|lowest mean|\bbest\b|Bold|\bfront\b|Difference", re.IGNORECASE)
 
 
-def test_captions_that_rank_have_the_number_of_candidates(many_seeds):
-    run = many_seeds(8)
-    made = tables(run)
-    assert made["likelihood"].bold
-    captions = [made["likelihood"].caption, made["differences"].caption]
-    captions += [equal_terms_table(Results.of(*run), terms).caption for terms in ("steps", "seconds", "width")]
-    figure = pareto.figures(Results.of(*run))["pareto"]
-    captions.append(figure.get_supxlabel().replace("\n", " "))
-    assert all("Validation chose each layer's settings among 4 candidates." in caption for caption in captions)
-    assert "Pareto front" in figure.get_supxlabel()
-
-
 def test_untuned_results_have_no_order_anywhere(many_seeds, write_run, no_figures, retuned):
     plan, records = retuned(many_seeds(8), lambda row, column: None)
     results = Results.of(plan, records)
