@@ -26,7 +26,7 @@ from harness.reporting.figures.figure_style import render
 from harness.reporting.figures.figures import Form, ReportFigure, drawn, image_files
 from harness.reporting.frame import TABLE, Results, csv_bytes
 from harness.reporting.page.answer import Answer
-from harness.reporting.page.page import FILES, PageFigure, PageSection, page, page_figures
+from harness.reporting.page.page import FILES, PageSection, page
 from harness.reporting.tables.rendering import Table, escape_markdown, latex, latex_tables, markdown, plain
 from harness.reporting.written import write_files
 
@@ -144,12 +144,12 @@ class Report:
         answer = "" if self.answer is None else self.answer.plain()
         return [answer, *map(plain, self.tables), self.results.suite_line, self.results.status_line]
 
-    def sections(self, figures: Sequence[PageFigure], beside: Sequence[Table]) -> list[PageSection]:
+    def sections(self, figures: Sequence[ReportFigure], beside: Sequence[Table]) -> list[PageSection]:
         """Return the sections of the page; the command asked for the tables `beside`.
 
         What leads stands above the tables; details of the tables and the other figures are folded.
         """
-        groups: dict[str, list[PageFigure]] = {}
+        groups: dict[str, list[ReportFigure]] = {}
         for figure in figures:
             groups.setdefault(figure.heading, []).append(figure)
         drawings = [PageSection(heading, figures=tuple(group)) for heading, group in groups.items()]
@@ -240,13 +240,12 @@ def write_report(
         content[f"table-{name}.md"] = f"{markdown(table)}\n".encode()
         content[f"table-{name}.tex"] = f"{NEEDS}{latex(table)}\n".encode()
     progress(PAGE, "page")
-    shown = page_figures(figures)
-    sections = report.sections(shown, list(beside.values()))
+    sections = report.sections(figures, list(beside.values()))
     if archive:
         content[ARCHIVE] = archive_bytes(read_file(folder / PLAN, RECORD), results.records.values())
     linked = [ARCHIVE] if archive else [TABLE, *further]
     about = {name: text for name, text in (FILES | dict(report.further_data)).items() if name in linked}
-    content["index.html"] = page(results, sections, about, report.answer, shown)
+    content["index.html"] = page(results, sections, about, report.answer, figures)
     write_files(folder, content, (*FIGURES, "table-at-*", *report.further_data))
     return WrittenReport(tuple(content), report.plain(beside.values()))
 

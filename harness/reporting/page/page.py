@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import base64
-import gzip
 import hashlib
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from PIL import Image
 
 from harness.core.archive import FILE as ARCHIVE
 from harness.core.files import slug
@@ -28,7 +25,6 @@ from harness.reporting.page.page_facts import (
 from harness.reporting.tables.cells import device_text
 from harness.reporting.tables.rendering import Table
 
-CSS_PIXELS = 96  # per inch
 FILES = {
     TABLE: "a line for each measured case of each trial",
     ARCHIVE: "plan and records: python -m harness report records.zip --out DIR makes the report and CSV files again",
@@ -46,52 +42,20 @@ _ENVIRONMENT.filters["without_paths"] = without_paths
 
 
 @dataclass(frozen=True)
-class PageFigure:
-    """A figure inside the page."""
-
-    name: str
-    heading: str
-    content: str  # in base64: the SVG file, compressed by gzip, or the PNG file of a figure that has no SVG
-    drawn: bool  # an SVG file, whose colours may be inverted on dark paper
-    width: int  # in CSS pixels
-    height: int
-    leading: bool = False  # above the tables
-
-    @property
-    def alt(self) -> str:
-        """The alternative text."""
-        return f"Figure {self.name}"
-
-
-@dataclass(frozen=True)
 class PageSection:
     """A heading of the page and its content, in this order."""
 
     heading: str
     facts: tuple[tuple[str, str], ...] = ()  # (term, text), such as the test of a claim
     tables: tuple[Table, ...] = ()
-    figures: tuple[PageFigure, ...] = ()
+    figures: tuple[ReportFigure, ...] = ()
     verdict: Finding | None = None  # beside the heading
     folded: bool = False
 
 
-def page_figures(figures: Sequence[ReportFigure]) -> list[PageFigure]:
-    """Return the figures for the page."""
-    made = []
-    for figure in figures:
-        png, svg = figure.images[".png"], figure.images.get(".svg")
-        with Image.open(io.BytesIO(png)) as image:
-            scale = CSS_PIXELS / image.info["dpi"][0]
-            width, height = (round(number * scale) for number in image.size)
-        content = _base64(png if svg is None else gzip.compress(svg, mtime=0))
-        look = (svg is not None, width, height, figure.leading)
-        made.append(PageFigure(figure.name, figure.heading, content, *look))
-    return made
-
-
 def digest_of(script: str) -> str:
     """Return the digest of a script by which a content security policy permits it."""
-    return _base64(hashlib.sha256(script.encode()).digest())
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def rendered_template(name: str, **values: Any) -> str:
@@ -104,7 +68,7 @@ def page(
     sections: Sequence[PageSection],
     files: Mapping[str, str],
     answer: Answer | None = None,
-    figures: Sequence[PageFigure] = (),
+    figures: Sequence[ReportFigure] = (),
 ) -> bytes:
     """Return the page as bytes of HTML, a function of its arguments alone.
 
@@ -161,7 +125,7 @@ def anchors(sections: Sequence[PageSection]) -> list[str]:
     return made
 
 
-def _shown(sections: Sequence[PageSection], front: Sequence[PageFigure]) -> list[PageSection]:
+def _shown(sections: Sequence[PageSection], front: Sequence[ReportFigure]) -> list[PageSection]:
     """Return the sections that have something to show; open ones lack the figures that stand with the answer."""
     made = []
     for section in sections:
@@ -169,7 +133,3 @@ def _shown(sections: Sequence[PageSection], front: Sequence[PageFigure]) -> list
         if figures or section.tables or section.facts or not section.figures:
             made.append(replace(section, figures=figures))
     return made
-
-
-def _base64(content: bytes) -> str:
-    return base64.b64encode(content).decode()

@@ -14,7 +14,7 @@ from harness.planning.overrides import run_command
 from harness.reporting.figures.figure_style import render
 from harness.reporting.figures.figures import ReportFigure
 from harness.reporting.page.answer import Answer, Finding
-from harness.reporting.page.page import PageFigure, PageSection, anchors, page, page_figures
+from harness.reporting.page.page import PageSection, anchors, page
 from harness.reporting.page.page_facts import (
     TRIAL_COLUMNS,
     environment_rows,
@@ -71,11 +71,10 @@ def small_figures():
     drawing, picture = Figure(figsize=(2, 1)), Figure(figsize=(2, 1))
     drawing.subplots().plot([1, 2])
     picture.subplots().imshow([[0, 1]])
-    figures = [
+    return [
         ReportFigure("likelihood", "Likelihood", render(drawing)),
         ReportFigure("samples-digits", "Samples", render(picture)),
     ]
-    return page_figures(figures)
 
 
 def shown(image):
@@ -251,11 +250,11 @@ def test_a_section_may_have_any_heading_facts_tables_and_figures(density_run, tm
     assert "as <i> said" in words and "<b>1</b>" in words and "of …/y" in words
     assert anchors([PageSection("()"), PageSection("–")]) == ["section", "section-2"]
     assert "<strong>2</strong>" in text and text.count("<strong>") == 1
-    assert [item["alt"] for tag, item in parts.tags if tag == "img"] == [figure.alt for figure in figures]
+    assert [item["alt"] for tag, item in parts.tags if tag == "img"] == [f"Figure {figure.name}" for figure in figures]
 
 
 def test_leading_figures_come_first_and_what_is_no_main_table_is_folded(density_run, tmp_path):
-    figures = [PageFigure(name, name, "", False, 1, 1, leading=name == "Ranking") for name in ("Likelihood", "Ranking")]
+    figures = [ReportFigure(name, name, {}, leading=name == "Ranking") for name in ("Likelihood", "Ranking")]
     made = ReportedResults.of(*density_run, tmp_path).report.sections(figures, [])
     assert [section.heading for section in made] == ["Ranking", "Tables", "Further tables", "Likelihood"]
     assert [section.folded for section in made] == [False, False, True, True]
