@@ -227,26 +227,6 @@ def test_verdicts_differ_in_colour_and_in_their_marks(browser, parameters_run, t
             assert max(red, green, blue) - min(red, green, blue) >= 20, "a colour, and no grey"
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_controls_look_like_controls(browser, density_page, scheme):
-    look = """one => { const style = getComputedStyle(one);
-        return [style.cursor, style.borderTopStyle, style.borderTopColor, style.backgroundColor]; }"""
-    with Visit(browser, density_page, scheme=scheme) as visit:
-        paper = visit.page.evaluate("getComputedStyle(document.body).backgroundColor")
-        for control in (visit.page.locator("#theme"), visit.page.locator("#tables thead button").first):
-            control.scroll_into_view_if_needed()
-            visit.page.mouse.move(0, 0)
-            cursor, line, colour, before = control.evaluate(look)
-            assert (cursor, line) == ("pointer", "solid") and contrast(colour, paper) >= 3
-            control.hover()
-            assert control.evaluate(look)[2] != colour and control.evaluate(look)[3] != before
-            control.focus()
-        summary = visit.page.locator("#origin summary")
-        before = summary.evaluate("one => getComputedStyle(one).backgroundColor")
-        summary.hover()
-        assert summary.evaluate("one => getComputedStyle(one).backgroundColor") != before
-
-
 def contrast(one, other):
     """Return the ratio of contrast of two colours as defined by the Web Content Accessibility Guidelines 2.2."""
     high, low = sorted([luminance(one), luminance(other)], reverse=True)
