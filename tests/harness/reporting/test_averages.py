@@ -122,20 +122,6 @@ def test_the_errors_of_one_seed_add_up_as_independent_ones(averaged, one_seed):
     assert cells((plan, records))[0]["conv1x1"] == "2.500"
 
 
-def test_an_average_over_a_trial_without_a_record_is_missing(averaged):
-    plan, records = averaged
-    column, _ = cells((plan, [record for record in records if record.id != plan.trials[3].id]))
-    assert column["conv1x1"] == "missing" and column["my_layer & co"] == "3.510 [3.500, 3.520]"
-
-
-def test_an_average_over_a_failed_audit_is_marked(averaged):
-    records = averaged[1]
-    records[4].rows[0] |= {"audit": "failed", "audit_reason": "level0/step1: log-det is 1"}
-    column, table = cells(averaged)
-    assert column["my_layer & co"].startswith("3.510 [3.500, 3.520] † [") and "†" not in column["conv1x1"]
-    assert any(note.endswith("my_layer & co, average: that of waveforms is not to be compared") for note in table.notes)
-
-
 def test_values_in_different_units_have_no_average(density_run):
     plan, records = density_run
     plan = plan.model_copy(update={"averages": {"average": ("digits", "waveforms")}})
