@@ -322,8 +322,6 @@ def _notes(training: Fit, test: Evaluation, findings: Audit, pipeline: Pipeline,
         notes["ema"] = f"log|det| per dimension of an averaged layer: at least {min(averaged):.3g} nats"
     if test.draw_spread is not None and math.isfinite(test.draw_spread):
         notes["draws"] = f"standard deviation between {len(test.values)} dequantisation draws: {test.draw_spread:.2g}"
-    if test.estimate_error is not None and len(test.values) > 1:
-        notes["importance_weighted"] = "none: an estimated log-determinant has no unbiased exponential"
     if test.estimate_error is not None and findings.estimate_error is not None and findings.lipschitz is not None:
         notes["estimates"] = (
             f"audited, the mean of many is {findings.estimate_error:.1g} nats/dim or less from exact values, and "
@@ -333,8 +331,6 @@ def _notes(training: Fit, test: Evaluation, findings: Audit, pipeline: Pipeline,
             notes["estimates"] += (
                 f"; the series is cut off, which biases it by at most {findings.estimate_bias:.1g} nats/dim"
             )
-    if pipeline.noisy and not pipeline.dequantises:
-        notes["dequantise"] = "raw values without dequantisation: where they lie on a lattice, any density is possible"
     if findings.sample_failures:
         notes["fresh z"] = (
             f"z -> x -> z is lost in float32 for {findings.sample_failures} of {findings.samples} fresh z; the inverse "
