@@ -17,7 +17,7 @@ class Measure:
     """The comparison of results of one kind; a row has None where it has no value.
 
     Attributes:
-        value: the measure of a row; None: only failures are compared.
+        value: the measure of a row; None: every column must agree but for rounding.
         text: the joint value of several rows, as text.
         relative: whether changes are a part of the first value, rather than a difference.
         tested: whether changes over several repetitions are judged by the paired test of `statistics.judged`.
@@ -40,7 +40,9 @@ class Measure:
 
     def change(self, first: Row, second: Row) -> float | None:
         """Return the change from the first row to the second, as a part of the first if `relative`; or None."""
-        before, after = (None if self.value is None else self.value(row) for row in (first, second))
+        if self.value is None:
+            return 0.0
+        before, after = self.value(first), self.value(second)
         if before is None or after is None or (self.relative and before == 0):
             return None
         return after / before - 1 if self.relative else after - before

@@ -6,13 +6,14 @@ differ: they are the change to be judged, and are listed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from harness.core.provenance.sources import changes
 from harness.core.records import Record
-from harness.core.trial import Trial
+from harness.core.trial import IDENTITY, ORIGIN, OUTCOME, Trial
 from harness.reporting.compare.measure import Measure, difference, flat
 from harness.reporting.frame import DAMAGED, ELSEWHERE, MISSING, Results, Row, described, machine_of, rows_of
 from harness.reporting.origins import listed
@@ -129,8 +130,8 @@ def _pair(place: Place, measure: Measure, first: ComparedRow, second: ComparedRo
         fault = True, f"{failures[1]} in B"
     elif failures[0] is not None:
         fault = False, f"{failures[0]} in A"
-    elif measure.value is None:
-        obstacle = f"trials of kind {second.trial.kind} have no measure to compare"
+    elif measure.value is None and (unequal := _unequal_columns(first, second)):
+        fault = True, listed(unequal)
     remarks = [f"{name}: {listed(texts)}" for name, texts in (("settings", settings), ("source", code)) if texts]
     remarks += measure.remarks(first.row, second.row)
     return Pair(place, second.trial.repeat, measure, (first.row, second.row), obstacle, fault, tuple(remarks))
@@ -142,6 +143,19 @@ def _failure(measure: Measure, row: Row) -> str | None:
         return f"{row.status} ({row.cause})"
     doubt = measure.doubt(row)
     return None if doubt is None else f"audit failed ({doubt})"
+
+
+def _unequal_columns(first: ComparedRow, second: ComparedRow) -> list[str]:
+    """Return the measures that differ by more than rounding, with both values."""
+    names = [name for name in second.trial.columns if name not in IDENTITY | OUTCOME | ORIGIN]
+    values = [(name, getattr(first.row, name), getattr(second.row, name)) for name in names]
+    return [f"{name} is {one} in A, {other} in B" for name, one, other in values if not _equal(one, other)]
+
+
+def _equal(first: Any, second: Any) -> bool:
+    if isinstance(first, float) and isinstance(second, float):
+        return math.isclose(first, second, rel_tol=1e-6, abs_tol=1e-9)
+    return bool(first == second)
 
 
 def _differences(first: Record, second: Record, layer: str) -> tuple[list[str], list[str], list[str]]:

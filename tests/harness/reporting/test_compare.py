@@ -200,16 +200,17 @@ def test_times_of_two_machines_are_not_comparable(runtime_run, runs, capsys):
     assert "times of different machines: One" in text and "processor: One in A, Two in B" in text
 
 
-def test_of_a_trial_without_a_measure_failures_alone_are_compared(runs):
+def test_every_row_of_a_trial_without_a_measure_must_agree(runs):
+    """A conformance trial has a row for random and one for trained weights."""
     trial = ConformanceTrial(suite="c", profile="quick", label="2x4x4", layer=LAYER, shape=(2, 4, 4))
     record = blank_record(trial, "ok", None)
     record.rows = [case | {"inverse_error": 1e-6, "conforms": True} for case in trial.cases]
-    failed = blank_record(trial, "error", "no inverse")
+    other = copy.deepcopy(record)
+    other.rows[0]["inverse_error"] = 1e-5
     about = {"suite": "c", "title": "C", "question": "", "profile": "quick", "device": "cpu", "rows": ("x",)}
     plan = Plan(kind="conformance", columns=(trial.column,), trials=(trial,), **about)
-    for other, verdict in ((record, "not comparable"), (failed, "worse")):
-        comparison = compare(*runs((plan, [record]), (plan, [other])), Thresholds())
-        assert {place.verdict for place in comparison.places.values()} == {verdict}
+    comparison = compare(*runs((plan, [record]), (plan, [other])), Thresholds())
+    assert [place.verdict for place in comparison.places.values()] == ["worse", "same"]
 
 
 def test_parameter_counts_are_compared(parameters_run, runs):
