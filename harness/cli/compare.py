@@ -27,23 +27,23 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--other-code", action="store_true", help="also compare trials whose source differs, and report the differences"
     )
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the tables to this file")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the table to this file")
 
 
 def execute(args: argparse.Namespace) -> int:
     """Return 0 if nothing became worse, 1 if something did or a record is damaged; 2 if nothing could be compared."""
     from harness.interface.compare import compare
-    from harness.reporting.compare.comparison import comparison_tables
+    from harness.reporting.compare.comparison import comparison_table
     from harness.reporting.tables.rendering import markdown, plain
 
     comparison = compare(args.first, args.second, threshold=args.threshold, other_code=args.other_code)
-    tables = comparison_tables(comparison)
+    table = comparison_table(comparison)
     if args.markdown is not None:
         try:
-            write_atomically(args.markdown, ("\n\n".join(map(markdown, tables)) + "\n").encode())
+            write_atomically(args.markdown, f"{markdown(table)}\n".encode())
         except OSError as error:
             raise UserError(f"--markdown {args.markdown}: cannot be written ({error.strerror})") from error
-    print("\n\n".join(map(plain, tables)))
+    print(plain(table))
     for folder in (args.first, args.second):
         for line in stray_records(Plan.load(folder), folder):
             print(line)

@@ -34,6 +34,6 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _count(plan: Plan) -> str:
-    """Return the number of trials, under a budget of time the least."""
+    """Return the number of trials, under halving the least."""
     due = len(plan.due({}))
     return trials_text(due) + (" or more" if due < len(plan.trials) else "")

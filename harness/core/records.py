@@ -47,7 +47,6 @@ HINT = "run the suite again"
 LONGEST_REASON = 300  # characters of the reason why a record cannot be read
 ARRAYS = ".npz"
 NUMBERS, MOST_AXES = "biuf", 8  # kinds of dtype: truth values, signed, unsigned, floating
-MAP = "map "  # begins the names of arrays that show a trained layer (see harness.evaluation.stored_arrays)
 
 
 def _schema_of(mapping: type) -> GetPydanticSchema:

@@ -1,4 +1,4 @@
-"""Arrays to store beside a record: nearest training examples, and matrices of a trained layer.
+"""Arrays to store beside a record: nearest training examples.
 
 A flow that reproduces its training data generates samples far nearer to some training example than held-out events are.
 The distance is Euclidean over all entries: for images in 8-bit units (levels spread over 0..255), for other events with
@@ -14,18 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from flows import Flow
-from harness.core.records import MAP
-from layers import InvertibleLinear
-
 if TYPE_CHECKING:
     from harness.pipeline.pipeline import Pipeline, SplitValues
 
 QUERIES = 24  # samples, and as many held-out events
 CHUNK_ENTRIES = 2**22  # entries of training values at once: 32 MiB in float64
 LOOKED_AT_ENTRIES = 2**28  # entries of the training split in all: 87,381 images of 3 x 32 x 32
-LARGEST_MATRIX = 1024  # D up to which a matrix is formed
-SIDE = 128  # largest number of cells along a side of a stored matrix
 
 
 def neighbour_arrays(pipeline: Pipeline, data: np.ndarray, samples: np.ndarray) -> dict[str, np.ndarray]:
@@ -34,8 +28,8 @@ def neighbour_arrays(pipeline: Pipeline, data: np.ndarray, samples: np.ndarray) 
     `data` and `samples` are (N, *shape) in the units of the data, as many of each.
 
     Returns:
-        For x in "data" and "samples": `x_neighbours` (Q, *shape), `x_neighbour_index` (Q,) in the training split and
-        `x_neighbour_distance` (Q,), float64; and `neighbours_searched`, the number of training examples searched.
+        For x in "data" and "samples": `x_neighbour_index` (Q,) in the training split and `x_neighbour_distance` (Q,),
+        float64; and `neighbours_searched`, the number of training examples searched.
     """
     train = pipeline.raw("train")
     half = min(QUERIES, len(data))
@@ -43,7 +37,6 @@ def neighbour_arrays(pipeline: Pipeline, data: np.ndarray, samples: np.ndarray) 
     index, distance = nearest(queries, train, embedding(pipeline))  # both in one pass over the split
     arrays = {"neighbours_searched": np.array(len(positions(train, pipeline.dim)))}
     for name, part in (("data", slice(half)), ("samples", slice(half, None))):
-        arrays[f"{name}_neighbours"] = train[index[part]].cpu().numpy()
         arrays[f"{name}_neighbour_index"] = index[part].numpy()
         arrays[f"{name}_neighbour_distance"] = distance[part].numpy() * unit(pipeline)
     return arrays
@@ -100,35 +93,3 @@ def nearest(
         best = torch.where(nearer, lowest, best)
         index = torch.where(nearer.cpu(), part[place.cpu()], index)
     return index, (points - embed(train[index])).norm(dim=1).cpu()
-
-
-@torch.no_grad()
-def learned_maps(flow: Flow) -> dict[str, np.ndarray]:
-    """Return the matrix of the first layer under test with D <= 1024, and its factors if it has some; else nothing.
-
-    Returns:
-        Name of an array -> (m, m) in float16, m <= 128: "map <path>", then "map <path> 1: <name>" and so on for the
-        factors in the order of application. In a reduced matrix, each cell holds the entry of the largest magnitude,
-        with its sign, so that single entries do not fade. An entry that is not a finite number is 0.
-    """
-    for path, layer in flow.linear_layers():
-        if path.endswith("/layer") and isinstance(layer, InvertibleLinear) and layer.dim <= LARGEST_MATRIX:
-            maps = {f"{MAP}{path}": reduced(layer.dense())}
-            factors = enumerate(layer.factors(), start=1)
-            return maps | {f"{MAP}{path} {number}: {name}": reduced(factor) for number, (name, factor) in factors}
-    return {}
-
-
-def reduced(matrix: Tensor) -> np.ndarray:
-    """Return a square matrix in at most SIDE x SIDE cells, each its entry of the largest magnitude."""
-    values = matrix.detach().cpu().double().numpy()
-    values = np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
-    side = -(-len(values) // -(-len(values) // SIDE))
-    step = -(-len(values) // side)
-    padded = np.zeros((side * step, side * step))
-    padded[: len(values), : len(values)] = values
-    cells = padded.reshape(side, step, side, step).swapaxes(1, 2).reshape(side, side, step * step)
-    largest = np.abs(cells).argmax(-1)
-    kept = np.take_along_axis(cells, largest[..., None], -1)[..., 0]
-    limit = float(np.finfo(np.float16).max)
-    return kept.clip(-limit, limit).astype(np.float16)

@@ -26,11 +26,10 @@ from harness.reporting.figures.figure_style import render
 from harness.reporting.figures.figures import Form, ReportFigure, drawn, image_files
 from harness.reporting.frame import TABLE, Results, csv_bytes
 from harness.reporting.page.answer import Answer
-from harness.reporting.page.page import SUMMARY, PageFigure, PageSection, numbers, page, page_figures
+from harness.reporting.page.page import FILES, PageSection, page
 from harness.reporting.tables.rendering import Table, escape_markdown, latex, latex_tables, markdown, plain
 from harness.reporting.written import write_files
 
-LARGEST_INSIDE = 1 << 20  # bytes of raw numbers inside the page; larger files are written beside it
 READ, TABLES, PAGE = 0.15, 0.4, 0.9  # of the work: done when records are read, tables made, and figures drawn
 FIGURES = ("figures/*.png", "figures/*.svg")  # of the files of a report
 NEEDS = "% Needs \\usepackage{booktabs,graphicx}.\n"
@@ -145,12 +144,12 @@ class Report:
         answer = "" if self.answer is None else self.answer.plain()
         return [answer, *map(plain, self.tables), self.results.suite_line, self.results.status_line]
 
-    def sections(self, figures: Sequence[PageFigure], beside: Sequence[Table]) -> list[PageSection]:
+    def sections(self, figures: Sequence[ReportFigure], beside: Sequence[Table]) -> list[PageSection]:
         """Return the sections of the page; the command asked for the tables `beside`.
 
         What leads stands above the tables; details of the tables and the other figures are folded.
         """
-        groups: dict[str, list[PageFigure]] = {}
+        groups: dict[str, list[ReportFigure]] = {}
         for figure in figures:
             groups.setdefault(figure.heading, []).append(figure)
         drawings = [PageSection(heading, figures=tuple(group)) for heading, group in groups.items()]
@@ -215,8 +214,7 @@ def write_report(
 
     Args:
         at: terms on which results are to be equal, each for a further table, table-at-<terms>.
-        archive: also write plan and records as one file (see `harness.core.archive`); the page then links to this
-            file alone and holds no raw numbers.
+        archive: also write plan and records as one file (see `harness.core.archive`), to which alone the page links.
         results: those of the folder, if they have been read.
         progress: receives the share of the work that is done.
 
@@ -242,17 +240,13 @@ def write_report(
         content[f"table-{name}.md"] = f"{markdown(table)}\n".encode()
         content[f"table-{name}.tex"] = f"{NEEDS}{latex(table)}\n".encode()
     progress(PAGE, "page")
-    shown = page_figures(figures)
-    sections = report.sections(shown, list(beside.values()))
+    sections = report.sections(figures, list(beside.values()))
     if archive:
         content[ARCHIVE] = archive_bytes(read_file(folder / PLAN, RECORD), results.records.values())
-        raw: dict[str, bytes | None] = {ARCHIVE: None}
-    else:
-        inside = numbers(results) | further
-        raw = {name: data if len(data) <= LARGEST_INSIDE else None for name, data in inside.items()}
-        content = {name: inside[name] for name, data in raw.items() if data is None} | content
-    content["index.html"] = page(results, sections, raw, report.answer, shown, report.further_data)
-    write_files(folder, content, (*FIGURES, "table-at-*", SUMMARY, *report.further_data))
+    linked = [ARCHIVE] if archive else [TABLE, *further]
+    about = {name: text for name, text in (FILES | dict(report.further_data)).items() if name in linked}
+    content["index.html"] = page(results, sections, about, report.answer, figures)
+    write_files(folder, content, (*FIGURES, "table-at-*", *report.further_data))
     return WrittenReport(tuple(content), report.plain(beside.values()))
 
 

@@ -10,7 +10,7 @@ from operator import getitem
 import numpy as np
 import pytest
 
-from harness.core.records import MAP, blank_record, write_arrays, write_record
+from harness.core.records import blank_record, write_arrays, write_record
 from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
 from harness.kinds.density.trial import DensityTrial, Tuning, as_text
 from harness.kinds.parameters.trial import ParametersTrial
@@ -313,7 +313,7 @@ def no_figures(monkeypatch):
 
 @pytest.fixture
 def write_run(tmp_path):
-    """Return a function that writes a run as OUT/<suite>, with samples and matrices, and returns the folder."""
+    """Return a function that writes a run as OUT/<suite>, with samples, and returns the folder."""
 
     def write(plan, records):
         folder = tmp_path / plan.suite
@@ -322,10 +322,8 @@ def write_run(tmp_path):
             if record.trial["kind"] == "density":
                 shape = (1, 8, 8) if record.trial["data"]["label"] == "digits" else (2, 32)
                 values = np.random.default_rng(0).integers(0, 17, (8, *shape))
-                maps = {f"{MAP}level0/step0/layer": np.diag([0.5, -1, 0.25, 0]).astype(np.float16)}
-                maps[f"{MAP}level0/step0/layer 1: B(1, 4)"] = np.eye(4, dtype=np.float16)
                 content = io.BytesIO()
-                np.savez_compressed(content, data=values, samples=values, **maps)
+                np.savez_compressed(content, data=values, samples=values)
                 record.arrays = write_arrays(folder / "records", record.id, content.getvalue())
             write_record(folder / "records", record)
         return folder

@@ -13,7 +13,7 @@ from harness.planning.plan import Section
 from harness.reporting.figures.figures import Form, ReportFigure, drawn
 from harness.reporting.frame import DAMAGED, MISSING, Results
 from harness.reporting.page.answer import Answer, Finding, Tone
-from harness.reporting.page.page import PageFigure, PageSection
+from harness.reporting.page.page import PageSection
 from harness.reporting.report import Report, ReportedResults
 from harness.reporting.tables.rendering import Table, escape_markdown, markdown
 
@@ -141,10 +141,10 @@ class ClaimsReport(Report, kind="claims"):
         parts += [f"![{claim.title}: {name}](figures/{claim.section.name}-{name}.png)" for name in shown]
         return "\n\n".join([*parts, *map(markdown, claim.tables), claim.results.status_line])
 
-    def sections(self, figures: Sequence[PageFigure], beside: Sequence[Table]) -> list[PageSection]:
+    def sections(self, figures: Sequence[ReportFigure], beside: Sequence[Table]) -> list[PageSection]:
         """Return for each claim its sentence, test, result, verdict, tables and figures."""
         names = sorted((claim.section.name for claim in self.examined), key=len, reverse=True)
-        owned: dict[str, list[PageFigure]] = {}
+        owned: dict[str, list[ReportFigure]] = {}
         for figure in figures:
             owner = next((name for name in names if figure.name.startswith(f"{name}-")), "")
             owned.setdefault(owner, []).append(figure)

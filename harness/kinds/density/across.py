@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import get_args
 
 import numpy as np
 import pandas as pd
@@ -30,7 +31,6 @@ from harness.reporting.statistics.across import (
     complete,
     outcome,
     smallest_p,
-    tally,
 )
 from harness.reporting.statistics.statistics import SIGNIFICANCE, p_text
 from harness.reporting.tables.cells import EMPTY
@@ -238,8 +238,8 @@ def _text_of(ranks: pd.Series) -> dict[str, str]:
 
 
 def _outcomes(compared: AcrossDatasets, control: str, layer: str) -> str:
-    outcomes = compared.outcomes[control, layer]
-    return ", ".join(map(str, tally(outcomes.values()))) if outcomes else EMPTY
+    outcomes = list(compared.outcomes[control, layer].values())
+    return ", ".join(str(outcomes.count(each)) for each in get_args(Outcome)) if outcomes else EMPTY
 
 
 def _effect(compared: AcrossDatasets, layer: str) -> str:

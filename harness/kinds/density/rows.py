@@ -22,17 +22,6 @@ def _tune(value: Any) -> Any:
     return None if value is False else value
 
 
-def _names(value: Any) -> Any:
-    """Read `[maf, realnvp]` as rows of these names without settings of their own."""
-    if value is None:
-        return {}
-    if not isinstance(value, list):
-        return value
-    if not all(isinstance(name, str) for name in value) or len(set(value)) < len(value):
-        raise ValueError("a list of flows names each baseline once; a mapping gives them settings")
-    return {name: {} for name in value}
-
-
 class TrainedCell(CellSettings):
     """The settings of one row on one data set.
 
@@ -94,9 +83,8 @@ class BaselineRow(AnyRow):
 
     @classmethod
     def rows_of(cls, rows: Any) -> tuple[Any, Any]:
-        """See `AnyRow.rows_of`; a suite may have none, or a list of their names."""
-        listed = Annotated[rows, BeforeValidator(_names, json_schema_input_type=rows | list[str] | None)]
-        return listed, Field(default_factory=dict, description="whole flows of other papers, by label, or their names")
+        """See `AnyRow.rows_of`; a suite may have none."""
+        return rows, Field(default_factory=dict, description="whole flows of other papers, by label")
 
     def resolve(self, label: str, folder: Path | None) -> type[Any]:
         """Return the class of the baseline."""

@@ -25,7 +25,7 @@ from harness.core.texts import error_text
 from harness.datasets import Splits, Store, find_dataset
 from harness.evaluation.evaluation import Evaluation, evaluate, generator
 from harness.evaluation.fidelity import measure_fidelity
-from harness.evaluation.stored_arrays import learned_maps, neighbour_arrays
+from harness.evaluation.stored_arrays import neighbour_arrays
 from harness.kinds.density.accounting import ReleasedAccounting, claimed_shift
 from harness.kinds.density.crossings import Crossings
 from harness.kinds.density.result import DensityResult
@@ -322,8 +322,6 @@ def _notes(training: Fit, test: Evaluation, findings: Audit, pipeline: Pipeline,
         notes["ema"] = f"log|det| per dimension of an averaged layer: at least {min(averaged):.3g} nats"
     if test.draw_spread is not None and math.isfinite(test.draw_spread):
         notes["draws"] = f"standard deviation between {len(test.values)} dequantisation draws: {test.draw_spread:.2g}"
-    if test.estimate_error is not None and len(test.values) > 1:
-        notes["importance_weighted"] = "none: an estimated log-determinant has no unbiased exponential"
     if test.estimate_error is not None and findings.estimate_error is not None and findings.lipschitz is not None:
         notes["estimates"] = (
             f"audited, the mean of many is {findings.estimate_error:.1g} nats/dim or less from exact values, and "
@@ -333,8 +331,6 @@ def _notes(training: Fit, test: Evaluation, findings: Audit, pipeline: Pipeline,
             notes["estimates"] += (
                 f"; the series is cut off, which biases it by at most {findings.estimate_bias:.1g} nats/dim"
             )
-    if pipeline.noisy and not pipeline.dequantises:
-        notes["dequantise"] = "raw values without dequantisation: where they lie on a lattice, any density is possible"
     if findings.sample_failures:
         notes["fresh z"] = (
             f"z -> x -> z is lost in float32 for {findings.sample_failures} of {findings.samples} fresh z; the inverse "
@@ -357,7 +353,7 @@ SAMPLES = 100
 def _save_samples(
     flow: Flow, pipeline: Pipeline, trial: DensityTrial, out: Path
 ) -> tuple[str | None, dict[str, Any], dict[str, str]]:
-    """Write samples, their neighbours and the learned matrices; return the file, fields of the result, and notes."""
+    """Write samples and their neighbours; return the file, fields of the result, and notes."""
     notes: dict[str, str] = {}
     data = pipeline.raw("test")[:SAMPLES]
     try:
@@ -376,9 +372,5 @@ def _save_samples(
     searched, available = int(arrays["neighbours_searched"]), len(pipeline.raw("train"))
     if searched < available:
         notes["neighbours"] = f"sought among {searched:,} of {available:,} training events, evenly spaced"
-    try:
-        arrays |= learned_maps(flow)
-    except Exception as error:  # third-party code may raise anything, and a trial without its matrices is a result
-        notes["maps"] = f"none: {error_text(error)}"
     np.savez_compressed(content := io.BytesIO(), **arrays)
     return write_arrays(out / "records", trial.id, content.getvalue()), distances, notes

@@ -44,7 +44,7 @@ class Tuning(Settings):
     Attributes:
         seed: of the training of every candidate; the seeds of the trials that use the choice are others.
         steps: training steps of a candidate that runs to the end; None: as many as those trials have.
-        budget: seconds; no candidate starts after those before it have taken as long. None: every candidate runs.
+        budget: None, which ids contain.
         candidates: setting -> value, such as "training.learning_rate" or "layer.options.levels", by number.
         strategy: by which they are drawn and run.
         repetition: the number of the repetition to which the candidates belong; None: all share them.
@@ -52,7 +52,7 @@ class Tuning(Settings):
 
     seed: int
     steps: Count | None = None
-    budget: float | None = None
+    budget: None = None
     candidates: tuple[Options, ...]
     strategy: str = "sobol"
     repetition: int | None = None
@@ -203,7 +203,7 @@ class DensityTrial(FlowTrial):
         settings["data"] = {"name": self.data.name, "options": dict(self.data.options)}
         if self.tuning is not None:
             extent = {"candidates": len(self.tuning.candidates), "steps": self.tuning.steps}
-            settings["tuning"] = extent | {"budget": self.tuning.budget, "strategy": self.tuning.strategy}
+            settings["tuning"] = extent | {"strategy": self.tuning.strategy}
         return settings
 
     @property
@@ -218,8 +218,8 @@ class DensityTrial(FlowTrial):
 
     @property
     def open_ended(self) -> bool:
-        """True under a budget of time, which decides the number of candidates, and under halving."""
-        return self.tuning is not None and (self.tuning.budget is not None or len(self._rungs) > 1)
+        """True under a strategy that ends some candidates early."""
+        return len(self._rungs) > 1
 
     @property
     def candidates(self) -> tuple[CandidateTrial, ...]:
@@ -252,26 +252,8 @@ class DensityTrial(FlowTrial):
         return self.settled({} if row.get("chosen") is None else json.loads(row["chosen"]))
 
     def prerequisites(self, records: Mapping[str, Record]) -> tuple[CandidateTrial, ...]:
-        """Return the candidates that run, as far as the records tell.
-
-        Under a budget of time, those for which it has time, up to the next one to run.
-        """
-        if self.tuning is None:
-            return ()
-        due = strategy(self.tuning.strategy).due(self._rungs, records)
-        if self.tuning.budget is None:
-            return tuple(due)
-        affordable: list[CandidateTrial] = []
-        spent = 0.0
-        for candidate in due:
-            if spent >= self.tuning.budget:
-                break
-            affordable.append(candidate)
-            record = records.get(candidate.id)
-            if record is None:
-                break
-            spent += record.seconds or 0.0
-        return tuple(affordable)
+        """Return the candidates that run, as far as the records tell."""
+        return () if self.tuning is None else tuple(strategy(self.tuning.strategy).due(self._rungs, records))
 
     def choice(self, records: Mapping[str, Record]) -> int | None:
         """Return the number of the candidate of the lowest validation value; None if no candidate has one.

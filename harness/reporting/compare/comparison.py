@@ -86,8 +86,8 @@ class Comparison:
         return f"<Comparison of {' and '.join(self.names)}: {verdicts}>"
 
     def _repr_markdown_(self) -> str:
-        """Return the tables as Markdown, which a notebook shows."""
-        return "\n\n".join(map(markdown, comparison_tables(self)))
+        """Return the table as Markdown, which a notebook shows."""
+        return markdown(comparison_table(self))
 
 
 def compare(first: Path, second: Path, thresholds: Thresholds, other_code: bool = False) -> Comparison:
@@ -177,21 +177,15 @@ def _surroundings(first: Results, second: Results) -> tuple[str, ...]:
     return tuple(f"{name}: {before[name]} in A, {after[name]} in B" for name in both if before[name] != after[name])
 
 
-def comparison_tables(comparison: Comparison) -> list[Table]:
-    """Return the table of verdicts and, if any place has repetitions, a table of these."""
+def comparison_table(comparison: Comparison) -> Table:
+    """Return the table of verdicts."""
     notes, (first, second) = Notes(), comparison.names
-    rows, trials = [], []
+    rows = []
     for place, outcome in comparison.places.items():
         mark = notes.mark("; ".join(shortened_reason(reason) for reason in outcome.reasons)) if outcome.reasons else ""
         measure = outcome.pairs[0].measure
         change = EMPTY if outcome.change is None else _change(measure, outcome.change)
         rows.append((*place, *_joint_texts(outcome.pairs), change, outcome.verdict + mark))
-        for pair in outcome.pairs if len(outcome.pairs) > 1 else ():
-            if pair.change is None:
-                change = shortened_reason(pair.fault[1] if pair.fault is not None else "not comparable")
-            else:
-                change = _change(measure, Difference(Estimate(pair.change, None, None, 1)))
-            trials.append((*place, pair.repeat, *_joint_texts([pair]), change))
     changes = [outcome.change for outcome in comparison.places.values() if outcome.change]
     kind = interval_kind(changes)
     brackets = f" [{kind} 95 % interval]" if kind else ""
@@ -206,10 +200,7 @@ def comparison_tables(comparison: Comparison) -> list[Table]:
         "change is significant where their spreads do not overlap."
     )
     remarks = (*notes.numbered(), *comparison.damaged, *comparison.versions)
-    made = [Table("comparison", caption, ("what", "layer", "A", "B", "change", "verdict"), tuple(rows), remarks)]
-    if trials:
-        made.append(Table("trials", "Trial by trial.", ("what", "layer", "trial", "A", "B", "change"), tuple(trials)))
-    return made
+    return Table("comparison", caption, ("what", "layer", "A", "B", "change", "verdict"), tuple(rows), remarks)
 
 
 def _joint_texts(pairs: Sequence[Pair]) -> list[str]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from harness.core.archive import Archive, StoredRecords, archive_of, read_records
+from harness.core.archive import StoredRecords, read_records
 from harness.core.errors import UserError
 from harness.core.files import RECORD, checked_name, read_file, write_atomically
 from harness.core.records import Record, verdict, write_record
@@ -202,7 +201,7 @@ def _merge_suite(plan: Plan, runs: Sequence[_Run], left_out: Sequence[str], fold
     outdated = [(trial.id, trial.outdated(taken[trial.id], taken)) for trial in plan.trials if trial.id in taken]
     conflicts += [f"{name}: {contradiction}" for name, contradiction in outdated if contradiction is not None]
     origins = tuple(run.folder for run in runs)
-    _write(plan, origins, folder, chosen)
+    _write(plan, folder, chosen)
     remarks += mixtures((plan.cell(trial)[:-1], taken[trial.id]) for trial in plan.trials if trial.id in taken)
     return Merged(folder, origins, plan, tuple(taken.values()), tuple(conflicts), tuple(remarks))
 
@@ -237,29 +236,18 @@ def _contradiction(first: Record, second: Record) -> str | None:
     return None
 
 
-def _write(plan: Plan, origins: Sequence[Path], folder: Path, chosen: Sequence[tuple[Path, Record]]) -> None:
+def _write(plan: Plan, folder: Path, chosen: Sequence[tuple[Path, Record]]) -> None:
     if (folder / MARK).exists():  # of an earlier merge, whose records are removed
         with contextlib.suppress(UserError):
             ids = {trial.id for trial in Plan.load(folder).trials}
             for path in (folder / "records").glob("*"):
                 if path.name.removesuffix(".json") in ids or path.name.rsplit(".", 2)[0] in ids:  # the latter: arrays
                     path.unlink()
-    write_atomically(folder / MARK, json.dumps({"folders": len(origins)}).encode())
+    write_atomically(folder / MARK, b"{}")
     plan.save(folder)
-    contents = {origin: _contents(origin) for origin in origins}
     for origin, record in chosen:
         if record.arrays is not None:
             arrays = origin / "records" / checked_name(record.arrays)
             if arrays.is_file():
                 write_atomically(folder / "records" / arrays.name, read_file(arrays, RECORD))
-        if CONFLICT in record.notes:
-            write_record(folder / "records", record)
-        else:  # as it was written and has been read
-            write_atomically(folder / "records" / f"{checked_name(record.id)}.json", contents[origin](record.id))
-
-
-def _contents(run: Path) -> Callable[[str], bytes]:
-    """Return a function from the id of a trial to its record in a run's folder or archive."""
-    if (archive := archive_of(run)) is not None:
-        return Archive.read(archive).records.__getitem__
-    return lambda name: read_file(run / "records" / f"{name}.json", RECORD)
+        write_record(folder / "records", record)

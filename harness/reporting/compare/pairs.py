@@ -21,7 +21,6 @@ from harness.reporting.report import report_class
 from harness.reporting.tables.cells import OPERATIONS
 
 ABSENT = {MISSING: "not run", DAMAGED: "damaged", ELSEWHERE: "measured on another machine than most trials"}
-UNCOMPARED = IDENTITY | OUTCOME | ORIGIN
 
 Key = tuple[tuple[str, ...], tuple[Any, ...]]
 """The cell of a trial, and which of its rows."""
@@ -148,7 +147,7 @@ def _failure(measure: Measure, row: Row) -> str | None:
 
 def _unequal_columns(first: ComparedRow, second: ComparedRow) -> list[str]:
     """Return the measures that differ by more than rounding, with both values."""
-    names = [name for name in second.trial.columns if name not in UNCOMPARED]
+    names = [name for name in second.trial.columns if name not in IDENTITY | OUTCOME | ORIGIN]
     values = [(name, getattr(first.row, name), getattr(second.row, name)) for name in names]
     return [f"{name} is {one} in A, {other} in B" for name, one, other in values if not _equal(one, other)]
 

@@ -13,7 +13,7 @@ from harness.core.records import verdict
 from harness.reporting.frame import csv_bytes
 from harness.reporting.report import ReportedResults
 from harness.reporting.tables.selection import Selection
-from harness.reporting.written import refuse_links, write_files
+from harness.reporting.written import write_files
 
 FILE, FOLDER = "curves.csv", "csv"
 TRIAL = ("suite", "profile", "kind", "dataset", "layer", "seed", "candidate", "status", "id")
@@ -29,9 +29,8 @@ def write(results: ReportedResults, folder: Path, selection: Selection) -> list[
     tables = selection.of(results.report.tables)
     names = distinct_slugs([table.name for table in tables])
     cells = {table.name: pd.DataFrame(list(table.rows), columns=list(table.header), dtype="string") for table in tables}
-    content = {f"table-{names[name]}.csv": csv_bytes(frame) for name, frame in cells.items()}
-    refuse_links(folder, folder / FOLDER)
-    write_files(folder / FOLDER, content, ("*.csv",))
+    content = {f"{FOLDER}/table-{names[name]}.csv": csv_bytes(frame) for name, frame in cells.items()}
+    write_files(folder, content, (f"{FOLDER}/*.csv",))
     return [folder / FILE, folder / FOLDER]
 
 

@@ -17,6 +17,6 @@ def write(results: ReportedResults, folder: Path, selection: Selection) -> list[
     """Write a file for each table that has something of what is chosen."""
     tables = selection.of(results.report.tables)
     names = distinct_slugs([table.name for table in tables])
-    content = {f"{names[table.name]}.tex": f"{NEEDS}{latex(table)}\n".encode() for table in tables}
-    write_files(folder / FOLDER, content, ("*.tex",))
-    return [folder / FOLDER / name for name in content]
+    content = {f"{FOLDER}/{names[table.name]}.tex": f"{NEEDS}{latex(table)}\n".encode() for table in tables}
+    write_files(folder, content, (f"{FOLDER}/*.tex",))
+    return [folder / name for name in content]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Iterator
 from datetime import datetime
@@ -36,7 +35,9 @@ def write(results: ReportedResults, folder: Path, selection: Selection) -> list[
             f"--to tensorboard: {error}; install it: pip install tensorboard, or 'invertbench[tensorboard]'"
         ) from error
     target = folder / FOLDER
-    _remove_events(target)  # TensorBoard would show the events of two exports as one
+    refuse_links(folder, target)
+    for path in target.glob("*/events.out.tfevents.*"):  # TensorBoard would show the events of two exports as one
+        path.unlink()
     for trial in results.plan.trials:
         record = results.records.get(trial.id)
         if record is None:
@@ -57,18 +58,6 @@ def write(results: ReportedResults, folder: Path, selection: Selection) -> list[
             for summary in hparams(settings | {"status": verdict(record)}, {})[1:]:
                 writer.file_writer.add_summary(summary)
     return [target]
-
-
-def _remove_events(target: Path) -> None:
-    """Remove the files of events below the folder, and the folders that are then empty; no link is followed."""
-    refuse_links(target.parent, target)
-    for inner in target.iterdir() if target.is_dir() else ():
-        if inner.is_symlink() or not inner.is_dir():
-            continue
-        for path in inner.glob("events.out.tfevents.*"):
-            path.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # it holds other files
-            inner.rmdir()
 
 
 def points(record: Record) -> Iterator[tuple[str, int, float, float]]:

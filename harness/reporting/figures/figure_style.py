@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 import io
 import itertools
-import re
-import sys
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,12 +18,10 @@ import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import findfont, get_font
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-from PIL import Image
 
 from harness.core.texts import formless
 
@@ -45,12 +41,9 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 ROW_HEIGHT = 0.36  # inches, of a layer on a vertical axis
 NOTE_LINE, NOTE_CHARACTERS = 0.15, 15  # inches: height of a line of notes; characters in an inch
-NOTE_GOES_ON = " \n"  # between the lines of one note; another note begins after a line break alone
 LEGEND_LINE, LEGEND_COLUMN = 0.19, 1.8  # inches: height of an entry, width of a column
 
-# Of PNG files: dots per inch, and how 256 colours are chosen. A page shows drawings as SVG: coarse is enough for those.
-DRAWING = (96, Image.Quantize.FASTOCTREE)
-PIXELS = (160, Image.Quantize.MEDIANCUT)
+DRAWING, PIXELS = 96, 160  # dots per inch of PNG files; a page shows drawings as SVG
 
 STYLE: dict[str, Any] = {
     "figure.dpi": 100,
@@ -163,16 +156,10 @@ def side_legend(figure: Figure, handles: Sequence[Artist]) -> None:
 def footnotes(figure: Figure, notes: Iterable[str]) -> None:
     """Add notes below the panels, each on separate lines that fit the figure, which grows for them."""
     width, height = figure.get_size_inches()
-    filled = [NOTE_GOES_ON.join(textwrap.wrap(plain(note), int(width * NOTE_CHARACTERS))) for note in notes]
-    if filled:
-        text = "\n".join(filled)
+    text = "\n".join(textwrap.fill(plain(note), int(width * NOTE_CHARACTERS)) for note in notes)
+    if text:
         figure.set_size_inches(width, height + NOTE_LINE * (1 + text.count("\n")))
         figure.supxlabel(text, fontsize=8, color=INK)
-
-
-def noted(figure: Figure) -> list[str]:
-    """Return the notes of `footnotes`, each as one line."""
-    return not_plain(figure.get_supxlabel()).replace(NOTE_GOES_ON, " ").splitlines()
 
 
 def logarithmic(axis: Axis) -> None:
@@ -190,12 +177,6 @@ def plain(text: str) -> str:
     return "".join(map(_drawable, text)).replace("$", r"\$")
 
 
-def not_plain(text: str) -> str:
-    """Undo `plain`."""
-    marks = re.sub(r"U\+[0-9A-F]{4,6}", lambda code: _drawn_as(code[0]), text)
-    return marks.replace(r"\$", "$")
-
-
 @functools.cache
 def _drawable(mark: str) -> str:
     if formless(mark):
@@ -206,29 +187,18 @@ def _drawable(mark: str) -> str:
     return mark if ord(mark) in glyphs else f"U+{ord(mark):04X}"
 
 
-def _drawn_as(code: str) -> str:
-    """Return the character that is drawn as this code point; the text unchanged if there is none."""
-    mark = chr(int(code[2:], 16)) if int(code[2:], 16) <= sys.maxunicode else ""
-    return mark if mark and _drawable(mark) == code else code
-
-
 def render(figure: Figure) -> dict[str, bytes]:
-    """Return the figure as ".png", in 256 colours, and as ".svg" unless it shows pixels."""
+    """Return the figure as ".png", and as ".svg" unless it shows pixels."""
     shows_pixels = any(axes.images for axes in figure.axes)
-    resolution, method = PIXELS if shows_pixels else DRAWING
-    figure.set_dpi(resolution)
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()
-    figure.set_layout_engine("none")  # to compute it again for the SVG takes as long as to draw
-    image = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
-    reduced = image.quantize(256, method, dither=Image.Dither.NONE)
+    figure.set_dpi(PIXELS if shows_pixels else DRAWING)
     buffer = io.BytesIO()
-    reduced.save(buffer, "PNG", compress_level=8, dpi=(resolution, resolution))  # 9: twice the time for 1 % fewer bytes
+    figure.savefig(buffer, format="png", metadata={"Software": None})
     images = {".png": buffer.getvalue()}
+    figure.set_layout_engine("none")  # to compute it again for the SVG takes as long as to draw
     if not shows_pixels:
         buffer = io.BytesIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None}, transparent=True)
-        images[".svg"] = _smaller(buffer.getvalue())
+        images[".svg"] = buffer.getvalue()
     return images
 
 
@@ -239,23 +209,9 @@ def render_pdf(figure: Figure) -> dict[str, bytes]:
     return {".pdf": buffer.getvalue()}
 
 
-def _smaller(svg: bytes) -> bytes:
-    """Return the drawing in fewer bytes: hundredths of a point, and quotes that need no escape in the page."""
-    svg = re.sub(rb"<!--.*?-->", b"", svg, flags=re.DOTALL)
-    svg = re.sub(rb' (?:d|x|y)="[^"]*"|translate\([^)]*\)', lambda part: re.sub(rb"(\.\d\d)\d+", rb"\1", part[0]), svg)
-    svg = re.sub(rb"(?<=[:;>]) ", b"", re.sub(rb"\s+", b" ", svg)).replace(b"xlink:href", b"href")
-    referred = set(re.findall(rb"#([\w-]+)", svg))
-    names = dict.fromkeys(re.findall(rb' id="([\w-]+)"', svg))
-    short = {name: b"i%x" % number for number, name in enumerate(name for name in names if name in referred)}
-    svg = re.sub(rb' id="([\w-]+)"', lambda match: b' id="%b"' % short[match[1]] if match[1] in short else b"", svg)
-    svg = re.sub(rb"#([\w-]+)", lambda match: b"#" + short.get(match[1], match[1]), svg)
-    return svg if b"'" in svg else svg.replace(b'"', b"'")
-
-
 REACH = 3.0  # interquartile ranges beyond the quartiles, from where a value is far
 GAIN = 4.0  # the least factor by which leaving out far values must shrink the range
 LEAST = 4  # values, for quartiles to mean anything
-ALIGNED = {"left": 0.0, "center": 0.5, "right": 1.0}
 
 
 def inner_range(values: Sequence[float]) -> tuple[float, float]:
@@ -275,14 +231,13 @@ def padded(low: float, high: float, share: float) -> tuple[float, float]:
     return low - pad, high + pad
 
 
-def arrow(axes: Axes, place: float, text: str, colour: str, along: str, upward: bool, align: str = "center") -> None:
+def arrow(axes: Axes, place: float, text: str, colour: str, along: str, upward: bool) -> None:
     """Draw an arrow at the edge of a panel for a value beyond it, with the value.
 
     Args:
         place: the position on the other axis.
         along: the axis that the value leaves, "x" or "y".
         upward: whether it leaves at the upper end.
-        align: the part of the text that is at `place` where the value leaves along "y": "left", "center" or "right".
     """
     edge, back = (1.0, -16) if upward else (0.0, 16)
     if along == "x":
@@ -290,8 +245,7 @@ def arrow(axes: Axes, place: float, text: str, colour: str, along: str, upward: 
         sides = {"ha": "right" if upward else "left", "va": "center"}
     else:
         where, offset, transform = (place, edge), (0, back), axes.get_xaxis_transform()
-        sides = {"ha": align, "va": "top" if upward else "bottom"}
-    start = (ALIGNED[sides["ha"]] if along == "y" else 0.5, 0.5)  # of the line, in the box of the text
+        sides = {"ha": "center", "va": "top" if upward else "bottom"}
     axes.annotate(
         text,
         where,
@@ -300,6 +254,6 @@ def arrow(axes: Axes, place: float, text: str, colour: str, along: str, upward: 
         textcoords="offset points",
         fontsize=7.5,
         color=colour,
-        arrowprops={"arrowstyle": "->", "color": colour, "linewidth": 1.4, "shrinkA": 1, "shrinkB": 0, "relpos": start},
+        arrowprops={"arrowstyle": "->", "color": colour, "linewidth": 1.4, "shrinkA": 1, "shrinkB": 0},
         **sides,  # type: ignore[arg-type]
     )

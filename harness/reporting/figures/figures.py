@@ -7,19 +7,24 @@ their place among the kind's figures, of which those of order 0 stand above the 
 
 from __future__ import annotations
 
+import base64
+import gzip
+import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
 
 from matplotlib.figure import Figure
+from PIL import Image
 
 from harness.core.discovery import names_in, sibling
 from harness.core.settings import Progress, silent
 from harness.planning.suite_model import SUITES
 from harness.reporting.figures.figure_style import render, style
-from harness.reporting.figures.parts import FigureParts, parts_of
 from harness.reporting.frame import Results
+
+CSS_PIXELS = 96  # per inch
 
 
 @dataclass(frozen=True)
@@ -30,7 +35,24 @@ class ReportFigure:
     heading: str  # on the page
     images: dict[str, bytes]  # suffix -> content, of its `Form`
     leading: bool = False  # above the tables of the page
-    parts: FigureParts | None = None  # of one that was drawn as an image
+
+    @property
+    def drawn(self) -> bool:
+        """True for a drawing, whose colours may be inverted on dark paper; false for one that shows pixels."""
+        return ".svg" in self.images
+
+    @property
+    def content(self) -> str:
+        """The figure in base64 for a page: the SVG file, compressed by gzip, or the PNG file of one without it."""
+        content = gzip.compress(self.images[".svg"], mtime=0) if self.drawn else self.images[".png"]
+        return base64.b64encode(content).decode()
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height in CSS pixels."""
+        with Image.open(io.BytesIO(self.images[".png"])) as image:
+            width, height = (round(number * CSS_PIXELS / round(image.info["dpi"][0])) for number in image.size)
+        return width, height
 
 
 Form = Callable[[Figure], dict[str, bytes]]
@@ -71,7 +93,5 @@ def _figures(results: Results, module: ModuleType, names: tuple[str, ...], form:
         made = []
         for name, figure in module.figures(results).items():
             if name.startswith(names):
-                images = form(figure)
-                parts = parts_of(figure, images) if ".png" in images else None  # only what was drawn has places
-                made.append(ReportFigure(name, module.HEADING, images, module.ORDER == 0, parts))
+                made.append(ReportFigure(name, module.HEADING, form(figure), module.ORDER == 0))
         return made

@@ -14,18 +14,12 @@ from harness.core.files import write_atomically
 from harness.core.records import LONGEST_REASON
 from harness.core.texts import bounded, visible
 from harness.planning.plan import Plan
-from harness.reporting.figures.figure_style import DRAWING
 from harness.reporting.page.answer import Finding
-from harness.reporting.page.page import css_size, digest_of, rendered_template
+from harness.reporting.page.page import digest_of, rendered_template
 from harness.reporting.report import ReportedResults
 from harness.reporting.tables.cells import device_text
 
 PAGE, TEXT = "index.html", "table.md"
-
-ASKED = ("which_layer", "tuned", "mimic", "claims", "runtime", "libraries", "capacity")
-"""The suites that are asked for most, in this order; others follow by their names."""
-
-PROFILES = ("paper", "local", "quick", "smoke")  # of a suite, the larger one first
 
 SHOWN = ("accounting", "ranking", "likelihood", "runtime", "")
 """Parts of the names of figures, of which a report's first is shown."""
@@ -36,17 +30,6 @@ MOST = 2  # findings of a report that are shown before the others are unfolded
 
 
 @dataclass(frozen=True)
-class Picture:
-    """The file of a figure beside the gallery."""
-
-    name: str
-    address: str
-    width: int  # in CSS pixels
-    height: int
-    drawn: bool  # not of pixels, so that its colours may be inverted on dark paper
-
-
-@dataclass(frozen=True)
 class GalleryEntry:
     """One report of the gallery."""
 
@@ -54,7 +37,7 @@ class GalleryEntry:
     plan: Plan
     device: str
     findings: tuple[Finding, ...]
-    figure: Picture | None
+    figure: tuple[str, str] | None  # (name, address)
     links: tuple[tuple[str, str], ...]  # (address, text), its page first
 
 
@@ -78,7 +61,7 @@ def write_gallery(folder: Path) -> Path:
             print(f"left out: {bounded(str(place))}: cannot be read ({reason})", file=sys.stderr)
     if not entries:
         raise UserError(f"{folder}: none of its folders has a {TEXT} and records; give one in which suites were run")
-    entries.sort(key=_place)
+    entries.sort(key=lambda entry: (entry.plan.suite, -len(entry.plan.trials), entry.name))
     filters = {
         name: list(dict.fromkeys(getattr(entry.plan, name) for entry in entries)) for name in ("kind", "profile")
     }
@@ -96,23 +79,13 @@ def write_gallery(folder: Path) -> Path:
     return folder / PAGE
 
 
-def _place(entry: GalleryEntry) -> tuple[object, ...]:
-    """Return the place of a report: by suite, then the larger profile, then the run of most trials."""
-    plan = entry.plan
-    asked, size = (
-        names.index(name) if name in names else len(names)
-        for names, name in ((ASKED, plan.suite), (PROFILES, plan.profile))
-    )
-    return asked, plan.suite, size, -len(plan.trials), entry.name
-
-
 def _entry(folder: Path) -> GalleryEntry:
     results = ReportedResults.read(folder)
     report = results.report
     findings = () if report.answer is None else report.answer.findings
     links = tuple((_address(folder / name), text) for name, text in FILES.items() if (folder / name).exists())
     device = device_text(results.plan.device, results.frame)
-    return GalleryEntry(visible(folder.name), results.plan, device, findings, _picture(folder), links)
+    return GalleryEntry(visible(folder.name), results.plan, device, findings, _figure(folder), links)
 
 
 def _address(path: Path, parts: int = 2) -> str:
@@ -120,13 +93,8 @@ def _address(path: Path, parts: int = 2) -> str:
     return quote(os.fsencode("/".join(path.parts[-parts:])))
 
 
-def _picture(folder: Path) -> Picture | None:
-    """Return the first readable figure in the order of `SHOWN`; None without one."""
+def _figure(folder: Path) -> tuple[str, str] | None:
+    """Return name and address of the first figure in the order of `SHOWN`; None without one."""
     files = sorted((folder / "figures").glob("*.png"))
-    for path in (path for part in SHOWN for path in files if part in path.stem):
-        try:
-            width, height, resolution = css_size(path.read_bytes())
-        except OSError:  # no file, or no image
-            continue
-        return Picture(path.stem, _address(folder / "figures" / path.name, 3), width, height, resolution == DRAWING[0])
-    return None
+    shown = (path for part in SHOWN for path in files if part in path.stem)
+    return next(((path.stem, _address(path, 3)) for path in shown), None)

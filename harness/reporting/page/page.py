@@ -1,41 +1,32 @@
-"""index.html: the whole report of a suite on one page that needs nothing beside itself, and no network."""
+"""index.html: the whole report of a suite on one page that needs no network, and links the numbers beside it."""
 
 from __future__ import annotations
 
 import base64
-import gzip
 import hashlib
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from PIL import Image
 
 from harness.core.archive import FILE as ARCHIVE
 from harness.core.files import slug
 from harness.reporting.figures.figures import ReportFigure
-from harness.reporting.figures.parts import CSS_PIXELS, FigureParts
-from harness.reporting.frame import TABLE, Results, csv_bytes
+from harness.reporting.frame import TABLE, Results
 from harness.reporting.page.answer import Answer, Finding
 from harness.reporting.page.page_facts import (
+    TRIAL_COLUMNS,
     environment_rows,
     rebuild_lines,
-    records_summary,
-    trial_columns,
     trial_rows,
     without_paths,
 )
 from harness.reporting.tables.cells import device_text
 from harness.reporting.tables.rendering import Table
 
-CSV_SAFE = ",:;=()/!*+@$"  # escapes are shorter than base64, as it is almost all numbers
-SUMMARY = "records.json.gz"
-DOWNLOADS = {
+FILES = {
     TABLE: "a line for each measured case of each trial",
-    SUMMARY: "training curves, audits, notes and times",
     ARCHIVE: "plan and records: python -m harness report records.zip --out DIR makes the report and CSV files again",
 }
 RESERVED = ("answer", "trials", "origin", "numbers", "theme", "menu")  # ids in the template of the page
@@ -51,66 +42,20 @@ _ENVIRONMENT.filters["without_paths"] = without_paths
 
 
 @dataclass(frozen=True)
-class PageFigure:
-    """A figure inside the page."""
-
-    name: str
-    heading: str
-    content: str  # in base64: the SVG file, compressed by gzip, or the PNG file of a figure that has no SVG
-    drawn: bool  # an SVG file, whose colours may be inverted on dark paper
-    width: int  # in CSS pixels
-    height: int
-    leading: bool = False  # above the tables
-    parts: FigureParts | None = None  # for a page that is narrower than the figure
-
-    @property
-    def alt(self) -> str:
-        """The alternative text."""
-        return f"Figure {self.name}"
-
-
-@dataclass(frozen=True)
 class PageSection:
     """A heading of the page and its content, in this order."""
 
     heading: str
     facts: tuple[tuple[str, str], ...] = ()  # (term, text), such as the test of a claim
     tables: tuple[Table, ...] = ()
-    figures: tuple[PageFigure, ...] = ()
+    figures: tuple[ReportFigure, ...] = ()
     verdict: Finding | None = None  # beside the heading
     folded: bool = False
 
 
-def page_figures(figures: Sequence[ReportFigure]) -> list[PageFigure]:
-    """Return the figures for the page."""
-    made = []
-    for figure in figures:
-        png, svg = figure.images[".png"], figure.images.get(".svg")
-        width, height, _ = css_size(png)
-        content = _base64(png if svg is None else gzip.compress(svg, mtime=0))
-        look = (svg is not None, width, height, figure.leading, figure.parts)
-        made.append(PageFigure(figure.name, figure.heading, content, *look))
-    return made
-
-
-def css_size(png: bytes) -> tuple[int, int, int]:
-    """Return width and height of a figure's PNG file in CSS pixels, and its resolution in dots per inch."""
-    with Image.open(io.BytesIO(png)) as image:
-        resolution = round(image.info.get("dpi", (0,))[0]) or CSS_PIXELS
-        width, height = (round(number * CSS_PIXELS / resolution) for number in image.size)
-    return width, height, resolution
-
-
 def digest_of(script: str) -> str:
     """Return the digest of a script by which a content security policy permits it."""
-    return _base64(hashlib.sha256(script.encode()).digest())
-
-
-def numbers(results: Results) -> dict[str, bytes]:
-    """Return the files of raw numbers that a page holds, by name."""
-    frame = results.table
-    frame = frame.assign(reason=frame["reason"].map(without_paths, na_action="ignore"))
-    return {TABLE: csv_bytes(frame), SUMMARY: records_summary(results.plan, list(results.records.values()))}
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def rendered_template(name: str, **values: Any) -> str:
@@ -121,16 +66,14 @@ def rendered_template(name: str, **values: Any) -> str:
 def page(
     results: Results,
     sections: Sequence[PageSection],
-    raw: Mapping[str, bytes | None],
+    files: Mapping[str, str],
     answer: Answer | None = None,
-    figures: Sequence[PageFigure] = (),
-    further: Mapping[str, str] | None = None,
+    figures: Sequence[ReportFigure] = (),
 ) -> bytes:
     """Return the page as bytes of HTML, a function of its arguments alone.
 
-    It offers the files `raw` for download; one without content is a file beside the page. The kind of suite describes
-    the `further` ones among them. Of the `figures`, the one that the answer names is shown with it, and not again
-    in an open section.
+    It links the `files` beside it, name -> description. Of the `figures`, the one that the answer names is shown with
+    it, and not again in an open section.
 
     Everything that comes from a suite or a record is escaped. A content security policy permits one script, that of
     the template, and no requests.
@@ -141,7 +84,6 @@ def page(
     sections = _shown(sections, front)
     made = anchors(sections)
     trials = trial_rows(results)
-    texts = DOWNLOADS | dict(further or {})
     script = rendered_template("page.js")
     text = rendered_template(
         "page.html",
@@ -156,14 +98,12 @@ def page(
         places={section.heading: anchor for section, anchor in zip(sections, made, strict=True)},
         front=front,
         audited=any(trial.steps for trial in plan.trials),
-        columns=(*trial_columns(plan), "remarks"),
+        columns=(*TRIAL_COLUMNS, "remarks"),
         trials=trials,
         unlisted=len(plan.trials) - len(trials),
         environment=environment_rows(records),
         commands=rebuild_lines(plan, records),
-        downloads=[
-            (name, texts[name], name if content is None else _data_uri(name, content)) for name, content in raw.items()
-        ],
+        files=files,
         css=rendered_template("page.css"),
         script=script,
         digest=digest_of(script),
@@ -185,7 +125,7 @@ def anchors(sections: Sequence[PageSection]) -> list[str]:
     return made
 
 
-def _shown(sections: Sequence[PageSection], front: Sequence[PageFigure]) -> list[PageSection]:
+def _shown(sections: Sequence[PageSection], front: Sequence[ReportFigure]) -> list[PageSection]:
     """Return the sections that have something to show; open ones lack the figures that stand with the answer."""
     made = []
     for section in sections:
@@ -193,13 +133,3 @@ def _shown(sections: Sequence[PageSection], front: Sequence[PageFigure]) -> list
         if figures or section.tables or section.facts or not section.figures:
             made.append(replace(section, figures=figures))
     return made
-
-
-def _data_uri(name: str, content: bytes) -> str:
-    if name.endswith(".csv"):
-        return f"data:text/csv;charset=utf-8,{quote(content, safe=CSV_SAFE)}"
-    return f"data:application/gzip;base64,{_base64(content)}"
-
-
-def _base64(content: bytes) -> str:
-    return base64.b64encode(content).decode()

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +16,13 @@ if TYPE_CHECKING:
     from harness.planning.plan import Plan
 
 DIGITS_OF_COMMIT = 10
+UNLISTED = ("host", "sources")  # of an environment
 
 _NAME = r"[^\s/:'\"`]+(?:(?<![,;.!?])[ ]+[^\s/:'\"`]+)*"  # of a folder
 _PATH = re.compile(rf"(?:(?<=['\"`])/(?:[^/'\"`\n]+/)+|(?:\bfile://|(?<![\w./]))/(?:{_NAME}/)+)")
 
-_AUDIT = ("audit", "log-det error, nats", "inverse error", "condition", "layers audited")
+AUDIT = ("audit", "log-det error, nats", "inverse error", "condition", "layers audited")
+TRIAL_COLUMNS = ("kind", "place", "layer", "repetition", "status", *AUDIT, "seconds")
 
 
 @dataclass(frozen=True)
@@ -30,18 +30,9 @@ class TrialRow:
     """One trial in the list of the page."""
 
     id: str
-    cells: tuple[str, ...]  # a text per column of `trial_columns`
+    cells: tuple[str, ...]  # a text per column of `TRIAL_COLUMNS`
     good: bool  # its status is ok, or unsupported in a suite that accepts this
     reasons: tuple[str, ...]  # of a failure, and the faults of the audit
-
-
-def trial_columns(plan: Plan) -> tuple[str, ...]:
-    """Return the headings of the columns of `trial_rows`, with the audit where there is one."""
-    return ("kind", "place", "layer", "repetition", "status", *(_AUDIT if _audited(plan) else ()), "seconds")
-
-
-def _audited(plan: Plan) -> bool:
-    return any(trial.steps for trial in plan.trials)
 
 
 def trial_rows(results: Results) -> list[TrialRow]:
@@ -57,8 +48,7 @@ def trial_rows(results: Results) -> list[TrialRow]:
             continue
         faults = dict.fromkeys([*reasons.get(trial.id, []), *_audit_reasons(record)])
         seconds = EMPTY if record is None or record.seconds is None else f"{record.seconds:.1f}"
-        audit = _audit_cells(record) if _audited(plan) else ()
-        cells = (trial.kind, trial.place, ", ".join(trial.rows), trial.repeat, state, *audit, seconds)
+        cells = (trial.kind, trial.place, ", ".join(trial.rows), trial.repeat, state, *_audit_cells(record), seconds)
         good = trial.accepts(state, plan.unsupported)
         rows.append(TrialRow(trial.id, cells, good, tuple(without_paths(shortened_reason(text)) for text in faults)))
     return rows
@@ -67,7 +57,7 @@ def trial_rows(results: Results) -> list[TrialRow]:
 def _audit_cells(record: Record | None) -> tuple[str, ...]:
     audit = {} if record is None else record.audit
     if not audit:
-        return (EMPTY,) * len(_AUDIT)
+        return (EMPTY,) * len(AUDIT)
     numbers = (_number(audit.get(name)) for name in ("logdet_error", "inverse_error", "condition"))
     layers = audit.get("linear_layers", 0)
     return audit["verdict"], *numbers, f"{audit.get('audited_layers', 0)} of {layers}" if layers else EMPTY
@@ -102,13 +92,13 @@ def without_paths(text: str) -> str:
 
 def environment_rows(records: Sequence[Record]) -> list[tuple[str, str]]:
     """Return (name, value) of the environments in the records; where they differ, with the number of trials of each."""
-    environments = [_environment(record.environment) for record in records]
+    environments = [_environment(record) for record in records]
     rows = []
-    for name in environments[0] if environments else ():
-        counts = Counter(environment[name] for environment in environments if environment[name])
+    for name in dict.fromkeys(name for environment in environments for name in environment):
+        counts = Counter(environment[name] for environment in environments if name in environment)
         if len(counts) == 1:
             rows.append((name, next(iter(counts))))
-        elif counts:
+        else:
             texts = (f"{value} ({count} trial{'s' * (count > 1)})" for value, count in counts.items())
             rows.append((name, "; ".join(texts)))
     started = sorted(record.started for record in records if record.started)
@@ -121,35 +111,15 @@ def environment_rows(records: Sequence[Record]) -> list[tuple[str, str]]:
     return rows
 
 
-def _environment(about: Mapping[str, Any]) -> dict[str, str]:
-    """Return the facts of an environment by name; a fact that it does not state is empty."""
-    versions, kernels, git = about.get("versions", {}), about.get("kernels", {}), about.get("git") or {}
-    change = f", with changes (source/{git['diff']}.diff)" if git.get("diff") else ", other files than source changed"
-    build = [f"build {kernels['build']}"] if "build" in kernels else []
-    build += [str(kernels[name]) for name in ("instructions", "reason") if kernels.get(name)]
-    backend = about.get("backend")
-    gpu = (str(value) if key == "name" else f"{key} {value}" for key, value in sorted(about.get("cuda", {}).items()))
-    facts = {
-        "commit": f"{git['commit']}{change * bool(git.get('dirty'))}" if git else None,
-        "invertbench": versions.get("invertbench"),
-        "Python": versions.get("python"),
-        "PyTorch": versions.get("torch"),
-        "NumPy": versions.get("numpy"),
-        "processor": about.get("cpu"),
-        "cores": about.get("cores"),
-        "threads of a trial": about.get("threads"),
-        "GPU": ", ".join(gpu),
-        "layers run as": f"{backend} ({', '.join(map(without_paths, build))})" if backend and build else backend,
-        "instructions": about.get("instructions"),
-        "float32 products": about.get("matmul_precision"),
-        "deterministic algorithms": about.get("deterministic_algorithms"),
-        "system": about.get("platform"),
-    }
-    switches = {True: "on", False: "off"}
-    return {
-        name: "" if value is None else switches[value] if isinstance(value, bool) else str(value)
-        for name, value in facts.items()
-    }
+def _environment(record: Record) -> dict[str, str]:
+    """Return the facts of a record's environment by dotted name, but for its host and the digests of files."""
+    facts: dict[str, Any] = {}
+    for name, value in record.environment.items():
+        if isinstance(value, dict) and name not in UNLISTED:
+            facts |= {f"{name}.{inner}": fact for inner, fact in value.items()}
+        elif name not in UNLISTED:
+            facts[name] = value
+    return {name: without_paths(str(value)) for name, value in facts.items() if value is not None}
 
 
 def rebuild_lines(plan: Plan, records: Sequence[Record]) -> list[str]:
@@ -157,36 +127,3 @@ def rebuild_lines(plan: Plan, records: Sequence[Record]) -> list[str]:
     commits = {record.environment.get("git", {}).get("commit") for record in records if record.environment.get("git")}
     lines = [f"git checkout {commit[:DIGITS_OF_COMMIT]}" for commit in commits if commit] if len(commits) == 1 else []
     return [*lines, "pip install -e .", plan.command or f"python -m harness run {plan.suite} --profile {plan.profile}"]
-
-
-def records_summary(plan: Plan, records: Sequence[Record]) -> bytes:
-    """Return curves, audits, notes and times of each trial, for which results.csv has no columns: compressed JSON."""
-    kept = [
-        {
-            "id": record.id,
-            "status": record.status,
-            "curves": {without_paths(name): values for name, values in record.curves.items()},
-            "audit": _all_without_paths(record.audit),
-            "notes": {
-                without_paths(name): without_paths(text) for name, text in record.notes.items() if name != "traceback"
-            },
-            "seconds": record.seconds,
-        }
-        for record in records
-    ]
-    names = {"suite": without_paths(plan.suite), "profile": without_paths(plan.profile)}
-    content = names | {"device": plan.device, "trials": kept}
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return gzip.compress(text.encode(), mtime=0)  # the same records give the same bytes
-
-
-def _all_without_paths(value: Any) -> Any:
-    """Return the value with `without_paths` applied to every text in it, keys included."""
-    match value:
-        case str():
-            return without_paths(value)
-        case dict():
-            return {_all_without_paths(key): _all_without_paths(inner) for key, inner in value.items()}
-        case list() | tuple():
-            return [_all_without_paths(inner) for inner in value]
-    return value

@@ -33,14 +33,6 @@ class Friedman(NamedTuple):
     p: float
 
 
-class Tally(NamedTuple):
-    """The numbers of data sets by outcome."""
-
-    wins: int
-    ties: int
-    losses: int
-
-
 @dataclass(frozen=True, eq=False)
 class Standings:
     """Layers compared over data sets.
@@ -173,9 +165,3 @@ def outcome(difference: Difference, margin: float) -> Outcome:
     if not difference.separated or abs(mean) < margin:
         return "tie"
     return "win" if mean < 0 else "loss"
-
-
-def tally(outcomes: Iterable[Outcome]) -> Tally:
-    """Return the number of each outcome."""
-    listed = list(outcomes)
-    return Tally(listed.count("win"), listed.count("tie"), listed.count("loss"))

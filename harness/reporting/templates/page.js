@@ -1,27 +1,14 @@
 "use strict";
 {% include "shared.js" %}
 
-const SMALLEST = 0.8; // of its size, of a figure that is made smaller, as in the style sheet
 // Drawings are compressed, as they are most of a page.
 for (const image of document.querySelectorAll("img[data-svg]")) {
   const packed = Uint8Array.from(atob(image.dataset.svg), (character) => character.charCodeAt(0));
   const drawing = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
   new Response(drawing).text().then((svg) => {
     image.src = `data:image/svg+xml,${encodeURIComponent(svg)}`;
-    arrange(image.closest("figure"));
   });
 }
-
-// A figure that is much wider than its place is shown panel by panel, each a window on the same image; one that is
-// a little wider is made smaller.
-function arrange(figure) {
-  const image = figure.querySelector(".wide img");
-  const split = figure.clientWidth < SMALLEST * image.getAttribute("width") && figure.querySelector(".parts") !== null;
-  figure.classList.toggle("split", split);
-  if (split && image.src) for (const one of figure.querySelectorAll("image:not([href])")) one.setAttribute("href", image.src);
-}
-const places = new ResizeObserver((entries) => entries.forEach(({ target }) => { if (target.clientWidth) arrange(target); }));
-for (const figure of document.querySelectorAll("figure")) places.observe(figure);
 
 // Sorting: a click on the head of a column, or Enter or Space on it, orders the rows; once more turns the order round.
 // Cells that begin with a number, or with ≈ and one, are ordered by it; others follow by their text, and empty ones come

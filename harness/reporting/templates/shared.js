@@ -15,7 +15,7 @@ const mark = (one) => {
   one.classList.toggle("more", one.scrollWidth > one.clientWidth + one.scrollLeft + 1);
 };
 const watch = new ResizeObserver((entries) => entries.forEach(({ target }) => mark(target)));
-for (const one of document.querySelectorAll(".scroll, .wide, .panels")) {
+for (const one of document.querySelectorAll(".scroll, .wide")) {
   watch.observe(one);
   one.addEventListener("scroll", () => mark(one), { passive: true });
 }

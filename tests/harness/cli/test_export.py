@@ -145,25 +145,27 @@ def test_figures_as_pdf_have_embedded_true_type_fonts_and_no_date(run, capsys):
     assert {"likelihood.pdf", "pareto.pdf", "samples-digits.pdf"} <= files.keys()
     for name, data in files.items():
         assert data.startswith(b"%PDF") and b"/CreationDate" not in data
-        assert b"Type3" not in pdf_fonts(data) and (b"/FontFile2" in data or name.startswith("maps")), name
+        assert b"Type3" not in pdf_fonts(data) and b"/FontFile2" in data, name
     assert b"/Subtype /Image" not in files["likelihood.pdf"], "a drawing is of vectors"
 
 
 def test_equal_records_give_equal_files_and_figures_that_are_gone_are_removed(run, capsys):
     folder, _, _ = run
 
-    def exported():
-        for form in ("pdf", "csv"):
+    def exported(*forms):
+        for form in forms:
             assert main(["export", str(folder), "--to", form]) == 0
         return {path.name: path.read_bytes() for form in ("pdf", "csv") for path in (folder / form).glob("*.???")}
 
-    first = exported()
-    assert exported() == first
+    first = exported("pdf", "csv")
+    assert exported("csv") == first
     for path in folder.glob("records/*"):
         if "waveforms" in path.name:
             path.unlink()
     (folder / "pdf" / "notes.txt").write_bytes(b"a file of the user")
-    assert first.keys() - exported().keys() == {"samples-waveforms.pdf", "maps-waveforms.pdf"}
+    last = exported("pdf", "csv")
+    assert first.keys() - last.keys() == {"samples-waveforms.pdf"}
+    assert last["samples-digits.pdf"] == first["samples-digits.pdf"], "of equal records"
     assert (folder / "pdf" / "notes.txt").exists()
 
 

@@ -1,29 +1,21 @@
-"""The arrays that a trial keeps: training examples nearest to samples, and matrices of trained layers."""
+"""The arrays that a trial keeps: training examples nearest to samples."""
 
-import io
 import math
 
 import numpy as np
 import pytest
 import torch
 
-from harness.core.records import MAP, write_arrays
-from harness.core.settings import DataRef, FlowSettings, LayerRef
+from harness.core.settings import DataRef
 from harness.datasets.base import Splits
 from harness.evaluation.stored_arrays import (
     QUERIES,
-    SIDE,
     embedding,
-    learned_maps,
     nearest,
     neighbour_arrays,
     positions,
-    reduced,
 )
-from harness.kinds.density.figures.neighbours import figures, pair_mosaic
-from harness.pipeline.models import build_flow
 from harness.pipeline.pipeline import Pipeline, SplitValues
-from harness.reporting.frame import Results
 
 
 def flat(values):
@@ -73,8 +65,6 @@ def test_neighbours_are_stored_in_the_units_of_the_data(kind, permute):
         places, distances = by_hand(queries, data.train, scale)
         assert np.array_equal(arrays[f"{name}_neighbour_index"], places)
         assert np.allclose(arrays[f"{name}_neighbour_distance"], distances, rtol=1e-9)
-        assert np.array_equal(arrays[f"{name}_neighbours"], data.train[places])
-        assert arrays[f"{name}_neighbours"].dtype == data.train.dtype
     assert arrays["neighbours_searched"] == 150
 
 
@@ -108,70 +98,3 @@ def test_pixels_are_compared_without_rounding():
     pipeline = Pipeline(Splits(train, train[:1], train[:1], 256, "bright"), DataRef(label="toy", name="toy"))
     index, distance = nearest(torch.from_numpy(train[:32]), pipeline.raw("train"), embedding(pipeline))
     assert index.tolist() == list(range(32)) and distance.abs().max() == 0
-
-
-@pytest.fixture
-def neighbour_run(density_run, write_run):
-    """Return the density run with nearest neighbours of its samples."""
-    plan, records = density_run
-    folder = write_run(plan, records) / "records"
-    for number, record in enumerate(records):
-        if record.arrays is not None:
-            with np.load(folder / record.arrays) as stored:
-                arrays = dict(stored)
-            for name in ("data", "samples"):
-                arrays[f"{name}_neighbours"] = arrays[name][:4] // 2
-                arrays[f"{name}_neighbour_index"] = np.arange(4)
-                arrays[f"{name}_neighbour_distance"] = np.full(4, 100.0 + number)
-            content = io.BytesIO()
-            np.savez_compressed(content, **arrays)
-            record.arrays = write_arrays(folder, record.id, content.getvalue())
-    return plan, records, folder
-
-
-def test_a_figure_shows_each_layers_samples_with_their_neighbours(neighbour_run):
-    plan, records, folder = neighbour_run
-    drawn = figures(Results.of(plan, records, folder.parent))
-    assert set(drawn) == {"neighbours-digits", "neighbours-waveforms"}
-    shown = [axes for axes in drawn["neighbours-digits"].axes if axes.axison or axes.images]
-    assert [axes.get_title().strip() for axes in shown] == ["held-out data", *plan.rows]
-    distances = [axes.texts[0].get_text().split()[-1] for axes in shown]
-    assert distances == ["100", *(str(100 + number) for number in range(len(plan.rows)))]
-    assert all(axes.images for axes in drawn["neighbours-digits"].axes[:4])
-
-
-def test_an_image_is_drawn_above_its_neighbour():
-    images, near = np.zeros((2, 10, 1, 8, 8), dtype=np.uint8)
-    images[9], near[9] = 255, 100  # the second pair of the second line
-    whole = pair_mosaic(images, near, 255)
-    assert whole.shape == (2 * 17 + 2, 8 * 9 - 1)
-    assert (whole[19:27, 9:17] == 1).all() and (whole[28:36, 9:17] == 100 / 255).all()
-    assert (whole[27, 9:17] == 1).all() and (whole[17:19] == 1).all(), "white between"
-    assert (whole[0:8, 0:8] == 0).all() and (whole[9:17, 0:8] == 0).all()
-
-
-def test_a_flow_keeps_the_matrix_of_its_first_layer_and_the_factors_of_a_butterfly():
-    ref = LayerRef(row="b", layer="butterfly", options=(("initialisation", "rotation"),))
-    flow = build_flow((1, 8, 8), ref, FlowSettings(levels=2, steps=1, width=4), seed=0)
-    maps = learned_maps(flow)
-    path = f"{MAP}level0/step0/layer"
-    assert list(maps) == [path, *(f"{path} {level}: B({level}, 64)" for level in range(1, 7))]
-    assert np.allclose(maps[path], flow.levels[0].steps[0].layer.dense(), atol=1e-3)
-    flow = build_flow((1, 8, 8), LayerRef(row="p", layer="periodic"), FlowSettings(levels=1, steps=1, width=4), seed=0)
-    assert list(learned_maps(flow)) == [path]
-
-
-def test_the_first_layer_that_is_small_enough_is_kept():
-    flow = build_flow((1, 64, 64), LayerRef(row="c", layer="conv1x1"), FlowSettings(levels=3, steps=1, width=4), seed=0)
-    maps = learned_maps(flow)
-    assert [(name, matrix.shape) for name, matrix in maps.items()] == [(f"{MAP}level2/step0/layer", (SIDE, SIDE))]
-    flow = build_flow((1, 64, 64), LayerRef(row="c", layer="conv1x1"), FlowSettings(levels=1, steps=1, width=4), seed=0)
-    assert learned_maps(flow) == {}
-
-
-def test_a_large_matrix_keeps_its_largest_entries_with_their_sign():
-    matrix = torch.zeros(300, 300)
-    matrix[299, 0], matrix[298, 1], matrix[0, 299] = -2.0, 1.0, torch.inf
-    small = reduced(matrix)
-    assert small.shape == (100, 100) and small[99, 0] == -2 and np.count_nonzero(small) == 1
-    assert np.array_equal(reduced(torch.eye(5)), np.eye(5, dtype=np.float16))

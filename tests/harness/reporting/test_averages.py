@@ -6,7 +6,6 @@ import statistics
 import pytest
 
 from harness.core.errors import SuiteError
-from harness.core.records import blank_record
 from harness.planning.plan import Plan
 from harness.planning.settle import load_suite, settle
 from harness.reporting.report import ReportedResults
@@ -121,37 +120,6 @@ def test_the_errors_of_one_seed_add_up_as_independent_ones(averaged, one_seed):
     assert "average: the mean over digits, waveforms, ± as of independent data sets" in table.notes
     records[0].rows[0]["standard_error"] = None
     assert cells((plan, records))[0]["conv1x1"] == "2.500"
-
-
-def test_an_average_over_a_missing_seed_is_empty_with_a_note(averaged):
-    plan, records = averaged
-    records[3] = blank_record(plan.trials[3], "diverged", "loss is nan at step 3")  # conv1x1 on waveforms, seed 0
-    column, table = cells(averaged)
-    assert column["conv1x1"].startswith("– [") and column["my_layer & co"] == "3.510 [3.500, 3.520]"
-    assert any(note.endswith("conv1x1, average: none, for a trial of waveforms has no value") for note in table.notes)
-
-
-def test_an_average_over_a_trial_without_a_record_is_missing(averaged):
-    plan, records = averaged
-    column, _ = cells((plan, [record for record in records if record.id != plan.trials[3].id]))
-    assert column["conv1x1"] == "missing" and column["my_layer & co"] == "3.510 [3.500, 3.520]"
-
-
-def test_an_average_over_a_failed_audit_is_marked(averaged):
-    records = averaged[1]
-    records[4].rows[0] |= {"audit": "failed", "audit_reason": "level0/step1: log-det is 1"}
-    column, table = cells(averaged)
-    assert column["my_layer & co"].startswith("3.510 [3.500, 3.520] † [") and "†" not in column["conv1x1"]
-    assert any(note.endswith("my_layer & co, average: that of waveforms is not to be compared") for note in table.notes)
-
-
-def test_the_published_average_has_a_column_next_to_the_measured_one(averaged):
-    plan, records = averaged
-    values = {"conv1x1": {"digits": 3.35, "average": 3.5}}
-    published = plan.published.model_copy(update={"values": values})
-    paper = plan.model_copy(update={"profile": "paper", "published": published})
-    column, _ = cells((paper, records), "average, bits/dim ↓, published")
-    assert column == {"conv1x1": "3.50", "my_layer & co": "–", "<script>": "–"}
 
 
 def test_values_in_different_units_have_no_average(density_run):

@@ -10,7 +10,7 @@ from matplotlib.image import imread
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
-from harness.kinds.density.figures import likelihood, maps, ranking, samples
+from harness.kinds.density.figures import likelihood, ranking, samples
 from harness.kinds.density.figures.samples import mosaic
 from harness.kinds.density.figures.training import average, limits
 from harness.kinds.runtime.figures.sweeps import figures as sweep_figures
@@ -31,9 +31,7 @@ def test_figures_of_a_density_suite_do_not_depend_on_the_matplotlib_style(densit
     files = image_files(drawn([density_files])[0])
     names = {"ranking", "likelihood", "pareto", "training", "samples-waveforms"}
     expected = {f"{name}.{form}" for name in names for form in ("png", "svg")}
-    assert set(files) == expected | {"samples-digits.png", "maps-digits.png", "maps-waveforms.png"}, (
-        "images have no SVG"
-    )
+    assert set(files) == expected | {"samples-digits.png"}, "images have no SVG"
     for name, data in files.items():
         if name.endswith("png"):
             height, width, _ = imread(io.BytesIO(data)).shape
@@ -255,6 +253,5 @@ def test_data_sets_whose_labels_are_alike_have_figures_of_their_own(many_seeds, 
     columns = tuple(labels.values())
     run = replanned(many_seeds(1), lambda trial: {"data.label": labels[trial.data.label]}, columns=columns)
     results = Results.read(write_run(*run))
-    for module in (samples, maps):
-        first, second = module.figures(results)
-        assert second.endswith("-a-b") and first.startswith(f"{second}-") and first not in second
+    first, second = samples.figures(results)
+    assert second.endswith("-a-b") and first.startswith(f"{second}-") and first not in second

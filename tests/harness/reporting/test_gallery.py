@@ -20,12 +20,11 @@ def test_the_gallery_links_every_report_with_its_question_and_answer(hostile_run
     (other / "figures").mkdir()
     for name, color in {"digits-accounting": "red", "a-likelihood": "blue"}.items():
         Image.new("RGB", (192, 96), color).save(other / "figures" / f"{name}.png", dpi=(96, 96))
-    (other / "figures" / "a-damaged-accounting.png").write_bytes(b"")
     assert main(["gallery", str(folder.parent)]) == 0
     text = (folder.parent / "index.html").read_text()
     assert text.count("Which?") == 2 and "lead, no test" in text
     [image] = re.findall(r"<img[^>]*>", text)
-    assert 'src="seen%20here/figures/digits-accounting.png" width="192" height="96"' in image
+    assert 'src="seen%20here/figures/digits-accounting.png"' in image
     assert 'class="drawn"' in image, "a drawing, which dark mode inverts"
     assert 'href="seen%20here/table.md"' in text and f'href="{folder.name}/index.html">page' in text
     assert "&lt;/title&gt;&lt;script&gt;alert(3)" in text and text.count("<script>") == 1, "its own"
@@ -39,19 +38,18 @@ def test_the_gallery_folds_findings_beyond_the_first(density_run, write_run, no_
     assert shown.count('class="chip part"') == folded.count('class="chip part"') == 1
 
 
-def test_the_reports_asked_for_most_come_first(parameters_run, replanned, write_run, no_figures):
-    suites = {"a": ("zebra", "quick"), "b": ("tuned", "quick"), "c": ("alpha", "smoke"), "d": ("alpha", "local")}
-    suites |= {"e": ("which_layer", "quick"), "f": ("which_layer", "local"), "g": ("runtime", "other")}
+def test_reports_are_in_the_order_of_their_suites(parameters_run, replanned, write_run, no_figures):
+    suites = {"a": ("zebra", "quick"), "b": ("alpha", "smoke"), "c": ("alpha", "local")}
     for name, (suite, profile) in suites.items():
         named = {"suite": suite, "profile": profile}
         folder = write_run(*replanned(parameters_run, lambda trial, named=named: named, **named))
         write_report(folder)
         folder.rename(folder.parent / name)
     text = gallery.write_gallery(folder.parent).read_text()
-    assert re.findall(r'<h2><a href="(\w)/index.html">', text) == ["f", "e", "b", "g", "d", "c", "a"]
+    assert re.findall(r'<h2><a href="(\w)/index.html">', text) == ["b", "c", "a"]
     assert gallery.write_gallery(folder.parent).read_text() == text, "the same reports give the same page"
     [profiles] = re.findall(r'<select name="profile">(.*?)</select>', text)
-    assert re.findall(r"<option>(\w+)", profiles) == ["local", "quick", "other", "smoke"]
+    assert re.findall(r"<option>(\w+)", profiles) == ["smoke", "local", "quick"]
 
 
 def test_reports_that_cannot_be_read_are_named_and_without_others_an_error(tmp_path, capsys):

@@ -2,7 +2,6 @@
 
 import copy
 import json
-import re
 from dataclasses import replace
 
 import pandas as pd
@@ -12,7 +11,6 @@ from harness.cli.parser import main
 from harness.core.archive import archive_bytes
 from harness.core.errors import UserError
 from harness.core.records import blank_record, read_record, write_record
-from harness.kinds.density.tables.publication import density_caption
 from harness.kinds.density.trial import DensityTrial
 from harness.planning.plan import Plan
 from harness.reporting.compare.merge import join_plans, merge
@@ -55,7 +53,7 @@ def test_two_halves_of_a_run_merge_into_the_whole(machines, tmp_path, density_ru
     assert len(merged.records) == len(plan.trials) and not merged.conflicts and not merged.remarks
     for origin in (first, second):
         for path in (origin / "records").iterdir():
-            assert (merged.folder / "records" / path.name).read_bytes() == path.read_bytes()
+            assert read_record(merged.folder / "records" / path.name) == read_record(path)
     assert main(["report", str(first), str(second), "--out", str(tmp_path / "merged")]) == 0
     assert main(["report", str(whole)]) == 0
     table = (merged.folder / "table.md").read_text()
@@ -194,21 +192,6 @@ def test_repetitions_of_other_settings_are_refused(machines, density_run, replan
         merge(folders, tmp_path / "merged")
 
 
-def test_layers_of_other_settings_are_named_by_the_caption(machines, density_run, replanned, tmp_path):
-    folders = []
-    for name, rows, settings in (("one", ROWS[:1], {}), ("two", ROWS[1:2], {"training.steps": 7})):
-
-        def of_rows(trial, rows=rows, settings=settings):
-            return settings if trial.kind == "density" and trial.layer.row in rows else None
-
-        folders.append(machines(name, lambda record: False, made=replanned(density_run, of_rows)[0]))
-    [merged] = merge(folders, tmp_path / "merged")
-    caption = density_caption(Results.read(merged.folder), bold=False)
-    assert re.search(r"40 training steps of batch (\d+) \(my_layer & co: 7 training steps of batch \1\)", caption), (
-        caption
-    )
-
-
 def test_times_of_different_machines_in_one_folder_are_not_pooled(density_run):
     """A run on a shared disk may have been resumed on another machine."""
     plan, records = density_run
@@ -321,16 +304,6 @@ def test_a_merge_of_other_source_or_versions_says_so(machines, tmp_path, capsys,
         assert words in shown and words in page and words in (merged.folder / "table.md").read_text()
         assert any(words in remark for remark in merged.remarks)
     assert len(merged.remarks) == 2, "a file that only some trials have, and a version of this project, are not mixed"
-
-
-def test_one_run_of_two_sources_says_so(machines):
-    def change(record):
-        if record.trial.get("seed") == 1:
-            record.environment["sources"] = {"layers/scale.py": "new", "flows/glow.py": "new"}
-
-    folder = machines("resumed", environment=made_by({"layers/scale.py": "old"}), change=change)
-    [warning] = Results.read(folder).warnings
-    assert "one table: layers/scale.py, flows/glow.py changed, as between" in warning
 
 
 def test_files_of_two_layers_may_share_a_name(machines):

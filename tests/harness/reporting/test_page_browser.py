@@ -1,21 +1,14 @@
 """index.html in a real browser: no errors, no requests, and a layout that fits the window."""
 
-import io
 import re
 import shutil
 
-import numpy as np
 import pytest
-from matplotlib.lines import Line2D
-from PIL import Image
 
-from harness.reporting.figures.figure_style import panels, render, side_legend, style
-from harness.reporting.figures.figures import ReportFigure
-from harness.reporting.figures.parts import parts_of
 from harness.reporting.frame import Results
 from harness.reporting.page.answer import Answer, Finding
 from harness.reporting.page.gallery import write_gallery
-from harness.reporting.page.page import PageSection, page, page_figures
+from harness.reporting.page.page import PageSection, page
 from harness.reporting.report import write_report
 from harness.reporting.tables.rendering import Table
 
@@ -39,9 +32,7 @@ class Visit:
     """An open page, with its errors and requests."""
 
     def __init__(self, browser, file, width=1280, scheme="light"):
-        self.context = browser.new_context(
-            viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True, accept_downloads=True
-        )
+        self.context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True)
         self.page = self.context.new_page()
         self.faults, self.requests, self.refused = [], [], []
         self.page.on("console", lambda message: self.faults.append(message.text))
@@ -105,19 +96,11 @@ def runtime_page(tmp_path, runtime_run, write_run):
     return folder / "index.html"
 
 
-def drawn(visit):
-    """Wait until all figures are drawn and arranged."""
-    visit.page.wait_for_function("Array.from(document.images).every((one) => one.src && one.complete)")
-    visit.page.wait_for_function(
-        """Array.from(document.querySelectorAll("figure.split image")).every((one) => one.getAttribute("href"))"""
-    )
-
-
 def test_every_figure_loads(browser, density_page):
     with Visit(browser, density_page) as visit:
         visit.page.wait_for_function("Array.from(document.images).every((one) => one.src && one.complete)")
         widths = visit.page.eval_on_selector_all("img", "all => all.map(one => one.complete && one.naturalWidth)")
-        assert len(widths) == 8, "one image per file of the report"
+        assert len(widths) == 6, "one image per file of the report"
         assert min(widths) > 100
 
 
@@ -168,14 +151,6 @@ def test_numbers_are_sorted_by_value_and_empty_cells_come_last(browser, expected
             assert shown.locator("tbody td").all_inner_texts() == order
 
 
-def test_the_numbers_can_be_downloaded(browser, density_page):
-    with Visit(browser, density_page) as visit:
-        with visit.page.expect_download() as download:
-            visit.page.get_by_text("results.csv").click()
-        assert download.value.suggested_filename == "made_up-results.csv"
-        assert download.value.path().read_bytes() == (density_page.parent / "results.csv").read_bytes()
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
 def test_the_page_fits_a_phone_and_a_screen(browser, density_page, width, scheme):
@@ -183,7 +158,7 @@ def test_the_page_fits_a_phone_and_a_screen(browser, density_page, width, scheme
         assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
         wide = visit.page.evaluate(
             """width => Array.from(document.querySelectorAll("main *"))
-                .filter(one => !one.closest(".scroll") && !one.closest(".wide") && !one.parentElement.closest("svg")
+                .filter(one => !one.closest(".scroll") && !one.closest(".wide")
                                && one.getBoundingClientRect().right > width + 1)
                 .map(one => one.outerHTML.slice(0, 80))""",
             width,
@@ -217,94 +192,16 @@ def test_what_is_cut_says_so_and_nothing_else_does(browser, density_page):
             assert any(cut for cut, _, _ in states) or width > 390
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_panels_of_figures_wrap_on_a_phone_and_stay_readable(browser, density_page, scheme):
-    with Visit(browser, density_page, 390, scheme) as visit:
-        drawn(visit)
-        assert visit.page.locator("figure.split").count() >= 5
-        assert visit.page.locator("figure.split .wide:visible").count() == 0, "the whole figure is not shown as well"
-        panels = visit.page.evaluate(
-            """Array.from(document.querySelectorAll(".split .panels svg[style]"), one => {
-                const box = one.getBoundingClientRect();
-                return [box.left, box.right, box.width / parseFloat(one.getAttribute("width"))]; })"""
-        )
-        assert len(panels) > 12 and all(left >= 0 and right <= 390 for left, right, _ in panels)
-        assert min(scale for *_, scale in panels) >= 0.79, "of the size of the whole figure"
-        ranking = visit.page.locator("#ranking .panels > svg")
-        places = [box["y"] for box in (ranking.nth(number).bounding_box() for number in range(ranking.count()))]
-        assert places == sorted(set(places)), "one below another"
-        filters = visit.page.locator(".panels > svg.drawn").evaluate_all(
-            "all => all.map(one => getComputedStyle(one).filter)"
-        )
-        assert ("none" in filters) == (scheme == "light")
-        visit.page.set_viewport_size({"width": 1280, "height": 900})
-        visit.page.wait_for_function("!document.querySelector('#ranking .split')")
-        assert (
-            visit.page.locator("#ranking .wide").is_visible() and not visit.page.locator("#ranking .parts").is_visible()
-        )
-
-
-def test_a_piece_shows_what_the_whole_figure_has_there(browser, density_page):
-    with Visit(browser, density_page, 390) as visit:
-        drawn(visit)
-        piece = visit.page.locator("#likelihood .panels > svg").nth(1)
-        pixels = Image.open(io.BytesIO(piece.screenshot())).convert("L")
-        assert pixels.getextrema()[0] < 100, "ink, and not an empty box"
-        assert pixels.crop((0, 0, pixels.width // 4, pixels.height)).getextrema()[0] < 100, "the names of the layers"
-
-
-def test_entries_of_a_long_legend_are_whole(browser, parameters_run, tmp_path):
-    with style():
-        figure, (axes, _) = panels(2, 3.0, 3.0)
-        axes.plot([0, 1])
-        handles = [Line2D([], [], label=f"layer-{'by' * (number % 4)}{number}", marker="o") for number in range(20)]
-        side_legend(figure, handles)
-        images = render(figure)
-    shown = page_figures([ReportFigure("long", "Long", images, parts=parts_of(figure, images))])
-    sections = [PageSection("Long", figures=tuple(shown))]
-    (tmp_path / "index.html").write_bytes(page(Results.of(*parameters_run, tmp_path), sections, {}))
-    with Visit(browser, tmp_path / "index.html", 390) as visit:
-        drawn(visit)
-        entries = visit.page.locator(".legend > svg")
-        assert entries.count() == len(handles)
-        for number in range(len(handles)):
-            ink = np.asarray(Image.open(io.BytesIO(entries.nth(number).screenshot())).convert("L")) < 160
-            assert ink[:, : ink.shape[1] // 4].any() and ink[:, -12:].any(), "the line and the end of the name"
-            edges = [ink[0], ink[-1], ink[:, 0], ink[:, -1]]
-            assert not any(edge.any() for edge in edges), "no ink is cut"
-
-
-@pytest.mark.parametrize("width", [390, 1280])
-def test_the_page_of_a_runtime_suite_begins_with_a_picture_and_has_a_legend_beside_each_sweep(
-    browser, runtime_page, width
-):
-    with Visit(browser, runtime_page, width) as visit:
-        drawn(visit)
+def test_the_page_of_a_runtime_suite_begins_with_a_picture(browser, runtime_page):
+    with Visit(browser, runtime_page) as visit:
+        visit.page.wait_for_function("Array.from(document.images).every((one) => one.src && one.complete)")
         figures = visit.page.locator("figure")
         assert figures.count() == 4, "the first one is not shown twice"
         assert figures.first.bounding_box()["y"] < 500 and figures.first.evaluate("one => !!one.closest('#answer')")
-        if width == 390:
-            legend = figures.first.locator(".legend")
-            last = figures.first.locator(".panels > svg").last
-            visit.page.evaluate("top => scrollTo(0, top)", last.bounding_box()["y"])
-            assert 0 <= legend.bounding_box()["y"] < 120, "it stays in view"
-            return
         for number in range(figures.count()):
             image = figures.nth(number).locator(".wide img")
-            assert image.is_visible(), "the whole figure, with its legend"
             box = image.bounding_box()
-            assert box["x"] + box["width"] <= width and box["width"] > 0.8 * float(image.get_attribute("width"))
-
-
-def test_a_wide_figure_keeps_its_legend_in_view_beside_its_panels(browser, runtime_page):
-    with Visit(browser, runtime_page, 740) as visit:
-        drawn(visit)
-        figure = visit.page.locator("figure").first
-        legend, last = figure.locator(".legend"), figure.locator(".panels > svg").last
-        assert figure.evaluate("one => one.classList.contains('split')")
-        visit.page.evaluate("top => scrollTo(0, top)", last.bounding_box()["y"])
-        beside, panels = legend.bounding_box(), figure.locator(".panels").bounding_box()
-        assert 0 <= beside["y"] < 900 and beside["x"] >= panels["x"] + panels["width"]
+            assert box["x"] + box["width"] <= 1280 and box["width"] > 0.8 * float(image.get_attribute("width"))
 
 
 TONES = {"good": "✓", "part": "◐", "bad": "✕", "open": "○"}
@@ -328,26 +225,6 @@ def test_verdicts_differ_in_colour_and_in_their_marks(browser, parameters_run, t
             assert border == "1px" and contrast(ink, paper) >= 4.5 and contrast(ink, body) >= 4.5
             red, green, blue = map(int, re.findall(r"\d+", paper)[:3])
             assert max(red, green, blue) - min(red, green, blue) >= 20, "a colour, and no grey"
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_controls_look_like_controls(browser, density_page, scheme):
-    look = """one => { const style = getComputedStyle(one);
-        return [style.cursor, style.borderTopStyle, style.borderTopColor, style.backgroundColor]; }"""
-    with Visit(browser, density_page, scheme=scheme) as visit:
-        paper = visit.page.evaluate("getComputedStyle(document.body).backgroundColor")
-        for control in (visit.page.locator("#theme"), visit.page.locator("#tables thead button").first):
-            control.scroll_into_view_if_needed()
-            visit.page.mouse.move(0, 0)
-            cursor, line, colour, before = control.evaluate(look)
-            assert (cursor, line) == ("pointer", "solid") and contrast(colour, paper) >= 3
-            control.hover()
-            assert control.evaluate(look)[2] != colour and control.evaluate(look)[3] != before
-            control.focus()
-        summary = visit.page.locator("#origin summary")
-        before = summary.evaluate("one => getComputedStyle(one).backgroundColor")
-        summary.hover()
-        assert summary.evaluate("one => getComputedStyle(one).backgroundColor") != before
 
 
 def contrast(one, other):
@@ -414,7 +291,7 @@ def test_all_controls_are_reachable_by_keyboard_with_visible_focus(browser, dens
         tags = {tag for tag, _ in reached}
         assert (
             tags == {"A", "BUTTON", "DIV", "SUMMARY"}
-            and ("A", "records.json.gz") in reached
+            and ("A", "results.csv") in reached
             and ("BUTTON", "layer") in reached
         )
 
@@ -450,7 +327,7 @@ def test_the_gallery_fits_and_its_figures_can_be_read_in_light_and_dark(browser,
         figure = visit.page.locator("article img")
         figure.scroll_into_view_if_needed()
         visit.page.wait_for_function("Array.from(document.images).every((one) => one.complete && one.naturalWidth)")
-        assert figure.bounding_box()["width"] >= 0.79 * float(figure.get_attribute("width"))
+        assert figure.bounding_box()["width"] >= 0.79 * figure.evaluate("one => one.naturalWidth")
         assert ("invert" in figure.evaluate("one => getComputedStyle(one).filter")) == (scheme == "dark")
         visit.page.get_by_role("button", name="Light" if scheme == "dark" else "Dark").click()
         assert ("invert" in figure.evaluate("one => getComputedStyle(one).filter")) == (scheme == "light")

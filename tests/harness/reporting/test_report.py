@@ -1,11 +1,8 @@
-import gzip
-import json
 import re
 
 import pytest
 
 from harness.core.errors import UserError
-from harness.reporting import report
 from harness.reporting.report import write_report
 
 
@@ -56,29 +53,16 @@ def test_the_text_for_a_terminal_is_not_escaped(density_run, write_run, no_figur
     assert not re.search(r"\\|\*\*|&\w+;|^[#|]", text, re.M), "no Markdown"
 
 
-def test_large_raw_numbers_lie_beside_the_page(density_run, write_run, no_figures, monkeypatch):
-    folder = write_run(*density_run)
-    write_report(folder)
-    inside = len((folder / "index.html").read_text())
-    with monkeypatch.context() as patch:
-        patch.setattr(report, "LARGEST_INSIDE", 500)
-        files = write_report(folder).files
-    raw = gzip.decompress((folder / "records.json.gz").read_bytes())
-    assert "records.json.gz" in files and len(json.loads(raw)["trials"]) == 20
-    text = (folder / "index.html").read_text()
-    assert 'href="records.json.gz"' in text and 'href="results.csv"' in text and len(text) < inside
-    assert "records.json.gz" not in write_report(folder).files and not (folder / "records.json.gz").exists()
-
-
 def test_with_an_archive_the_page_links_to_it_alone(density_run, write_run, no_figures):
     folder = write_run(*density_run)
     write_report(folder)
-    inside = len((folder / "index.html").read_text())
+    text = (folder / "index.html").read_text()
+    assert 'href="results.csv"' in text and 'href="comparisons.csv"' in text and "records.zip" not in text
+    assert (folder / "comparisons.csv").is_file()
     write_report(folder, archive=True)
     text = (folder / "index.html").read_text()
-    assert 'href="records.zip"' in text and 'href="results.csv"' not in text and len(text) < inside
-    assert (folder / "results.csv").is_file()
-    assert "records.json.gz" not in text and (folder / "records.zip").is_file()
+    assert 'href="records.zip"' in text and 'href="results.csv"' not in text
+    assert (folder / "results.csv").is_file() and (folder / "records.zip").is_file()
 
 
 def test_missing_trials_are_rows_and_old_figures_are_removed(runtime_run, write_run):

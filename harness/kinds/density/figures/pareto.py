@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from harness.kinds.density.captions import bars_texts
 from harness.kinds.density.likelihoods import UNITS, fallback_note
@@ -39,7 +39,6 @@ COSTS: dict[str, Callable[[Model], float | None]] = {
 DOMINATED = 0.35  # the opacity of a point that another one dominates
 FAINT = "#6f6f6f"  # of the name of a point beyond the panel
 DECADE = 10
-EDGE = 0.25  # of the width of a panel; names of points so near to its sides are aligned with them
 TITLE_CHARACTERS = 32  # of a line of a panel's title
 
 
@@ -99,8 +98,7 @@ def _panel(axes: Axes, chosen: Mapping[str, Look], field: Field, cost: str) -> N
             )
         for x, model in of_row:
             if not low <= model.mean <= high:
-                text, side = f"{plain(row)} {model.mean:.3g}", _side(x, [place for place, _ in points])
-                arrow(axes, x, text, FAINT, "y", upward=model.mean > high, align=side)
+                arrow(axes, x, f"{plain(row)} {model.mean:.3g}", FAINT, "y", upward=model.mean > high)
                 axes.update_datalim([(x, high)])
                 continue
             below, above = model.estimate.bars
@@ -130,19 +128,4 @@ def _panel(axes: Axes, chosen: Mapping[str, Look], field: Field, cost: str) -> N
         axes.xaxis.set_minor_formatter(NullFormatter())
     else:
         axes.xaxis.set_major_locator(MaxNLocator(4))
-    axes.xaxis.set_major_formatter(FuncFormatter(_tick))
-
-
-def _side(place: float, places: Sequence[float]) -> str:
-    """Return how the name of a point is aligned so that it stays inside the panel."""
-    low, high = min(places), max(places)
-    share = (place - low) / (high - low) if high > low else 0.5
-    return "left" if share < EDGE else "right" if share > 1 - EDGE else "center"
-
-
-def _tick(value: float, _: int | None = None) -> str:
-    """Return a cost in few characters: 20k for 20,000."""
-    for size, letter in ((1e6, "M"), (1e3, "k")):
-        if value >= size:
-            return f"{value / size:g}{letter}"
-    return f"{value:g}"
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))  # 20k for 20,000

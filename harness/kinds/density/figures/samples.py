@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,6 @@ from matplotlib.lines import Line2D
 
 from harness.core.errors import UserError
 from harness.core.files import distinct_slugs
-from harness.core.records import MAP
 from harness.core.third_party import is_third_party
 from harness.kinds.density.likelihoods import UNITS, density
 from harness.kinds.density.trial import DensityTrial
@@ -49,12 +48,6 @@ class EventPanel:
     title: str
     events: np.ndarray
     value: str = ""  # below the title
-    near: np.ndarray | None = None  # the training examples that are nearest to them
-
-
-def arrays_of(results: Results, column: str) -> dict[str, dict[str, np.ndarray]]:
-    """Return the stored arrays of a data set's trials, by row in plan order, each of the first seed that has any."""
-    return {line.layer: arrays for line, arrays in stored(results, column)}
 
 
 def stored(results: Results, column: str) -> Iterator[tuple[Row, dict[str, np.ndarray]]]:
@@ -64,36 +57,9 @@ def stored(results: Results, column: str) -> Iterator[tuple[Row, dict[str, np.nd
     frame = frame[(frame["dataset"] == column) & frame["id"].isin(stored_by)]
     first: dict[str, tuple[Row, dict[str, np.ndarray]]] = {}
     for line in rows_of(frame):
-        if line.layer not in first and (arrays := _stored_arrays(results, line.id)) is not None:
+        if line.layer not in first and (arrays := results.arrays(line.id)) is not None:
             first[line.layer] = line, arrays
     yield from (first[row] for row in results.plan.rows if row in first)
-
-
-def _stored_arrays(results: Results, trial: str) -> dict[str, np.ndarray] | None:
-    """Return the arrays of a trial; raise UserError if they are not those of a density trial."""
-    arrays = results.arrays(trial)
-    if arrays is None or _fit(arrays):
-        return arrays
-    path = results.folder / "records" / str(results.records[trial].arrays)
-    raise UserError(f"{path}: not samples of a flow and their neighbours; run the suite again")
-
-
-def _fit(arrays: Mapping[str, np.ndarray]) -> bool:
-    """Return whether arrays are events of one shape, their neighbours with distances, and matrices."""
-    if not {"data", "samples"} <= arrays.keys():
-        return False
-    event = arrays["data"].shape[1:]
-    for name, array in arrays.items():
-        if name.startswith(MAP):
-            axes: tuple[int, ...] | None = (*array.shape, 0)[:1] * 2
-        elif name.endswith(("_neighbour_distance", "_neighbour_index")):
-            axes = arrays.get(f"{name.partition('_')[0]}_neighbours", array).shape[:1]
-        else:
-            axes = array.shape[:1] + event if name in ("data", "samples") or name.endswith("_neighbours") else None
-        if axes is not None and (array.shape != axes or not array.size):
-            return False
-    shown = (array for name, array in arrays.items() if name == "data" or name.startswith(MAP))
-    return len(event) in (2, 3) and all(np.isfinite(array).all() for array in shown)
 
 
 def sample_blocks(results: Results, column: str) -> list[EventPanel]:
@@ -144,33 +110,23 @@ def name_panel(axes: Axes, block: EventPanel) -> None:
 
 
 def mosaic(images: np.ndarray, top: int) -> np.ndarray:
-    """Return the first images (N, C, H, W) as a square in [0, 1], at most GRID x GRID, with white lines between."""
+    """Return the first images (N, C, H, W) as a square, at most GRID x GRID, in [0, 1], with white lines between.
+
+    Their values are up to `top`; of two channels, or more than three, the first is shown.
+    """
     side = max(1, min(GRID, math.isqrt(len(images))))
-    pad = max(1, images.shape[2] // 16)
-    return tiled(shades(images[: side * side], top), side, pad, pad)
-
-
-def shades(images: np.ndarray, top: int) -> np.ndarray:
-    """Return images (N, C, H, W) of values up to `top` in [0, 1]; of two channels or many the first."""
-    return np.clip((images if images.shape[1] in (1, 3) else images[:, :1]).astype(float) / top, 0, 1)
-
-
-def tiled(images: np.ndarray, across: int, pad: int, gap: int) -> np.ndarray:
-    """Return images (N, C, H, W) as one (H, W) or (H, W, 3), white between columns (`pad`) and rows (`gap`)."""
-    count, channels, height, width = images.shape
-    down = -(-count // across)
-    whole = np.ones((down * (height + gap) - gap, across * (width + pad) - pad, channels))
-    for number, image in enumerate(images):
-        y, x = number // across * (height + gap), number % across * (width + pad)
+    shown = images[: side * side] if images.shape[1] in (1, 3) else images[: side * side, :1]
+    _, channels, height, width = shown.shape
+    pad = max(1, height // 16)
+    whole = np.ones((side * (height + pad) - pad, side * (width + pad) - pad, channels))
+    for number, image in enumerate(np.clip(shown.astype(float) / top, 0, 1)):
+        y, x = number // side * (height + pad), number % side * (width + pad)
         whole[y : y + height, x : x + width] = image.transpose(1, 2, 0)
     return whole[:, :, 0] if channels == 1 else whole
 
 
 def wave_figure(blocks: Sequence[EventPanel], names: Sequence[str] = ()) -> Figure:
-    """Return a panel of WAVES sequences, one above the other, for each block, (N, C, T), with names of the channels.
-
-    The nearest training examples are behind them, in grey.
-    """
+    """Return a panel of WAVES sequences, one above the other, for each block, (N, C, T), with names of the channels."""
     figure, grid = panels(len(blocks), 2.6, 2.8, share_y=True, columns=3)
     data = blocks[0].events.astype(float)
     low = data.min(axis=(0, 2), keepdims=True)
@@ -178,14 +134,9 @@ def wave_figure(blocks: Sequence[EventPanel], names: Sequence[str] = ()) -> Figu
     span[span == 0] = 1
     for axes, block in zip(grid, blocks, strict=True):
         name_panel(axes, block)
-        looks: list[tuple[np.ndarray | None, dict[str, Any]]] = [
-            (block.near, {"color": INK, "linewidth": 2.0, "alpha": 0.3}),
-            (block.events, {"linewidth": 1.0}),
-        ]
-        for events, look in looks:
-            for number, wave in enumerate([] if events is None else (events[:WAVES] - low[0]) / span[0]):
-                for channel, values in enumerate(np.clip(wave, -0.15, 1.15)):  # one far outside would cross others
-                    axes.plot(values - 1.35 * number, **({"color": COLOURS[channel % len(COLOURS)]} | look))
+        for number, wave in enumerate((block.events[:WAVES] - low[0]) / span[0]):
+            for channel, values in enumerate(np.clip(wave, -0.15, 1.15)):  # one far outside would cross others
+                axes.plot(values - 1.35 * number, color=COLOURS[channel % len(COLOURS)], linewidth=1.0)
         axes.set_xlabel("time step")
         axes.set_ylim(-1.35 * (WAVES - 1) - 0.2, 1.2)
         axes.set_yticks([])

@@ -155,13 +155,11 @@ def _place(path: str) -> tuple[bool, bool, str]:
 
 
 def _outcomes(of_cell: Sequence[TuningOutcome], states: Mapping[str, str]) -> str:
-    """Return the candidates without a valid likelihood: " (2 of 8 diverged)"; under a budget, the number of all."""
+    """Return the candidates without a valid likelihood: " (2 of 8 diverged)"."""
     run = [trial for choice in of_cell for trial in choice.search.run]
     total = len(run)
     counts = Counter(states[trial.id] for trial in run if states.get(trial.id, "ok") != "ok")
     parts = [f"{count} of {total} {state}" for state, count in sorted(counts.items())]
-    if of_cell[0].search.tuning.budget is not None:
-        parts.insert(0, f"{total} candidate{'s' * (total != 1)}")
     return f" ({', '.join(parts)})" if parts else ""
 
 

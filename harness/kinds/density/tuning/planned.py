@@ -11,7 +11,7 @@ from harness.core.settings import FlowSettings, Settings, TrainingSettings
 from harness.kinds.density.repetitions import Drawn, drawn
 from harness.kinds.density.trial import Tuning
 from harness.kinds.density.tuning.space import TuningSettings
-from harness.kinds.density.tuning.strategy import MOST_SETTINGS, strategy
+from harness.kinds.density.tuning.strategy import MOST_SETTINGS
 from harness.planning.cells import Cell, Scope
 from harness.planning.problems import Problem
 
@@ -28,7 +28,6 @@ def tuning_of(cell: Cell, repetition: Drawn) -> Tuning | None:
     return Tuning(
         seed=seed,
         steps=settings.steps,
-        budget=None if settings.candidates is not None else settings.budget,
         candidates=candidates,
         strategy=settings.strategy,
         repetition=repetition.tuned,
@@ -40,21 +39,12 @@ def tuning_problems(scope: Scope) -> Iterator[Problem]:
     repeated = {column: drawn(scope, column) for column in scope.columns}
     for cell in scope.every_cell:
         settings, tune = cell.settings.tuning, cell.settings.tune
-        if not settings.number or cell.layer.baseline or tune is None:
+        if not settings.candidates or cell.layer.baseline or tune is None:
             continue
 
         def says(name: str, message: str, cell: Cell = cell) -> Problem:
             return (cell.place("tuning", name) or scope.where).says(f"tuning.{name}: {message}", at_key=True)
 
-        if settings.candidates and settings.budget is not None:
-            hint = "remove one of the two (--set tuning.candidates=null)"
-            yield says("budget", f"a budget of time is given in place of a number of candidates; {hint}")
-        if settings.candidates is None and len(strategy(settings.strategy).rungs) > 1:
-            yield says(
-                "strategy",
-                f"{settings.strategy!r} keeps a share of a number of candidates, and a budget of time sets no number; "
-                "give candidates: 8, or strategy: sobol",
-            )
         if not settings.space and not tune:
             yield says(
                 "candidates",

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from harness.core.run_options import shown_seconds
 from harness.kinds.density.likelihoods import per_column
 from harness.kinds.density.trial import OPTION, CandidateTrial, DensityTrial, Tuning
 from harness.kinds.density.tuning.strategy import strategy
@@ -24,7 +23,7 @@ class Search:
     Attributes:
         trial: one of those that use the choice.
         tuning: its candidates, as planned.
-        run: the last trial of each candidate; under a budget of time of those for which there was time.
+        run: the last trial of each candidate.
     """
 
     trial: DensityTrial
@@ -95,10 +94,7 @@ def candidates_text(by_layer: Mapping[str, Search]) -> str:
     counts = sorted({len(search.run) for search in by_layer.values()})
     number = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else str(counts[0])
     text = f"{number} candidate{'s' * (counts[-1] != 1)}"
-    tuning = next(iter(by_layer.values())).tuning  # layers differ in options alone
-    remark = strategy(tuning.strategy).remark
-    if tuning.budget is not None:
-        remark = f"as many as ran in {shown_seconds(tuning.budget)}"
+    remark = strategy(next(iter(by_layer.values())).tuning.strategy).remark  # layers differ in options alone
     return f"{text} ({remark})" if remark else text
 
 

@@ -26,9 +26,7 @@ from harness.core.errors import nearest
 from harness.core.settings import Count, Options, Settings
 from harness.kinds.density.trial import OPTION
 from harness.kinds.density.tuning.strategy import strategy
-from harness.planning.suite_model import Duration, Number
-
-MOST = 32  # candidates under a budget of time
+from harness.planning.suite_model import Number
 
 OPTIMISER = ("learning_rate", "warmup", "decay", "layer_decay", "ema", "ema_decay", "clip_norm")
 TUNABLE = (*(f"training.{name}" for name in OPTIMISER), "flow.steps")
@@ -144,7 +142,6 @@ class TuningSettings(Settings):
 
     Attributes:
         candidates: of each layer on each data set; 0: nothing is tuned.
-        budget: time for each layer on each data set, in place of the same number of candidates.
         seed: of the points, and of the training of every candidate.
         space: setting, such as training.learning_rate -> list of values, or range.
         steps: training steps of a candidate that runs to the end; null: as many as the final training.
@@ -152,17 +149,11 @@ class TuningSettings(Settings):
             `harness.kinds.density.tuning.strategies`).
     """
 
-    candidates: Annotated[int, Field(ge=0, le=1000, strict=True), AfterValidator(_a_choice)] | None = None
-    budget: Duration = None
+    candidates: Annotated[int, Field(ge=0, le=1000, strict=True), AfterValidator(_a_choice)] = 0
     seed: Annotated[int, Field(ge=0, lt=2**63, strict=True)] = 100
     space: Space = Field(default_factory=dict)
     steps: Count | None = None
     strategy: StrategyName = "sobol"
-
-    @property
-    def number(self) -> int:
-        """The number of candidates to draw; 0: nothing is tuned."""
-        return self.candidates if self.candidates is not None else 0 if self.budget is None else MOST
 
     def draw(self, tune: Mapping[str, Range | Choices], seed: int) -> tuple[Options, ...]:
         """Return the candidates of a layer as changes of its trials' settings, from the points of a seed.
@@ -170,9 +161,9 @@ class TuningSettings(Settings):
         Shared settings agree between layers, and more candidates contain the fewer.
         """
         dimensions = dict(self.space) | {f"{OPTION}{name}": dimension for name, dimension in tune.items()}
-        if not dimensions or not self.number:
+        if not dimensions or not self.candidates:
             return ()
-        points = strategy(self.strategy).points(self.number, seed)
+        points = strategy(self.strategy).points(self.candidates, seed)
         changes = (dict(zip(dimensions, point, strict=False)) for point in points)
         return tuple(
             tuple(sorted((path, dimensions[path].at(place)) for path, place in change.items())) for change in changes

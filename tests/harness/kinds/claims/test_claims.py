@@ -14,8 +14,8 @@ from harness.kinds.claims.report import JUDGES, ClaimsReport
 from harness.kinds.density.figures import accounting, singular
 from harness.planning.plan import Plan
 from harness.planning.settle import load_suite, settle
+from harness.reporting.figures.figures import ReportFigure
 from harness.reporting.frame import Results
-from harness.reporting.page.page import PageFigure
 from harness.reporting.report import ReportedResults
 from harness.reporting.tables.rendering import Table
 
@@ -262,7 +262,7 @@ def test_each_section_of_the_page_has_the_figures_of_its_claim(done):
         report.examined[1], section=report.examined[1].section.model_copy(update={"name": "mixes-too"})
     )
     names = ("mixes-likelihood", "mixes-too-training", "mixes-singular", "benchmarks")
-    figures = [PageFigure(name, "heading", "", False, 1, 1) for name in names]
+    figures = [ReportFigure(name, "heading", {}) for name in names]
     table = Table("t", "asked for", ("a",), (("b",),))
     short, long, beside = report.sections(figures, [table])
     assert short.folded and short.verdict.verdict == report.examined[0].verdict.holds and beside.tables == (table,)

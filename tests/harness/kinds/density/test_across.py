@@ -8,7 +8,7 @@ import pytest
 from harness.cli.parser import main
 from harness.core.records import write_record
 from harness.core.settings import DataRef
-from harness.kinds.density.across import across, across_findings, across_frame, across_table, family_of
+from harness.kinds.density.across import across, across_frame, across_table, family_of
 from harness.kinds.density.figures.critical_difference import figures
 from harness.kinds.density.trial import DensityTrial
 from harness.planning.settle import load_suite, settle
@@ -216,7 +216,3 @@ def test_a_report_of_several_suites_has_an_overview(run_of, tmp_path, capsys, no
 
     assert main(["report", str(tmp_path / "runs" / "one"), "--out", str(tmp_path / "alone")]) == 0
     assert not (tmp_path / "alone" / "across").exists()
-
-
-def test_findings_are_the_same_for_the_same_records(run_of):
-    assert across_findings(across((run_of(),))) == across_findings(across((run_of(),)))

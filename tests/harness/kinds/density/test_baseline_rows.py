@@ -49,7 +49,7 @@ def _seeded():
     torch.manual_seed(0)
 
 
-def write(folder, flows="[maf, iresnet]", extra="{}"):
+def write(folder, flows="{maf: {}, iresnet: {}}", extra="{}"):
     path = folder / "small.yaml"
     path.write_text(SUITE.replace("FLOWS", flows).replace("EXTRA", extra))
     return path
@@ -189,7 +189,7 @@ def test_the_audit_catches_a_biased_estimate():
     assert any(text.startswith("flow: the mean") for text in result.reasons)
 
 
-def test_a_suite_names_baselines_in_a_list_or_with_settings(tmp_path):
+def test_a_suite_names_baselines_by_label(tmp_path):
     plan, trials = settle(load_suite(write(tmp_path)), "smoke", "cpu").plan()
     assert plan.rows == ("conv1x1", "maf", "iresnet")
     mapping = "{maf: {}, wide: {baseline: maf, flow: {width: 9}, options: {hidden_layers: 2}}}"
@@ -208,15 +208,14 @@ def test_a_suite_names_baselines_in_a_list_or_with_settings(tmp_path):
 @pytest.mark.parametrize(
     ("flows", "extra", "message"),
     [
-        ("[mav]", "{}", "no baseline is called 'mav'; did you mean maf"),
-        ("[maf, maf]", "{}", "names each baseline once"),
+        ("{mav: {}}", "{}", "no baseline is called 'mav'; did you mean maf"),
         ("{conv1x1: {baseline: maf}}", "{}", "'conv1x1' is a row of layers already"),
         ("{maf: {flow: {mixer: none}}}", "{}", "flow.mixer: has no effect on a baseline"),
         ("{maf: {options: {hiden_layers: 2}}}", "{}", "did you mean hidden_layers"),
         ("{maf: {options: {hidden_layers: 0}}}", "{}", "hidden_layers = 0 is not allowed; use a whole number from 1"),
         ("{realnvp: {options: {blocks: -1}}}", "{}", "blocks = -1 is not allowed; use a whole number from 0"),
         ("{idensenet: {options: {depth: 0}}}", "{}", "depth = 0 is not allowed; use a whole number from 1"),
-        ("[maf]", "{flows: {iresnet: {}}}", "no row 'iresnet' under `flows`"),
+        ("{maf: {}}", "{flows: {iresnet: {}}}", "no row 'iresnet' under `flows`"),
         ("{iresnet: {flow: {levels: 4}}}", "{}", "one position cannot be squeezed; use fewer levels"),
     ],
 )

@@ -6,7 +6,6 @@ from harness.kinds.density.figures import pareto
 from harness.kinds.density.models import Model, fields
 from harness.kinds.density.tables.equal_terms import equal_terms_table, nearest_counts
 from harness.reporting.frame import Results
-from harness.reporting.report import write_report
 
 ROWS = ("conv1x1", "my_layer & co", "<script>")
 BITS = "digits, bits/dim ↓"
@@ -159,15 +158,6 @@ def test_columns_of_different_data_are_separate_fields(density_run):
     made = fields(Results.of(plan, records))
     assert [(field.name, field.unit) for field in made] == [("digits", "bits_per_dim"), ("waveforms", "nats_per_dim")]
     assert [model.row for model in made[0].models] == list(ROWS) and len(made[0].models[0].trials) == 3
-
-
-def test_report_writes_a_table_per_term_and_the_next_report_removes_it(curved, write_run, no_figures, capsys):
-    folder = write_run(*curved)
-    assert main(["report", str(folder), "--at", "steps", "--at", "width"]) == 0
-    assert "At equal training steps" in capsys.readouterr().out
-    assert "width 8" in (folder / "table-at-width.md").read_text()
-    assert r"\toprule" in (folder / "table-at-steps.tex").read_text()
-    assert "table-at-steps.md" not in write_report(folder).files and not (folder / "table-at-steps.md").exists()
 
 
 def test_counts_and_times_have_no_equal_terms(parameters_run, write_run, capsys):

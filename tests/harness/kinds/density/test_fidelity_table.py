@@ -6,9 +6,8 @@ from harness.core.errors import SuiteError
 from harness.core.settings import SampleSettings
 from harness.kinds.density.tables.fidelity import fidelity_table
 from harness.planning.settle import load_suite, settle
-from harness.reporting.frame import Results
 from harness.reporting.report import ReportedResults
-from harness.reporting.tables.rendering import latex, markdown
+from harness.reporting.tables.rendering import markdown
 
 MISSING_WEIGHTS = "no FID, KID, precision and recall: Inception's weights are missing"
 
@@ -48,24 +47,6 @@ def test_a_suite_without_samples_has_no_fidelity_table(density_run):
     assert not any("FID" in markdown(table) for table in results.report.tables)
 
 
-def test_every_measure_has_its_column_and_its_source(asked):
-    plan, records = asked()
-    table = fidelity(plan, records)
-    assert table.header == ("layer", "digits, FID ↓", "digits, KID ↓", "digits, precision ↑", "digits, recall ↑")
-    first = table.rows[0]
-    assert first[1].startswith("11.0 [10.") and first[2:] == (
-        "0.0100 [0.0100, 0.0100] (0.0020)",
-        "0.500 [0.500, 0.500]",
-        "0.250 [0.250, 0.250]",
-    )
-    assert "features of toy-net" in table.caption and "bias FID upward" in table.caption and "256" in table.caption
-    assert table.notes == ("digits: samples and 250 of 250 test images; features of toy-net",)
-    assert r"FID $\downarrow$" in latex(table) and r"recall $\uparrow$" in latex(table)
-    line = Results.of(plan, records).table.iloc[0]
-    assert (line.fid, line.kid, line.kid_sd, line.precision, line.recall) == (10.0, 0.01, 0.002, 0.5, 0.25)
-    assert (line.samples, line.extractor) == (250, "toy-net")
-
-
 def test_without_weights_of_the_extractor_cells_are_empty_and_without_a_number_there_is_no_table(asked):
     plan, records = asked()
     sampled = [record for record in records if "fidelity" in record.notes]
@@ -87,34 +68,6 @@ def test_without_weights_of_the_extractor_cells_are_empty_and_without_a_number_t
 def lose_measures(record):
     record.rows[0] |= dict.fromkeys(("fid", "kid", "kid_sd", "precision", "recall", "samples"))
     record.notes["fidelity"] = MISSING_WEIGHTS
-
-
-def test_failed_trials_and_lost_samples_are_noted(asked):
-    plan, records = asked()
-    sampled = [record for record in records if "fidelity" in record.notes]
-    sampled[0].notes["fidelity_lost"] = "3 of 250 samples are not finite"
-    sampled[1].status, sampled[1].reason, sampled[1].rows = "diverged", "loss is nan", []
-    for record in sampled[2::3]:
-        record.status, record.reason, record.rows = "oom", "too large", []
-    rows = fidelity(plan, records).rows
-    assert rows[0][1].endswith("[1]") and rows[1][1].endswith("(2 of 3 seeds) [2]") and rows[2][1] == "oom [3]"
-    assert fidelity(plan, records).notes[:3] == (
-        "[1] conv1x1 on digits, seed 0: 3 of 250 samples are not finite",
-        "[2] my_layer & co on digits: diverged: loss is nan",
-        "[3] <script> on digits: oom: too large",
-    )
-    assert fidelity_table(Results.of(plan, [])) is None
-
-
-@pytest.mark.parametrize("other", [{"count": 256, "extractor": "other-net"}, {"count": 128, "extractor": "toy-net"}])
-def test_other_extractors_and_counts_are_never_in_one_column(other, asked):
-    usual = {"count": 256, "extractor": "toy-net"}
-    plan, records = asked(lambda trial: SampleSettings.model_validate(other if trial.layer.row == "conv1x1" else usual))
-    table = fidelity(plan, records)
-    headings = [f"digits ({settings['count']} in {settings['extractor']})" for settings in (other, usual)]
-    assert [head for head in table.header if "FID" in head] == [f"{heading}, FID ↓" for heading in headings]
-    assert [[row[column][:2] for row in table.rows] for column in (1, 5)] == [["11", "–", "–"], ["–", "11", "11"]]
-    assert ("do not compare" in table.caption) == (other["extractor"] != "toy-net")
 
 
 SUITE = """
@@ -149,9 +102,3 @@ def test_samples_of_sequences_are_refused_at_their_setting(load):
     assert [trial.training.samples for trial in plan.trials] == [SampleSettings(count=32), None]
     with pytest.raises(SuiteError, match=r"--set training.samples.count=32: waveforms"):
         settle(suite, "quick", "cpu", settings=["training.samples.count=32"]).plan()
-
-
-@pytest.mark.parametrize("count", ["9", "100001", "2.5", "true"])
-def test_an_invalid_count_is_refused(count, load):
-    with pytest.raises(SuiteError, match="count"):
-        load(SUITE.replace("64", count).replace(", WAVES", ""))

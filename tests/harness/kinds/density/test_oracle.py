@@ -167,13 +167,6 @@ profiles:
 """
 
 
-def test_trials_of_several_seeds_share_a_data_set_permuted_per_seed(tmp_path):
-    file = tmp_path / "oracle.yaml"
-    file.write_text(SUITE.replace("      digits: {}\n", "").replace("permute: 0", "permute: per-seed"))
-    plan, _ = settle(load_suite(file), "quick", "cpu", seeds=2).plan()
-    assert {trial.data.permute for trial in plan.trials} == {"per-seed"} and len(plan.trials) == 4
-
-
 def test_a_suite_must_declare_an_oracle_on_unpermuted_data_as_unsupported(tmp_path):
     file = tmp_path / "oracle.yaml"
     file.write_text(SUITE)

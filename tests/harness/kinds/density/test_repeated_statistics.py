@@ -15,7 +15,6 @@ from harness.kinds.density.tables.events import single_events
 from harness.kinds.density.trial import DensityTrial
 from harness.reporting.frame import Results
 from harness.reporting.report import ReportedResults, write_report
-from harness.reporting.tables.rendering import markdown
 
 SHARE = 0.2
 DRAWN = {"seed", "split", "tuning", "permute"}
@@ -68,21 +67,7 @@ def test_means_and_differences_have_corrected_intervals(repeated):
     low, high = stats.t.interval(0.95, 7, statistics.fmean(values), error)
     table = report.tables[0]
     assert table.rows[0][1] == f"{statistics.fmean(values):.3f} [{low:.3f}, {high:.3f}]"
-    assert "mean [95 % corrected interval] of 8 repetitions" in table.caption and "Nadeau and Bengio" in table.caption
-    differences = next(each for each in report.tables if each.name.endswith("differences"))
-    assert "[corrected 95 % interval] over paired repetitions" in differences.caption
-    assert "seed" not in differences.caption, "what is corrected stands with the likelihoods and in the answer"
-    remarks = dict(report.answer.remarks)
-    assert "corrected 95 % interval, over 8 paired repetitions" in remarks["Intervals"][0]
-    assert any("Nadeau and Bengio" in text for text in remarks["Intervals"])
-    assert remarks["Power"][0].startswith("Smallest difference that a test finds with 80 % probability, by pair")
-
-
-def test_few_repetitions_have_intervals_and_no_test(repeated):
-    tables = {number: ReportedResults.of(*repeated(number)).report.tables[0] for number in (2, 3)}
-    assert "mean [lowest, highest] of 2 repetitions, too few for an interval or a test" in tables[2].caption
-    assert "mean [95 % corrected interval] of 3 repetitions, too few for a test" in tables[3].caption
-    assert not tables[3].bold
+    assert "mean [95 % corrected interval] of 8 repetitions" in table.caption
 
 
 @pytest.mark.parametrize(
@@ -100,42 +85,15 @@ def test_the_sources_of_variation_are_read_off_the_trials(repeated, vary, data, 
     assert sources(trials) == names and sources(trials[:3]) == ()
 
 
-def test_captions_and_the_answer_say_what_the_intervals_cover(repeated, many_seeds, replanned, one_seed):
-    def texts(run):
-        report = ReportedResults.of(*run).report
-        text = sources_text(report.results)
-        assert text in report.tables[0].caption and (not text or text in dict(report.answer.remarks)["Not said"])
-        return text
-
-    everything = "Intervals cover training seeds, tuning points, splits and permutations."
-    assert texts(repeated(8)) == everything
-    alone = "Intervals cover training seeds alone: another tuning draw or another split may order the layers otherwise."
-    assert texts(many_seeds(3)) == alone
-    kept = (
+def test_what_was_drawn_once_may_order_the_layers_otherwise(repeated, many_seeds, replanned, one_seed):
+    kept = repeated(8, vary={"seed", "split"}, share=0.0, keep_test=True)
+    assert sources_text(Results.of(*kept)) == (
         "Intervals cover training seeds and splits of training and validation events (the test split is fixed): "
         "another tuning draw or another test split may order the layers otherwise."
     )
-    assert texts(repeated(8, vary={"seed", "split"}, share=0.0, keep_test=True)) == kept
-    permuted = replanned(many_seeds(3), lambda trial: {"data.permute": "per-seed"} if trial.column == "digits" else {})
-    assert texts(permuted) == (
-        "Intervals cover training seeds and permutations on digits, and training seeds alone on waveforms: another "
-        "tuning draw or another split may order the layers otherwise."
-    )
-    assert "another permutation" in texts(replanned(many_seeds(3), lambda trial: {"data.permute": 0}))
+    permuted = replanned(many_seeds(3), lambda trial: {"data.permute": 0})
+    assert "another permutation" in sources_text(Results.of(*permuted))
     assert sources_text(Results.of(*one_seed(many_seeds(3)))) == "", "no interval covers anything"
-
-
-def test_who_leads_how_often_is_said(repeated):
-    plan, records = repeated(8)
-    for record in records:
-        if record.trial["layer"]["row"] == THIRD and record.trial["repetition"] in (1, 5):
-            record.rows[0]["bits_per_dim"] = 1.0
-    report = ReportedResults.of(plan, records).report
-    assert report.rankings["digits"].firsts == {FIRST: 6, SECOND: 0, THIRD: 2}
-    finding = next(each for each in report.answer.findings if each.subject == "digits")
-    assert f"{FIRST} 2.035 bits/dim, lowest in 6 of 8 repetitions" in finding.text
-    cells = next(each for each in report.tables if each.name.endswith("differences")).rows
-    assert cells[0][1] == "lowest mean; lowest in 6 of 8" and cells[2][1].endswith("; lowest in 2 of 8")
 
 
 def with_events(run, events, worst):
@@ -161,9 +119,6 @@ def test_a_lead_that_one_event_makes_is_said(repeated):
         f"before {SECOND}"
     )
     assert single_events(results)[0] == text
-    report = results.report
-    assert f"One event decides on {text}." in dict(report.answer.remarks)["Not said"]
-    assert f"one event decides: {text}" in report.tables[0].notes
     for record in records:  # of a version without the number
         record.rows[0]["test_events"] = None
     assert single_events(Results.of(plan, records)) == []
@@ -225,40 +180,3 @@ def test_a_mean_over_data_sets_has_the_largest_of_their_shares(repeated):
     results = Results.of(plan, records)
     shares = [ranking(results, label).share for label in ("digits", "waveforms", "both")]
     assert shares == pytest.approx([0.2, 0.1, 0.2])
-
-
-def test_remarks_on_splits_and_permutations_stand_once(repeated):
-    plan, records = repeated(8)
-    for record in records:
-        record.notes |= {
-            "data warning": f"{record.trial['repetition']} events overlap",
-            "data": "toy",
-            "splits": "8 train",
-            "checksum": f"{record.trial['repetition']}" * 12,
-        }
-    text = markdown(ReportedResults.of(plan, records).report.tables[0])
-    assert text.count("toy") == 1 and "and 7 other splits of the same events" in text
-    assert "0 events overlap (and 7 other warnings on further splits)" in text and "1 events overlap" not in text
-    assert text.count("a permutation for each repetition") == 1 and "one permutation for all" not in text
-    plan, records = repeated(3, vary={"seed"})  # of one split
-    for record in records:
-        record.notes["data"] = f"toy {record.trial['repetition']}"
-    text = markdown(ReportedResults.of(plan, records).report.tables[0])
-    assert all(f"toy {number}" in text for number in range(3)), "other texts of the same split stay"
-
-
-def test_choices_are_those_of_every_repetition(repeated):
-    plan, records = repeated(8)
-    rates = (0.001, 0.01, 0.01, 0.01, 0.01, 0.003, 0.003, 0.03)  # the first and the last are edges of what was tried
-    for record in records:
-        if record.trial["layer"]["row"] == FIRST:
-            rate = rates[record.trial["repetition"]]
-            record.rows[0]["chosen"] = f'{{"training.learning_rate": {rate}}}'
-    report = ReportedResults.of(plan, records).report
-    choices = next(table for table in report.tables if table.name.endswith("choices"))
-    assert choices.rows[0][1].startswith("learning rate 0.001 to 0.03 (* in 2 of 8)")
-    assert choices.rows[1][1] == "learning rate 0.01"
-    assert "4 candidates of each layer in each repetition, seeds 100 to 107" in choices.caption
-    remark = next(note for note in report.tables[0].notes if note.startswith("chosen learning rates"))
-    assert f"digits: 0.001 to 0.03 ({FIRST}), 0.01 ({SECOND}, {THIRD});" in remark
-    assert any("4 of 48 choices lie at an edge" in text for text in dict(report.answer.remarks)["Not said"])

@@ -2,9 +2,8 @@
 
 import pytest
 
-from harness.core.records import blank_record
 from harness.reporting.report import ReportedResults
-from harness.reporting.tables.rendering import latex, markdown
+from harness.reporting.tables.rendering import latex
 
 DIGITS, WAVEFORMS = "digits, bits/dim ↓", "waveforms, nats/dim ↓"
 
@@ -22,33 +21,11 @@ def cell(table, row, column):
     return next(cells for cells in table.rows if cells[0] == row)[table.header.index(column)]
 
 
-def test_fewer_seeds_than_eight_of_eight_are_no_interval(many_seeds):
-    plan, records = many_seeds(8)
-    records[0] = blank_record(plan.trials[0], "diverged", "nan")
-    table = made((plan, records))
-    assert cell(table, "conv1x1", DIGITS).endswith(" (7 of 8 seeds, diverged) [1] [2]")
-    assert table.notes[1] == "[2] conv1x1 on digits: [lowest, highest] of 7 seeds, too few for an interval"
-
-
 def test_data_sets_of_different_numbers_of_seeds_have_their_own_captions(many_seeds):
     plan, records = many_seeds(8)
     kept = tuple(trial for trial in plan.trials if trial.data.label == "digits" or trial.seed < 3)
     caption = made((plan.model_copy(update={"trials": kept}), records)).caption
     assert "mean [95 % bootstrap interval] of 8 seeds on digits; mean [lowest, highest] of 3 seeds" in caption
-
-
-def test_one_seed_has_no_interval_but_the_standard_error_over_its_test_examples(density_run, one_seed):
-    plan, records = one_seed(density_run)
-    for record in records[:6]:
-        record.rows[0]["standard_error"] = 0.35 if record.trial["layer"]["row"] == "conv1x1" else None
-    table, *others = ReportedResults.of(plan, records).report.tables
-    assert "one seed, so no interval" in table.caption
-    assert not any("differences" in other.name for other in others)
-    assert cell(table, "conv1x1", WAVEFORMS) == "-2.000 ± 0.350"
-    assert cell(table, "<script>", WAVEFORMS) == "-4.000"
-    assert table.notes == ("± standard error over test examples, of one seed", CHOSEN)
-    assert r"$-$2.000 $\pm$ 0.350" in latex(table)
-    assert "±" not in markdown(made(density_run)), "of several seeds the spread over seeds counts"
 
 
 @pytest.mark.parametrize(

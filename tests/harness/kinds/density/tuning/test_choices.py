@@ -6,7 +6,6 @@ import pytest
 
 from harness.core.records import blank_record
 from harness.kinds.density.figures import pareto, tuning
-from harness.kinds.density.likelihoods import ranking
 from harness.kinds.density.models import fields
 from harness.kinds.density.tables.equal_terms import equal_terms_table
 from harness.kinds.density.trial import DensityTrial, Tuning
@@ -137,37 +136,9 @@ def test_without_a_valid_candidate_nothing_was_chosen(density_run, retuned):
     assert cell(table, ROWS[1], "digits") == "learning rate 0.01, depth 2*, initialisation identity (3 of 4 missing)"
 
 
-def test_under_a_budget_of_time_the_cells_have_the_number_of_candidates(density_run, retuned):
-    """Candidates take 4 s; those of the first layer diverge at once."""
-    run = retuned(density_run, lambda row, column: candidates().model_copy(update={"steps": None, "budget": 10.0}))
-    plan, records = with_candidates(run, lambda row, column, number: 2.0 - number)
-    for record in records:
-        if record.trial["kind"] == "tuning" and record.trial["layer"]["row"] == ROWS[0]:
-            record.seconds = 0.1
-    made = tables((plan, records))
-    assert cell(made["choices"], ROWS[0], "digits") == "learning rate 0.1* (4 candidates)"
-    assert cell(made["choices"], ROWS[1], "digits") == "learning rate 0.03* (3 candidates)"
-    assert "3 to 4 candidates (as many as ran in 10 s) of each layer, seed 100, 40 training steps each;" in (
-        made["choices"].caption
-    )
-    assert "among 3 to 4 candidates (as many as ran in 10 s)." in made["likelihood"].caption
-
-
 # What is ranked
 
 ORDER = re.compile(r"\*\*|lowest mean|\bbest\b|Bold|\bfront\b|Difference", re.IGNORECASE)
-
-
-def test_captions_that_rank_have_the_number_of_candidates(many_seeds):
-    run = many_seeds(8)
-    made = tables(run)
-    assert made["likelihood"].bold
-    captions = [made["likelihood"].caption, made["differences"].caption]
-    captions += [equal_terms_table(Results.of(*run), terms).caption for terms in ("steps", "seconds", "width")]
-    figure = pareto.figures(Results.of(*run))["pareto"]
-    captions.append(figure.get_supxlabel().replace("\n", " "))
-    assert all("Validation chose each layer's settings among 4 candidates." in caption for caption in captions)
-    assert "Pareto front" in figure.get_supxlabel()
 
 
 def test_untuned_results_have_no_order_anywhere(many_seeds, write_run, no_figures, retuned):
@@ -183,16 +154,6 @@ def test_untuned_results_have_no_order_anywhere(many_seeds, write_run, no_figure
     assert not any(line.get_linestyle() == "--" for axes in figure.axes for line in axes.lines)
     assert ORDER.search(figure.get_supxlabel()) is None
     assert "Nothing was tuned" in figure.get_supxlabel() and "hollow" not in figure.get_supxlabel()
-
-
-def test_columns_are_ranked_each_by_itself(many_seeds, retuned):
-    run = retuned(many_seeds(8), lambda row, column: candidates() if column == "digits" else None)
-    plan = run[0].model_copy(update={"averages": {"both": ("digits", "waveforms")}})
-    made = tables((plan, run[1]))
-    assert made["likelihood"].bold == {(0, 1)} and made["differences"].header == ("layer", "digits")
-    assert "among 4 candidates on digits. Nothing was tuned on waveforms: every layer" in made["likelihood"].caption
-    assert cell(made["choices"], ROWS[0], "waveforms") == "not tuned" and "§" not in markdown(made["likelihood"])
-    assert not ranking(Results.of(plan, run[1]), "both").rows, "an average is of tuned columns alone"
 
 
 def test_an_exempt_layer_is_marked_and_in_no_ranking(many_seeds, retuned):
@@ -256,13 +217,6 @@ def test_the_figure_of_tuning_has_the_mean_of_repetitions_with_candidates_of_the
         expected = [expected_best([value + number for value in of_layer]).mean for number in range(3)]
         assert list(line.get_ydata()) == pytest.approx(list(sum(expected) / 3))
     assert "means over repetitions" in " ".join(text.get_text() for text in figure.texts)
-
-
-def test_a_steep_first_point_may_leave_the_panel():
-    low, high = tuning.limits([expected_best([1e6, 1.0, 1.1, 1.2, 1.3, 1.4])])
-    assert low < 1.0 and 1.4 < high < 1e5, "the first point is at 167,000"
-    low, high = tuning.limits([expected_best([2.0])])
-    assert low < 2.0 < high
 
 
 def test_a_failed_candidate_is_a_row_of_its_own_and_no_failure_of_the_run(searched):

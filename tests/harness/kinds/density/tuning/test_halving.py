@@ -5,8 +5,6 @@ from collections import Counter
 
 import pytest
 
-from harness.cli.parser import main
-from harness.core.errors import SuiteError
 from harness.core.records import read_record
 from harness.execution.agenda import agenda, outlook, ready
 from harness.kinds.density.candidate import run as run_candidate
@@ -14,7 +12,6 @@ from harness.kinds.density.figures.tuning import figures
 from harness.kinds.density.tuning.choice import NoChoice, choose
 from harness.kinds.density.tuning.strategy import strategy
 from harness.planning.plan import Plan, plan_fault
-from harness.planning.settle import load_suite, settle
 from harness.reporting.compare.merge import merge
 from harness.reporting.frame import Results
 from harness.reporting.report import ReportedResults
@@ -99,15 +96,6 @@ def test_validation_keeps_the_better_half_of_the_short_candidates(plan, leave, t
         elif outcome is not None:
             leave(trial, outcome)
     assert due(plan, tmp_path) == kept and due(plan, tmp_path, "butterfly") == []
-
-
-def test_every_layer_trains_as_much(plan, leave, tmp_path):
-    """The number kept depends on the number of candidates, not on their values."""
-    for trial in short(plan):
-        leave(trial, 2.0)
-    for trial in short(plan, "butterfly"):
-        leave(trial, 10.0**trial.candidate)
-    assert len(due(plan, tmp_path)) == len(due(plan, tmp_path, "butterfly")) == 3
 
 
 @pytest.mark.parametrize(("number", "kept"), [(2, 1), (3, 2), (8, 4), (16, 8)])
@@ -211,41 +199,6 @@ def test_a_report_counts_candidates_and_not_their_trials(plan, leave, tmp_path):
     again = tmp_path / "again"
     [merged] = merge([tmp_path], again)
     assert len(merged.records) == len(results.records) == 20 and not merged.conflicts
-
-
-def test_a_budget_of_time_sets_no_number_to_halve(planned):
-    with pytest.raises(SuiteError, match=r"tuning.strategy: 'halving' keeps a share of a number of candidates"):
-        planned("tuning.strategy=halving", "tuning.candidates=null", "tuning.budget=20 s")
-
-
-@pytest.mark.system
-def test_halving_runs_on_the_smoke_profile_and_reads_no_test_split(tmp_path, capsys):
-    """A finished run has nothing left to do, and the same suite with all candidates needs only the others."""
-    command = ["run", "which_layer", "--profile", "smoke", "--out", str(tmp_path), "--jobs", "1"]
-    command += ["--only", "layer=conv1x1", "--set", "tuning.candidates=4", "--set", "tuning.steps=4"]
-    assert main([*command, "--set", "tuning.strategy=halving"]) == 0
-    folder = tmp_path / "which_layer"
-    plan = Plan.load(folder)
-    records = {path.stem: read_record(path) for path in (folder / "records").glob("*.json")}
-    assert len(records) == 4 + 2 + 1
-    early = [records[trial.id] for trial in short(plan)]
-    kept = [trial for trial in full(plan) if trial.id in records]
-    assert all(record.rows[0]["steps"] == 1 for record in early)
-    assert all(records[trial.id].rows[0]["steps"] == 4 for trial in kept)
-    for record in (*early, *(records[trial.id] for trial in kept)):
-        assert not {"bits_per_dim", "median", "worst"} & {name for name, value in record.rows[0].items() if value}
-    values = [record.rows[0]["validation"] for record in early]
-    assert [trial.candidate for trial in kept] == sorted(sorted(range(4), key=values.__getitem__)[:2])
-    (final,) = of(plan, "density")
-    row = records[final.id].rows[0]
-    assert row["candidates"] == 4
-    assert row["candidate"] == min(kept, key=lambda trial: records[trial.id].rows[0]["validation"]).candidate
-    capsys.readouterr()
-    assert main([*command, "--set", "tuning.strategy=halving"]) == 0
-    assert {path.stem for path in (folder / "records").glob("*.json")} == set(records)
-    settings = ["tuning.candidates=4", "tuning.steps=4"]
-    sobol = settle(load_suite("which_layer"), "smoke", "cpu", settings=settings).plan()[0]
-    assert len({trial.id for trial in of(sobol)} & set(records)) == 2
 
 
 def test_each_repetition_halves_its_own_candidates(planned, leave, tmp_path):

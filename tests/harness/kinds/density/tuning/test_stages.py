@@ -126,29 +126,6 @@ def test_exit_codes_and_the_outcome_without_a_choice(planned, leave, tmp_path, s
     assert all_accepted(agenda(plan, tmp_path), plan.unsupported) == (code == 0)
 
 
-def test_a_budget_of_time_ends_the_candidates_of_a_row(planned, leave, tmp_path):
-    """Each row has as many candidates as the budget pays for, at least one; the others are in no report."""
-    plan = planned("tuning.candidates=null", "tuning.budget=20 s")
-    _, finals = split(plan)
-    ran, attempted = [], set()
-    first = agenda(plan, tmp_path)
-    assert first[-1].text() == "to run, after 1 trial or more"
-    assert outlook(first, 1)[0] == "a run does 6 trials or more"
-    while wave := ready(agenda(plan, tmp_path), attempted):
-        for trial in wave:
-            leave(trial, seconds=25.0 if trial.layer.row == "butterfly" else 8.0)
-        ran += wave
-        attempted |= {trial.id for trial in wave}
-    rows = [(trial.kind, trial.layer.row) for trial in ran]
-    assert rows.count(("tuning", "conv1x1")) == 3 and rows.count(("tuning", "butterfly")) == 1
-    assert {trial.id for trial in finals} <= {trial.id for trial in ran} and len(ran) == 8
-    assert {trial.layer.row: choose(trial, tmp_path).candidates for trial in finals} == {"conv1x1": 3, "butterfly": 1}
-    plan.save(tmp_path)
-    results = Results.read(tmp_path)
-    assert set(results.statuses.values()) == {"ok"} and len(results.frame) == 8
-    assert all_accepted(agenda(plan, tmp_path), plan.unsupported)
-
-
 def test_compare_judges_finals_and_names_what_was_chosen(planned, leave, tmp_path, capsys):
     folders = [tmp_path / name for name in "ab"]
     for number, folder in enumerate(folders):

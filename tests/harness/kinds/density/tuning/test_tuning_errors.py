@@ -13,7 +13,6 @@ RATE = "training.learning_rate: {low: 1e-3, high: 1e-1, scale: log}"
 @pytest.mark.parametrize(
     ("old", "new", "line", "column", "words"),
     [
-        ("  candidates: 3", "  candidates: 3\n  budget: 20 s", 9, 3, "in place of a number of candidates; remove one"),
         ("  candidates: 3", "  candidates: -1", 8, 15, "the number -1 must be at least 0"),
         ("  candidates: 3", "  candidates: 1", 8, 15, "1 candidate leaves nothing to choose"),
         (RATE, "flow.width: [8, 16]", 10, 10, "'flow.width' cannot be tuned"),
