@@ -16,14 +16,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import ConfigDict, Field, GetPydanticSchema, TypeAdapter, ValidationError
+from pydantic import AfterValidator, ConfigDict, GetPydanticSchema, TypeAdapter, ValidationError
 
 from harness.core.errors import UserError
 from harness.core.explain import explain
 from harness.core.files import ARRAYS_UNPACKED, RECORD, checked_name, read_file, write_atomically
 from harness.core.record_checks import (
     LARGEST,
-    WHOLE,
     AuditRecord,
     Environment,
     Number,
@@ -33,7 +32,7 @@ from harness.core.record_checks import (
     check_numbers,
     check_settings,
 )
-from harness.core.texts import LONGEST_NOTE, bounded, error_text, printable
+from harness.core.texts import bounded, error_text, printable, text_fault
 from harness.core.trial import Trial
 
 if TYPE_CHECKING:
@@ -53,6 +52,12 @@ MAP = "map "  # begins the names of arrays that show a trained layer (see harnes
 def _schema_of(mapping: type) -> GetPydanticSchema:
     """Return the annotation of a mapping that is validated as a TypedDict."""
     return GetPydanticSchema(lambda _, handler: handler(mapping))
+
+
+def _schema(version: int) -> int:
+    if version != SCHEMA:
+        raise ValueError(f"it is of schema {version}, and this version reads schema {SCHEMA}")
+    return version
 
 
 @dataclass
@@ -90,16 +95,10 @@ class Record:
     arrays: str | None = None
     seconds: Size | None = None
     started: str | None = None
-    format: Annotated[int, Field(ge=SCHEMA, le=SCHEMA)] = SCHEMA
+    format: Annotated[int, AfterValidator(_schema)] = SCHEMA
 
 
 _RECORD = TypeAdapter(Record)
-ESCAPED = re.compile(rb"\\[ubfr]")
-"""An escape in JSON that may stand for a character which is not printable; another one is b"\\x7f", unescaped."""
-
-
-class OtherSchema(UserError):
-    """A folder holds records of another version of the schema."""
 
 
 def verdict(record: Record) -> str:
@@ -121,10 +120,10 @@ def write_record(folder: Path, record: Record) -> Path:
         ValueError: the record could not be read again, as a number is not finite (None plus a note stands for it), or a
             measure is not a column.
     """
-    record = replace(record, reason=None if record.reason is None else bounded(record.reason))
-    _make_printable(record)
-    content = json.dumps(vars(record), allow_nan=False, indent=1, sort_keys=True).encode() + b"\n"
-    parse_record(content, record.id, folder)
+    texts = {name: printable(getattr(record, name)) for name in ("rows", "audit", "environment", "notes")}
+    texts["reason"] = None if record.reason is None else bounded(record.reason)
+    content = json.dumps(vars(replace(record, **texts)), allow_nan=False, indent=1, sort_keys=True).encode() + b"\n"
+    parse_record(content, record.id)
     path = folder / f"{checked_name(record.id)}.json"
     write_atomically(path, content)
     return path
@@ -134,11 +133,10 @@ def read_record(path: Path, trial: Trial | None = None) -> Record:
     """Return one record, of this trial if it is given.
 
     Raises:
-        OtherSchema: another version wrote it, and with it the others of the folder.
         UserError: the file, which the message names, or that of its arrays is damaged or foreign.
     """
     try:
-        record = parse_record(read_file(path, RECORD), path.stem, path.parent, trial)
+        record = parse_record(read_file(path, RECORD), path.stem, trial)
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: not a readable record ({_reason(error)}); {HINT}") from error
     if record.arrays is not None:
@@ -146,17 +144,11 @@ def read_record(path: Path, trial: Trial | None = None) -> Record:
     return record
 
 
-def parse_record(content: bytes, name: str, run: Path, trial: Trial | None = None) -> Record:
-    """Return the record of the trial `name` from its JSON, with its texts bounded and printable.
-
-    Raises:
-        OtherSchema: another version wrote it, and with it all others of the folder or archive `run`.
-        ValueError: it is damaged or foreign.
-    """
+def parse_record(content: bytes, name: str, trial: Trial | None = None) -> Record:
+    """Return the record of the trial `name` from its JSON; raise ValueError if it is damaged or foreign."""
     try:
         record = _RECORD.validate_json(content, strict=True)
     except ValidationError as error:
-        _check_schema(content, run)
         raise ValueError(bounded(explain(error)[0].message, LONGEST_REASON)) from error
     if record.id != name:
         raise ValueError(f"it is the record of {bounded(record.id)}")
@@ -171,29 +163,9 @@ def parse_record(content: bytes, name: str, run: Path, trial: Trial | None = Non
         datetime.fromisoformat(record.started)
     if trial is not None and (fault := trial.fault(record)) is not None:
         raise ValueError(fault)
-    record.reason = None if record.reason is None else bounded(record.reason)
-    if len(content) > LONGEST_NOTE or not content.isascii() or b"\x7f" in content or ESCAPED.search(content):
-        _make_printable(record)
+    if (fault := text_fault(content)) is not None:
+        raise ValueError(fault)
     return record
-
-
-def _check_schema(content: bytes, run: Path) -> None:
-    """Raise OtherSchema for a record of another version, and ValueError for what is not JSON."""
-    try:
-        parsed = json.loads(content)
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
-    schema = parsed.get("format") if isinstance(parsed, dict) else None
-    if type(schema) is int and -WHOLE <= schema < WHOLE and schema != SCHEMA:
-        raise OtherSchema(
-            f"{run}: holds records of schema {schema}, and this version reads schema {SCHEMA}; delete the "
-            "folder of the run, or give another --out"
-        )
-
-
-def _make_printable(record: Record) -> None:
-    for name in ("rows", "audit", "environment", "notes"):
-        setattr(record, name, printable(getattr(record, name)))
 
 
 def _reason(error: Exception) -> str:
@@ -211,19 +183,16 @@ def write_arrays(folder: Path, name: str, content: bytes) -> str:
 
 
 def read_arrays(folder: Path, file: str) -> bytes | None:
-    """Return the content of a file of `write_arrays`; None without a file, or one that is older than checksums.
+    """Return the content of a file of `write_arrays`; None without a file, as in an archive.
 
     Raises:
         UserError: it is damaged.
     """
-    _, *checksum = file.removesuffix(ARRAYS).split(".")
-    if not checksum:
-        return None
     try:
         content = read_file(folder / checked_name(file), RECORD)
-        if hashlib.sha256(content).hexdigest() != checksum[0]:
+        if hashlib.sha256(content).hexdigest() != file.removesuffix(ARRAYS).rpartition(".")[2]:
             raise ValueError("its checksum does not fit")
-    except (FileNotFoundError, NotADirectoryError):  # an archive has no arrays
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:
         raise UserError(f"{folder / file}: damaged arrays ({_reason(error)}); {HINT}") from error
@@ -262,7 +231,7 @@ def remove_old_arrays(folder: Path, record: Record) -> None:
 
 
 def _belongs(file: str, name: str) -> bool:
-    return re.fullmatch(rf"{re.escape(name)}(\.[0-9a-f]{{64}})?{re.escape(ARRAYS)}", file) is not None
+    return re.fullmatch(rf"{re.escape(name)}\.[0-9a-f]{{64}}{re.escape(ARRAYS)}", file) is not None
 
 
 def finite(value: float) -> float | None:

@@ -159,7 +159,7 @@ def test_a_damaged_record_is_reported_or_named(run, content):
     try:
         read_record(path, TRIAL)
     except UserError as error:
-        assert str(error).startswith((f"{path}: not a readable record (", f"{path.parent}: holds records of schema"))
+        assert str(error).startswith(f"{path}: not a readable record (") and str(error).isprintable()
         assert len(str(error)) < len(str(path)) + 600
         return
     results = Results.read(run)
