@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import difflib
 import hashlib
 import platform
 import subprocess
@@ -11,7 +9,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from harness.core import files
 from harness.core.provenance.machine import cpu_model, usable_cores
 
 SOURCE = ("layers", "flows", "csrc", "harness", "suites", "pyproject.toml")
@@ -42,7 +39,7 @@ def environment(device: str) -> dict[str, Any]:
         facts["cuda"] = {
             "name": torch.cuda.get_device_name(),
             "capability": ".".join(map(str, torch.cuda.get_device_capability())),
-            "driver": nvidia_driver(),
+            "driver": next(iter(_nvidia_smi("driver_version")), None),
             "clocks_mhz": clocks(),
             "runtime": torch.version.cuda,
             "cudnn": torch.backends.cudnn.version(),
@@ -75,26 +72,20 @@ def package_version(name: str) -> str | None:
 def git_state(folder: Path) -> tuple[dict[str, Any] | None, str]:
     """Return the commit of the checkout whose root is `folder`, whether its files differ, and the diff of its source.
 
-    The diff includes new files; its digest is part of the state. An installed copy may be inside a checkout of another
-    project, whose commit would be misleading: it gives None and an empty diff, as does a failure of git.
+    The digest of the diff is part of the state; new files are not in it. An installed copy may be inside a checkout of
+    another project, whose commit would be misleading: it gives None and an empty diff, as does a failure of git.
     """
     try:
         if Path(_git(folder, "rev-parse", "--show-toplevel")).resolve() != folder.resolve():
             return None, ""
         state: dict[str, Any] = {"commit": _git(folder, "rev-parse", "HEAD")}
         state["dirty"] = bool(_git(folder, "status", "--porcelain"))
-        parts = [_git(folder, "diff", "--no-color", "--no-ext-diff", "HEAD", "--", *SOURCE)]
-        new = _git(folder, "ls-files", "-z", "--others", "--exclude-standard", "--", *SOURCE).split("\0")
+        diff = _git(folder, "diff", "--no-color", "--no-ext-diff", "HEAD", "--", *SOURCE)
     except (OSError, subprocess.SubprocessError):
         return None, ""
-    for path in (folder / name for name in new if (folder / name).is_file()):
-        with contextlib.suppress(OSError):  # no source: it is too large
-            lines = files.read_text(path, files.SOURCE).splitlines()
-        name = path.relative_to(folder).as_posix()
-        parts.append("\n".join(difflib.unified_diff([], lines, "/dev/null", f"b/{name}", lineterm="")))
-    diff = "".join(f"{part}\n" for part in parts if part)
     if diff:
         state["diff"] = hashlib.sha256(diff.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+        diff += "\n"
     return state, diff
 
 
@@ -103,14 +94,6 @@ def _git(folder: Path, *arguments: str) -> str:
     command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
     done = subprocess.run(command, capture_output=True, check=True, timeout=10, text=True, errors="surrogateescape")
     return done.stdout.strip()
-
-
-def nvidia_driver() -> str | None:
-    """Return the version of the loaded NVIDIA driver, from the kernel module or nvidia-smi."""
-    try:
-        return Path("/sys/module/nvidia/version").read_text(encoding="utf-8").strip()
-    except OSError:
-        return next(iter(_nvidia_smi("driver_version")), None)
 
 
 def clocks() -> dict[str, int]:

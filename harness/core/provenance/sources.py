@@ -3,13 +3,12 @@
 A room, such as flows/ or harness/training/, has one digest. Layers, data sets and flows of other papers are one file
 each, and each has its own digest. The imports of the module that runs the trial's kind, of its layers and of its data
 set are followed through `FOLLOWED`; every trial depends on csrc/. Settings, plans, records and reports are not
-followed: the trial's settings contain their decisions. Python files are compared by their syntax trees: comments,
-docstrings and layout do not change a digest. Third-party files are included (`third_party_files`).
+followed: the trial's settings contain their decisions. Third-party files are included (`third_party_files`).
 """
 
 from __future__ import annotations
 
-import ast
+import contextlib
 import hashlib
 import inspect
 import sys
@@ -108,14 +107,14 @@ class Sources:
         """Return the digest of a file or room, and the files and rooms that it imports."""
         if path not in self._read:
             files = sorted(path.rglob("*") if path.name == "csrc" else path.glob("*.py")) if path.is_dir() else [path]
-            contents = [(file, read_file(file, SOURCE)) for file in files if file.is_file() and file.suffix != ".pyc"]
             parts: set[Path] = set()
             texts = []
-            for file, content in contents:
-                tree = _parsed(content) if file.suffix == ".py" else None
-                texts += [file.name, hashlib.sha256(content).hexdigest() if tree is None else ast.dump(tree)]
-                if tree is not None:
-                    parts.update(*(_parts(name) for _, name in imported(tree)))
+            for file in (file for file in files if file.is_file() and file.suffix != ".pyc"):
+                content = read_file(file, SOURCE)
+                texts += [file.name, hashlib.sha256(content).hexdigest()]
+                if file.suffix == ".py":
+                    with contextlib.suppress(SyntaxError, ValueError):  # importing it will raise the error
+                        parts.update(*map(_parts, imported(parsed(content))))
             self._read[path] = _digest(texts), parts
         return self._read[path]
 
@@ -152,20 +151,5 @@ def _parts(module: str) -> list[Path]:
     return [_room(file) for file in places if file.is_file()][:1]
 
 
-def _parsed(content: bytes) -> ast.Module | None:
-    """Return the syntax tree without docstrings; None for what is no Python: importing it will raise the error."""
-    try:
-        return _NoDocstrings().visit(parsed(content))
-    except (SyntaxError, ValueError):
-        return None
-
-
 def _digest(texts: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(texts).encode("utf-8", "surrogatepass")).hexdigest()[:LENGTH]
-
-
-class _NoDocstrings(ast.NodeTransformer):
-    """Remove statements that are constants, which have no effect."""
-
-    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
-        return None if isinstance(node.value, ast.Constant) else node
