@@ -397,10 +397,10 @@ def write_record_of_segments():
 @pytest.fixture(autouse=True)
 def no_modules_beside():
     """Forget the modules beside third-party files: a process has one of each name, and tests have helpers alike."""
-    before = list(sys.path)
+    path, loaded = list(sys.path), set(sys.modules)
     yield
-    folders = tuple(f"{folder}/" for folder in sys.path if folder not in before)
-    sys.path[:] = before
-    for name, module in list(sys.modules.items()):
-        if (getattr(module, "__file__", None) or "").startswith(folders):
+    folders = tuple(f"{folder}/" for folder in sys.path if folder not in path)
+    sys.path[:] = path
+    for name in sys.modules.keys() - loaded:
+        if (getattr(sys.modules[name], "__file__", None) or "").startswith(folders):
             del sys.modules[name]
