@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 
 from harness.core.errors import UserError
+from harness.core.files import SOURCE, read_file
 from harness.core.provenance.third_party_files import PACKAGES, follow, location
 from harness.core.run_options import PROJECT
 
@@ -29,6 +30,7 @@ def module_of_file(path: Path) -> ModuleType:
     # The file of a registered class, or one that is already loaded: importing it again would make a second class.
     if (loaded := _loaded(path)) is not None:
         return loaded
+    read_file(path, SOURCE)  # Python would wait for the other end of a pipe
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))  # behind Python, this project and installed packages
     sys.dont_write_bytecode = True  # it tells a changed file by its size and second alone
