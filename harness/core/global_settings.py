@@ -31,7 +31,8 @@ autograd = torch._C._autograd
 ADAM = importlib.import_module("torch.optim.adam")  # its package has no attribute of this name
 MIXED = "mixed"  # precision of float32 for which torch has no old name
 
-Settings = dict[str, tuple[Callable[[], Any], Callable[[Any], object]]]
+Setting = tuple[Callable[[], Any], Callable[[Any], object]]
+Settings = dict[str, Setting]
 
 
 class GlobalSettings:
@@ -163,7 +164,7 @@ def _flushes_denormals() -> bool:
     return smallest * 0.5 == 0.0
 
 
-def _hooks(owner: Any, name: str) -> Settings:
+def _hooks(owner: Any, name: str) -> Setting:
     def read() -> Any:
         held = getattr(owner, name)
         return dict(held) if isinstance(held, dict) else held
@@ -176,7 +177,7 @@ def _hooks(owner: Any, name: str) -> Settings:
         else:
             setattr(owner, name, value)
 
-    return {f"{owner.__name__}.{name}": (read, write)}
+    return read, write
 
 
 def _is_of_torch(function: Any) -> bool:
@@ -313,11 +314,10 @@ _SETTINGS: Settings = {
         for backend, what in (("generic", "all"), *product(("cuda", "mkldnn"), ("all", "matmul", "conv", "rnn")))
     },
     **{
-        name: setting
+        f"{owner.__name__}.{name}": _hooks(owner, name)
         for owner in (modules, optimizer)
-        for hook in vars(owner)
-        if hook.startswith("_global_")
-        for name, setting in _hooks(owner, hook).items()
+        for name in vars(owner)
+        if name.startswith("_global_")
     },
 }
 """Name -> the functions that read and write it."""

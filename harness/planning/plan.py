@@ -16,8 +16,7 @@ from harness.core.archive import Archive, StoredRecords, archive_of, folder_of, 
 from harness.core.errors import UserError
 from harness.core.explain import explain
 from harness.core.files import RECORD, FileName, read_file, write_atomically
-from harness.core.record_checks import check_numbers
-from harness.core.records import LONGEST_REASON, Record
+from harness.core.records import LONGEST_REASON, Record, check_numbers
 from harness.core.settings import Count, Positive, Settings
 from harness.core.texts import bounded, one_line, text_fault
 from harness.core.trial import AnyTrial, Trial

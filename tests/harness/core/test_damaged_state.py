@@ -17,8 +17,15 @@ from harness.core.archive import FILE, archive_bytes, read_records
 from harness.core.checkpoint_files import CheckpointHeader, checkpoint_folder, newest_header
 from harness.core.errors import UserError
 from harness.core.files import checked_name
-from harness.core.record_checks import check_measures
-from harness.core.records import Record, blank_record, read_arrays, read_record, write_arrays, write_record
+from harness.core.records import (
+    Record,
+    blank_record,
+    check_measures,
+    read_arrays,
+    read_record,
+    write_arrays,
+    write_record,
+)
 from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
 from harness.core.trial import TRIALS
 from harness.kinds.density.figures import maps, samples

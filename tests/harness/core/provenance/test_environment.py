@@ -6,8 +6,7 @@ from pathlib import Path
 
 import torch
 
-from harness.core.provenance.environment import environment, git_state, package_version
-from harness.core.provenance.machine import usable_cores
+from harness.core.provenance.environment import environment, git_state, package_version, usable_cores
 from harness.execution.provenance import RunProvenance
 
 
