@@ -283,7 +283,7 @@ _SETTINGS: Settings = {
         )
     },
     "deterministic algorithms": (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
-    **_attributes("torch.backends.cudnn", torch.backends.cudnn, "enabled", "benchmark", "deterministic"),
+    **_attributes("torch.backends.cudnn", torch.backends.cudnn, "enabled", "benchmark", "deterministic", "allow_tf32"),
     **_attributes("torch.backends.mkldnn", torch.backends.mkldnn, "enabled", "deterministic"),
     **_attributes("torch.backends.opt_einsum", torch.backends.opt_einsum, "enabled", "strategy"),
     **_attributes(
@@ -292,6 +292,7 @@ _SETTINGS: Settings = {
         "allow_fp16_reduced_precision_reduction",
         "allow_bf16_reduced_precision_reduction",
         "allow_fp16_accumulation",
+        "allow_tf32",
     ),
     **{
         f"{kind} attention": (
@@ -302,10 +303,8 @@ _SETTINGS: Settings = {
     },
     "library of linear algebra": (torch._C._get_linalg_preferred_backend, torch._C._set_linalg_preferred_backend),
     "library of matrix products": (torch._C._get_blas_preferred_backend, torch._C._set_blas_preferred_backend),
-    # The precision of float32 by torch's old names and by its new ones, which the old ones change.
+    # The precision of float32 by torch's old names, as those of allow_tf32, and by its new ones, which these change.
     "float32_matmul_precision": (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
-    **_attributes("torch.backends.cuda.matmul", torch.backends.cuda.matmul, "allow_tf32"),
-    **_attributes("torch.backends.cudnn", torch.backends.cudnn, "allow_tf32"),
     **{
         f"float32 precision of {backend} {what}": (
             partial(torch._C._get_fp32_precision_getter, backend, what),

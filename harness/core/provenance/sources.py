@@ -95,7 +95,8 @@ class Sources:
 @cache
 def _files(cls: type) -> list[str]:
     """Return the files, of those that are one thing each, of a class, its bases, and what its module names."""
-    named = [*cls.__mro__, *vars(sys.modules[cls.__module__]).values()]
+    module = sys.modules.get(cls.__module__)  # none for a class made by an adapter
+    named = [*cls.__mro__, *(vars(module).values() if module else ())]
     modules = {value.__module__ or "" for value in named if inspect.isclass(value) or inspect.isfunction(value)}
     places = (module.replace(".", "/") for module in modules)
     return [f"{place}.py" for place in places if place.rpartition("/")[0] in FILES]
@@ -104,8 +105,8 @@ def _files(cls: type) -> list[str]:
 @cache
 def _rooms_of(kind: type[Trial]) -> list[str]:
     """Return the folder of a kind and those below it in which its trials run."""
-    folder = Path(*kind.__module__.split(".")[:-1])
-    rooms = {file.parent.relative_to(PROJECT) for file in (PROJECT / folder).rglob("*.py")}
+    folder = PROJECT / "harness" / "kinds" / kind.__module__.split(".")[-2]
+    rooms = {file.parent.relative_to(PROJECT) for file in folder.rglob("*.py")}
     return [room.as_posix() for room in rooms if REPORTING.isdisjoint(room.parts)]
 
 

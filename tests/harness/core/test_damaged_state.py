@@ -296,7 +296,7 @@ def test_every_damage_to_arrays_is_noticed(run, content):
 
 
 @few
-@given(damaged_bytes(archive_bytes(PLAN.model_dump_json().encode(), [good_record()])))
+@given(damaged_bytes(archive_bytes(PLAN.model_dump_json().encode(), [good_record()])) | st.binary(max_size=40))
 def test_a_damaged_archive_is_read_or_named(run, content):
     path = run / FILE
     path.write_bytes(content)

@@ -4,7 +4,7 @@ import pytest
 
 from harness.core.errors import UserError
 from harness.core.files import write_atomically
-from harness.core.records import blank_record, finite, read_record, write_record
+from harness.core.records import blank_record, read_record, write_record
 from harness.core.settings import FlowSettings, LayerRef
 from harness.kinds.parameters.trial import ParametersTrial
 
@@ -87,9 +87,3 @@ def test_an_interrupted_write_leaves_the_old_content(tmp_path, monkeypatch):
         write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_finite():
-    assert finite(1.5) == 1.5
-    assert finite(float("nan")) is None
-    assert finite(float("-inf")) is None

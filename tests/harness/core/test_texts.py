@@ -8,7 +8,7 @@ import pytest
 from harness.core.records import blank_record, read_record, write_record
 from harness.core.run_options import RunOptions
 from harness.core.settings import FlowSettings, LayerRef
-from harness.core.texts import LONGEST, LONGEST_LOGGED, LONGEST_NOTE, bounded, error_text
+from harness.core.texts import LONGEST, LONGEST_LOGGED, LONGEST_NOTE, bounded
 from harness.execution.trial import execute
 from harness.kinds.parameters.trial import ParametersTrial
 from harness.reporting.frame import csv_bytes
@@ -87,7 +87,3 @@ def test_formulas_in_a_csv_are_texts_and_numbers_stay():
     written = pd.read_csv(io.BytesIO(csv_bytes(frame)), dtype=str, keep_default_na=False)
     assert written["reason"].tolist() == [*(f"'{text}" for text in texts[:5]), "'=1", "a\\rb", "a=1", ""]
     assert written["layer"].tolist()[:2] == ["-1", "'+1"] and set(written["bits_per_dim"]) == {"-1.5"}
-
-
-def test_the_type_of_an_exception_stands_before_its_message():
-    assert error_text(ValueError("odd")) == "ValueError: odd" and error_text(ValueError()) == "ValueError"

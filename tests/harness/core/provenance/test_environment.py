@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from harness.core.provenance.environment import environment, git_state, package_version, usable_cores
+from harness.core.provenance.environment import environment, git_state, usable_cores
 from harness.execution.provenance import RunProvenance
 
 
@@ -71,7 +71,3 @@ def test_a_run_knows_its_commit():
 def test_git_may_be_absent(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert git_state(tmp_path) == (None, "")
-
-
-def test_an_unknown_package_has_no_version():
-    assert package_version("no-such-package-here") is None
