@@ -235,9 +235,9 @@ class CheckReport:
 
 def _distinct(findings: Iterable[Found], before: str = "") -> list[str]:
     """Return a line for each of the first distinct messages, with the places of each."""
-    places: dict[str, list[str]] = {}
+    places: dict[str, dict[str, None]] = {}
     for finding in findings:
-        places.setdefault(finding.message, []).append(finding.place)
+        places.setdefault(finding.message, {})[finding.place] = None
     lines = []
     for message, (first, *others) in list(places.items())[:SHOWN]:
         lines.append(f"          {before}{first}{f', and {len(others)} more' if others else ''}: {message}")
