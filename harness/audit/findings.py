@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.core.record_checks import AuditVerdict
-from harness.core.records import finite
+from harness.core.records import AuditVerdict, finite
 
 LOGDET_LIMIT = 1e-3  # nats per event
 PRECISION_LIMIT = 1e-3  # nats per dimension: the last digit of a table

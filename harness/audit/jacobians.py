@@ -1,16 +1,32 @@
-"""log|det| of a map from its derivatives alone, to compare with its claimed log-determinant."""
+"""log|det| of a map from its derivatives alone, and the checks of an estimated one and of its Lipschitz bound.
+
+The mean of many estimates, on a few samples cut to a small event, is compared with the log-det of the whole Jacobian
+there. The bound is checked by the operator norm of every convolution as applied, in float64, by the Lanczos method,
+which is independent of the power iteration that enforces the limit; and by the resulting bound on the whole map.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+
+from flows import Contraction
 
 Map = Callable[[Tensor], Tensor]
 
 COPIES = 512  # of a sample per pass
 TOLERANCE = 1e-8  # relative tolerance of vector-Jacobian products in float64
+DRAWS = 256  # estimates per sample
+SURENESS = 4.0  # allowed standard errors of their mean
+SMALL_EVENT = 256  # D up to which the matrix of a convolution is formed
+NORM_TOLERANCE = 1e-6  # relative tolerance of its largest singular value for larger D
+
+Draw = Callable[[Tensor, torch.Generator], tuple[Tensor, Tensor]]
 
 
 class NotTriangular(Exception):
@@ -76,3 +92,64 @@ def _jacobian(function: Map, sample: Tensor) -> Tensor:
             diagonal = function(copies).reshape(len(outputs), -1).gather(1, outputs[:, None]).sum()
             rows.append(torch.autograd.grad(diagonal, copies)[0].reshape(len(outputs), -1))
     return torch.cat(rows)
+
+
+def compare_estimates(
+    draw: Draw, function: Map, x: Tensor, largest: int, generator: torch.Generator
+) -> tuple[float, float]:
+    """Compare the mean of 256 estimates per sample with the log-det of the Jacobian, in nats per dimension.
+
+    Args:
+        draw: (x, generator) -> y and estimates of log|det| that are independent between events.
+        function: x -> y.
+        x: samples, (N, C, H, W), float64; their spatial axes are cropped until they have at most `largest` entries.
+
+    Returns:
+        The largest difference over the samples, and the largest difference that four standard errors allow.
+    """
+    while x[0].numel() > largest and max(x.shape[2:]) > 1:
+        x = x[..., : -(-x.shape[2] // 2), : -(-x.shape[3] // 2)]
+    exact = autograd_log_det(function, x)
+    estimates = draw(x.repeat_interleave(DRAWS, dim=0), generator)[1].view(len(x), DRAWS)
+    errors = (estimates.mean(1) - exact).abs().nan_to_num(nan=math.inf)
+    spread = estimates.std(1) / math.sqrt(DRAWS)
+    dim = x[0].numel()
+    return float(errors.max()) / dim, SURENESS * float(spread.nan_to_num(nan=0.0).max()) / dim
+
+
+def bounded(module: Contraction) -> tuple[float, str | None]:
+    """Return the bound on Lip(g) that the weights of y = x + g(x) give, in float64, and the fault if it is no proof."""
+    norms, over = [], ""
+    for name, weight, shape, limit in module.operators():
+        norms.append(operator_norm(weight, shape))
+        if not norms[-1] <= limit:
+            over += f"; {name} has operator norm {norms[-1]:.4f}, beyond its limit {limit:g}"
+    bound = module.lipschitz(norms)
+    # An iteration that may end early enforces the limits; invertibility needs a bound below 1.
+    if bound < 1:
+        return bound, None
+    return bound, f"Lipschitz constant at most {bound:.4f}, which proves no inverse: it must be below 1{over}"
+
+
+def operator_norm(weight: Tensor, shape: tuple[int, ...]) -> float:
+    """Return the largest singular value of a zero-padded "same" convolution on events of `shape`; inf if not finite."""
+    from scipy.sparse.linalg import LinearOperator, eigsh
+
+    dim, padding = math.prod(shape), weight.shape[-1] // 2
+    if not bool(weight.isfinite().all()):
+        return math.inf
+    if not bool(weight.any()):
+        return 0.0
+    if dim <= SMALL_EVENT:
+        units = torch.eye(dim, dtype=weight.dtype, device=weight.device).view(dim, *shape)
+        return float(torch.linalg.matrix_norm(F.conv2d(units, weight, padding=padding).flatten(1), 2))
+
+    def squared(vector: Any) -> Any:
+        """Apply the convolution and then its transpose."""
+        x = torch.from_numpy(vector).to(weight).view(1, *shape)
+        return F.conv_transpose2d(F.conv2d(x, weight, padding=padding), weight, padding=padding).flatten().cpu().numpy()
+
+    start = torch.rand(dim, generator=torch.Generator().manual_seed(0), dtype=torch.float64).numpy() + 0.5
+    operator = LinearOperator((dim, dim), matvec=squared, dtype="float64")
+    (largest,) = eigsh(operator, k=1, tol=NORM_TOLERANCE, v0=start, return_eigenvectors=False)
+    return math.sqrt(largest)

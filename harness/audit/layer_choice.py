@@ -1,7 +1,7 @@
 """Choose the linear layers that an audit checks, and the method for each.
 
 Up to D = 4096 the matrix of a layer is formed. Above, that of one layer of each class and shape is, if it is sparse
-(`harness.audit.sparse`). The others are checked exactly on a smaller event, and at their true shape by a stochastic
+(`harness.audit.linear`). The others are checked exactly on a smaller event, and at their true shape by a stochastic
 estimate (`harness.audit.stochastic_log_det`), as D^3 for D = 12,288 takes half a minute and 3.6 GB.
 """
 

@@ -19,7 +19,6 @@ import torch
 
 from harness.checking import global_checks, layer_checks, layer_module_checks, training_checks
 from harness.checking.events import Done, Rules, Served, Tell
-from harness.checking.global_checks import SettingsWatch
 from harness.checking.large_checks import (
     EVENTS,
     EXACT_LIMIT,
@@ -38,6 +37,7 @@ from harness.checking.layer_checks import Check
 from harness.checking.report import CONSTRUCTION, CheckReport, Remark
 from harness.core.arguments import checked, optional, path
 from harness.core.flags import full_float32
+from harness.core.global_settings import GlobalSettings
 from harness.core.layer_classes import check_options, import_layer
 from harness.core.provenance.environment import package_version
 from harness.core.texts import bounded
@@ -76,9 +76,7 @@ SLOW: tuple[Check, ...] = (
 
 CHECKS: dict[str, Check] = {
     check.__name__.replace("_", "-"): check
-    for checks in (layer_checks.CHECKS, layer_module_checks.CHECKS, global_checks.CHECKS, SLOW)
-    for check in checks
-    if checks is SLOW or check not in SLOW
+    for check in (*layer_checks.CHECKS, *layer_module_checks.CHECKS, global_checks.memory, *SLOW)
 }
 """Name -> check of every rule, in the order in which they are checked and reported."""
 
@@ -130,9 +128,18 @@ def check_layer(
     report.begin(CONSTRUCTION, "import")
     if device != "cpu":
         full_float32()
-    watch = SettingsWatch()
+    settings, seen = GlobalSettings(), set[str]()
+
+    def look(at: str, functions: bool = True) -> None:
+        """Undo changes of global settings, and report each once, and at once: the time of the check may run out."""
+        changes = [change for change in settings.restore(functions) if change not in seen]
+        if changes:
+            seen.update(changes)
+            report.begin("global-settings", at)
+            report.answer([f"{change}; {global_checks.HINT}" for change in changes])
+
     cls = import_layer(spec, folder)
-    watch.look("import", report)
+    look("import")
     options = check_options(cls, options or {})
     for shape in shapes:
         report.begin(CONSTRUCTION, f"shape {shape}")
@@ -140,7 +147,7 @@ def check_layer(
         report.answer(faults)
         if refusal is not None or not faults:
             report.take(Served(shape=list(shape), refusal=None if refusal is None else bounded(refusal)))
-        watch.look(f"construction, shape {shape}", report)
+        look(f"construction, shape {shape}")
     if not report.served and not report.faults:
         report.begin(CONSTRUCTION, "all shapes")
         report.answer(["the layer serves none of the shapes tried"])
@@ -158,15 +165,15 @@ def check_layer(
                 case = LayerCase(cls, (), torch.float64, options, device, training=False, batches=tuple(batches))
                 large_cases = [replace(case, shape=shape) for shape in large_shapes - report.refused.keys()]
                 _check_large(sorted(large_cases, key=lambda case: case.dim), report, shapes)
-                watch.look(name, report)
+                look(name)
             continue
         for case in cases if name == "forward" else sound:
             report.begin(name, case)
             faulty = report.answer(run_check(name, case))
             if name == "forward" and not faulty:
                 sound.append(case)
-            watch.look(f"{name}, {case}", report, functions=False)
-        watch.look(name, report)
+            look(f"{name}, {case}", functions=False)
+        look(name)
     report.take(Done())
     return report
 

@@ -11,8 +11,6 @@ import torch
 from torch import Tensor
 
 from harness.checking.layer_case import LayerCase
-from harness.checking.layer_checks import Check
-from harness.checking.report import CheckReport
 from harness.core.global_settings import GlobalSettings
 from harness.timing.peak_memory import bytes_outside_torch, is_notable
 from layers import InvertibleLinear
@@ -96,25 +94,3 @@ def _states_after(step: Callable[[], object], seed: int) -> tuple[Any, ...]:
         finally:
             np.random.set_state(numpy_state)  # noqa: NPY002
             random.setstate(python_state)
-
-
-CHECKS: tuple[Check, ...] = (global_settings, memory)
-
-
-class SettingsWatch:
-    """Find changes of global settings by any part of a check, from the import of the layer on, and undo them."""
-
-    def __init__(self) -> None:
-        self._settings = GlobalSettings()
-        self._seen: set[str] = set()
-
-    def look(self, place: str, report: CheckReport, functions: bool = True) -> None:
-        """Undo and report, as faults of the rule `global-settings`, what has changed since the last call at `place`.
-
-        Each change is reported once, and at once: the time of the check may run out. `functions`: replaced ones, too.
-        """
-        changes = [change for change in self._settings.restore(functions) if change not in self._seen]
-        if changes:
-            self._seen |= set(changes)
-            report.begin("global-settings", place)
-            report.answer([f"{change}; {HINT}" for change in changes])

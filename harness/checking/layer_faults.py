@@ -17,15 +17,6 @@ from layers import InvertibleLinear
 EXPLAINED = 1e-3  # relative limit of the error that a hint leaves unexplained
 
 
-def shown_apart(first: float, second: float) -> tuple[str, str]:
-    """Format two numbers with as many digits as necessary, and at least four, to show that they differ."""
-    for digits in range(4, 18):
-        texts = f"{first:.{digits}g}", f"{second:.{digits}g}"
-        if texts[0] != texts[1]:
-            return texts
-    return repr(first), repr(second)
-
-
 def explain_log_det(claimed: float, truth: float, layer: InvertibleLinear) -> str:
     """Return the error of a wrong log-det, and a hint from its ratio to the right one."""
     error, n, c = claimed - truth, layer.positions, layer.channels
@@ -67,10 +58,6 @@ def explain_inverse(layer: InvertibleLinear, tolerance: float, dtype: torch.dtyp
         return ": the linear part is right, the offset is not; subtract the bias before solving"
     if relative_error(claimed, inverted.T) <= tolerance:
         return ": it inverts the transpose of W"
-    if relative_error(claimed, w.T) <= tolerance:
-        return ": it applies the transpose of W, which is the inverse of an orthogonal W only"
-    if relative_error(claimed, w) <= tolerance:
-        return ": it applies W again"
     if relative_error(claimed, inverted) > EXPLAINED:
         return ": its matrix is not the inverse of forward's (are the factors undone in reverse order?)"
     return ""

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from tabulate import tabulate
 
 from harness.core.run_options import PROJECT
-from harness.core.third_party import offers
 
 if TYPE_CHECKING:
     from harness.datasets import Dataset
@@ -47,8 +46,8 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def layers() -> str:
-    """Return the pages of all layers, and what packages offer."""
-    return "\n\n".join([*layer_pages().values(), *_offered("layer")])
+    """Return the pages of all layers."""
+    return "\n\n".join(layer_pages().values())
 
 
 def layer_pages() -> dict[str, str]:
@@ -111,19 +110,14 @@ def flows() -> str:
         source = (sys.modules[cls.__module__].__doc__ or "").split("\n")[0]
         options = "\n".join(f"{name} = {option.default!r}" for name, option in baseline_options(cls).items()) or "none"
         lines.append((name, inspect.cleandoc(cls.__doc__ or "").split("\n")[0], source, options))
-    return "\n\n".join([_table(lines, ("flow", "description", "source", "options")), *_offered("flow")])
-
-
-def _offered(noun: str) -> list[str]:
-    """Return a line for each name that installed packages offer, without imports."""
-    return [f"{name}: {', '.join(specs)} (of an installed package)" for name, specs in offers(noun).items()]
+    return _table(lines, ("flow", "description", "source", "options"))
 
 
 def datasets() -> str:
     """Return a page for each data set, with its options."""
     from harness.datasets import DATASETS, find_dataset
 
-    return "\n\n".join([*(_page(name, find_dataset(name)) for name in sorted(DATASETS)), *_offered("data set")])
+    return "\n\n".join(_page(name, find_dataset(name)) for name in sorted(DATASETS))
 
 
 def _page(name: str, dataset: Dataset) -> str:

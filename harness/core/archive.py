@@ -20,7 +20,7 @@ from pathlib import Path
 
 from harness.core.errors import UserError
 from harness.core.files import RECORD, checked_name, read_file
-from harness.core.records import LONGEST_REASON, OtherSchema, Record, parse_record, read_record
+from harness.core.records import LONGEST_REASON, Record, parse_record, read_record
 from harness.core.texts import bounded, shortened
 from harness.core.trial import Trial
 
@@ -96,14 +96,13 @@ def reading(folder: Path) -> Iterator[None]:
         ) from error
 
 
-Reader = Callable[[Trial | None], Record]
-"""Function that reads the record of a trial; given the trial, it also checks that the record is one of its kind."""
+Readers = Mapping[str, Callable[[Trial | None], Record]]
 
 
-def record_readers(run: Path) -> dict[str, Reader]:
+def record_readers(run: Path) -> Readers:
     """Return, by trial id, the functions that read the records in a run's folder or archive.
 
-    They raise OtherSchema if another version wrote the record, or else a UserError if it is damaged.
+    Given the trial, they also check that the record is one of it; they raise a UserError if it is damaged.
 
     Raises:
         UserError: the archive or the folder cannot be read.
@@ -129,77 +128,33 @@ class StoredRecords:
     damaged: Mapping[str, str]  # trial id -> why its record cannot be read, with the file's path below the run
 
 
-def read_records(
-    run: Path,
-    trials: Iterable[Trial],
-    others: bool = False,
-    once: Callable[[str, Callable[[], Record]], Record] = lambda name, read: read(),
-) -> StoredRecords:
+def read_records(run: Path, trials: Iterable[Trial], others: bool = False) -> StoredRecords:
     """Return the records of these trials, and perhaps all others, as far as a run's folder or archive holds them.
 
-    `once` reads one record, from its name and the function that parses it.
-
     Raises:
-        OtherSchema: another version wrote the records.
-        UserError: the archive cannot be read.
+        UserError: the archive or the folder cannot be read.
     """
-    planned = {trial.id: trial for trial in trials}
-    readers = record_readers(run)
+    planned, readers = {trial.id: trial for trial in trials}, record_readers(run)
     names = [name for name in planned if name in readers]
-    names += [name for name in readers if name not in planned] if others else []
-    parsers = {name: partial(once, name, partial(readers[name], planned.get(name))) for name in names}
-    stored, schema = _read(run, parsers)
-    if schema is not None and not stored.records:
-        raise schema
-    return stored
-
-
-class RecordFolder:
-    """The records in the folder of a run; each is parsed once, and again only when its file has changed."""
-
-    def __init__(self, run: Path) -> None:
-        self._run = run
-        self._parsed: dict[str, tuple[tuple[int, ...], Record]] = {}
-
-    def read(self, trials: Iterable[Trial]) -> StoredRecords:
-        """Return the records of these trials, then all others (see `read_records`)."""
-        return read_records(self._run, trials, others=True, once=self._once)
-
-    def _once(self, name: str, read: Callable[[], Record]) -> Record:
-        try:
-            about = (self._run / "records" / f"{name}.json").stat()
-        except OSError:
-            return read()
-        stamp = about.st_ino, about.st_size, about.st_mtime_ns
-        stored = self._parsed.get(name)
-        if stored is None or stored[0] != stamp:
-            stored = self._parsed[name] = stamp, read()
-        return stored[1]
+    names += [name for name in readers if others and name not in planned]
+    return _read(run, readers, names, planned)
 
 
 def read_others(run: Path, trials: Iterable[Trial]) -> StoredRecords:
-    """Return the records of all trials but these; those that another version wrote are damaged.
-
-    Raises:
-        UserError: the archive cannot be read.
-    """
-    planned = {trial.id for trial in trials}
-    others = {name: partial(reader, None) for name, reader in record_readers(run).items() if name not in planned}
-    return _read(run, others)[0]
+    """Return the records of all trials but these; raise a UserError if the archive or the folder cannot be read."""
+    planned, readers = {trial.id for trial in trials}, record_readers(run)
+    return _read(run, readers, [name for name in readers if name not in planned], {})
 
 
-def _read(run: Path, readers: Mapping[str, Callable[[], Record]]) -> tuple[StoredRecords, OtherSchema | None]:
-    """Return the records that the functions read, by trial id, and an error for one that another version wrote."""
+def _read(run: Path, readers: Readers, names: Iterable[str], trials: Mapping[str, Trial]) -> StoredRecords:
     records: dict[str, Record] = {}
     damaged: dict[str, str] = {}
-    schema: OtherSchema | None = None
-    for name, read in readers.items():
+    for name in names:
         try:
-            records[name] = read()
+            records[name] = readers[name](trials.get(name))
         except UserError as error:
-            schema = error if isinstance(error, OtherSchema) else schema
             damaged[name] = str(error).removeprefix(f"{folder_of(run)}/")
-    return StoredRecords(records, damaged), schema
+    return StoredRecords(records, damaged)
 
 
 def folder_of(run: Path) -> Path:
@@ -209,9 +164,7 @@ def folder_of(run: Path) -> Path:
 
 def _from_archive(archive: Path, name: str, text: bytes, trial: Trial | None) -> Record:
     try:
-        return parse_record(text, name, archive, trial)
-    except OtherSchema:
-        raise
+        return parse_record(text, name, trial)
     except ValueError as error:
         reason = bounded(str(error), LONGEST_REASON)
         raise UserError(f"{archive}: not a readable record of {name} ({reason}); {HINT}") from error

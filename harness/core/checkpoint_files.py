@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, BinaryIO, ClassVar
+from typing import Annotated, BinaryIO, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from harness.core.files import STATE, checked_name, open_file
 
-FORMAT = 2
+FORMAT: Literal[2] = 2
 SUFFIX = ".ckpt"
 LONGEST_HEADER = 1 << 20  # bytes
 MOST = 1 << 53  # of steps and seconds, so that they are exact as numbers of any kind
@@ -34,7 +34,7 @@ class CheckpointHeader:
     torch: str  # the version that wrote it
     sources: dict[str, str]  # digests of the source that did the steps (see `harness.core.provenance.sources.Sources`)
     chosen: str = ""  # by the trial's tuning, as text; empty without tuning
-    format: int = FORMAT
+    format: Literal[2] = FORMAT
 
 
 _HEADER = TypeAdapter(CheckpointHeader)
@@ -59,12 +59,9 @@ def read_header(file: BinaryIO) -> tuple[CheckpointHeader, bytes]:
     """Return the header at the start of the file and the line that held it; raise ValueError if there is none."""
     line = file.readline(LONGEST_HEADER)
     try:
-        header = _HEADER.validate_json(line, strict=True)
+        return _HEADER.validate_json(line, strict=True), line
     except ValidationError as error:
-        raise ValueError("it has no header") from error
-    if header.format != FORMAT:
-        raise ValueError(f"format {header.format!r}, this version reads {FORMAT}")
-    return header, line
+        raise ValueError(f"it has no header of format {FORMAT}") from error
 
 
 def newest_header(out: Path, name: str) -> CheckpointHeader | None:

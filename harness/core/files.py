@@ -36,7 +36,6 @@ ARRAYS_UNPACKED = 1 << 28  # the arrays of a record; samples and matrices take s
 
 LONGEST_NAME = 200  # bytes of a name; file systems take 255, with what is added to it
 TEMPORARY = ".tmp"
-_TEMPORARY = re.compile(r"\..+\.\w+\.(\w{1,8}\.)?tmp")
 _NAME = re.compile(r"[\w-][\w.-]*")
 
 
@@ -115,7 +114,7 @@ def read_file(path: Path, most: int) -> bytes:
     with open_file(path, most) as file:
         size = os.fstat(file.fileno()).st_size
         if size > RECORD:
-            from harness.core.provenance.machine import available_memory
+            from harness.core.provenance.environment import available_memory
 
             if size > available_memory() // 2:
                 raise _too_large(path, f"{size:,}", available_memory() // 2)
@@ -178,9 +177,8 @@ def remove_unfinished(folder: Path) -> None:
     """Remove the files of a folder, which is no link, that a killed `atomic_file` has left."""
     if folder.is_symlink() or not folder.is_dir():
         return
-    for path in folder.glob(f".*{TEMPORARY}"):
-        if _TEMPORARY.fullmatch(path.name) is not None:
-            path.unlink(missing_ok=True)
+    for path in folder.glob(f".*.????????{TEMPORARY}"):
+        path.unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:

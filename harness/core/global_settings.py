@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
-import math
 import re
 import sys
 import threading
@@ -17,7 +16,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.modules.module as modules
@@ -30,28 +29,10 @@ from layers import InvertibleLinear
 
 autograd = torch._C._autograd
 ADAM = importlib.import_module("torch.optim.adam")  # its package has no attribute of this name
+MIXED = "mixed"  # precision of float32 for which torch has no old name
 
-Changes = dict[str, tuple[Any, Any]]
-"""Name -> (value before, value now)."""
-
-
-def same(first: Any, second: Any) -> bool:
-    """Return whether two values are one object, or equal and of one type."""
-    return first is second or (type(first) is type(second) and bool(first == second))
-
-
-def change(name: str, before: Any, now: Any) -> Changes:
-    """Return the change of a single value."""
-    return {} if same(before, now) else {name: (before, now)}
-
-
-class Setting(NamedTuple):
-    """One setting, or several that are read and written together; `changes` compares (name, value before, now)."""
-
-    name: str
-    read: Callable[[], Any]
-    write: Callable[[Any], object]
-    changes: Callable[[str, Any, Any], Changes] = change
+Setting = tuple[Callable[[], Any], Callable[[Any], object]]
+Settings = dict[str, Setting]
 
 
 class GlobalSettings:
@@ -59,14 +40,14 @@ class GlobalSettings:
 
     These are: threads; default dtype and device; grad and inference mode, autocast and anomaly mode; deterministic
     algorithms, the precision of float32 and the choice of backends; the flush of denormal numbers; hooks of modules,
-    optimisers and saved tensors; active modes of torch functions and operators, and the profiler; functions of torch,
-    methods of its optimisers, kernels of its operators and methods of layers that were replaced; started threads.
+    optimisers and saved tensors; active modes of torch functions and operators; functions of torch, methods of its
+    optimisers, kernels of its operators and methods of layers that were replaced; started threads.
 
     The state of random generators is not among them, since a layer may draw numbers.
     """
 
     def __init__(self) -> None:
-        self._values = [setting.read() for setting in _SETTINGS]
+        self._values, self._members = _values(), _members()
 
     def restore(self, functions: bool = True) -> list[str]:
         """Set all that has changed since back, and return each change as text, such as "default dtype: ... -> ...".
@@ -74,21 +55,44 @@ class GlobalSettings:
         A change that cannot be undone is returned once: its new value counts as unchanged from then on. `functions`:
         compare functions and methods, too, which takes most of the time.
         """
-        texts: list[str] = []
-        for number, (setting, before) in enumerate(zip(_SETTINGS, self._values, strict=True)):
-            if setting.read is _members and not functions:
-                continue
-            changes = setting.changes(setting.name, before, setting.read())
-            if not changes:
-                continue
-            with contextlib.suppress(RuntimeError, OSError):  # such as a number that can be set only once
-                setting.write(before)
-            self._values[number] = setting.read()
-            lasting = setting.changes(setting.name, before, self._values[number])
-            for name, values in changes.items():
-                end = " (cannot be undone)" if name in lasting else ""
-                texts.append(f"{name}: {' -> '.join(map(_shown, values))}{end}")
+        before, now = self._values, _values()
+        changed = [name for name, value in now.items() if not _same(before.get(name), value)]
+        for name in (*changed, *_SETTINGS) if changed else ():  # twice, as old names of precisions change new ones
+            if name in _SETTINGS and before[name] != MIXED and not _same(_read(name), before[name]):
+                with contextlib.suppress(RuntimeError, OSError):  # such as a number that can be set only once
+                    _SETTINGS[name][1](before[name])
+        _remove_kernels(changed)
+        self._values = _values()
+        texts = []
+        for name in changed:
+            lasting = name in self._values and not _same(before.get(name), self._values[name])
+            end = " (cannot be undone)" * lasting
+            texts.append(f"{name}: {_shown(before.get(name))} -> {_shown(now[name])}{end}")
+        if functions:
+            for owner, name, old, new in list(_replaced(self._members, _members())):
+                texts.append(f"{_LABELS.get(owner) or owner.__qualname__}.{name}: {_shown(old)} -> {_shown(new)}")
+                if name in self._members[owner]:
+                    setattr(owner, name, self._members[owner][name])
+                else:
+                    delattr(owner, name)
+            self._members = _members()
         return texts
+
+
+def _same(first: Any, second: Any) -> bool:
+    return first is second or (type(first) is type(second) and bool(first == second))
+
+
+def _values() -> dict[str, Any]:
+    """Return the value of each setting, and an entry for each thread that works and each kernel that is replaced."""
+    return {name: _read(name) for name in _SETTINGS} | _kernels() | _threads()
+
+
+def _read(name: str) -> Any:
+    try:
+        return _SETTINGS[name][0]()
+    except RuntimeError:
+        return MIXED
 
 
 def _shown(value: Any) -> str:
@@ -102,8 +106,8 @@ def _shown(value: Any) -> str:
     return str(value) if plain else str(getattr(value, "name", type(value).__qualname__))
 
 
-def _attributes(label: str, owner: Any, *names: str) -> list[Setting]:
-    return [Setting(f"{label}.{name}", partial(getattr, owner, name), partial(setattr, owner, name)) for name in names]
+def _attributes(label: str, owner: Any, *names: str) -> Settings:
+    return {f"{label}.{name}": (partial(getattr, owner, name), partial(setattr, owner, name)) for name in names}
 
 
 @contextlib.contextmanager
@@ -160,48 +164,6 @@ def _flushes_denormals() -> bool:
     return smallest * 0.5 == 0.0
 
 
-_NEW_PRECISIONS: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
-    f"float32 precision of {backend} {what}": (
-        partial(torch._C._get_fp32_precision_getter, backend, what),
-        partial(torch._C._set_fp32_precision_setter, backend, what),
-    )
-    for backend, what in (("generic", "all"), *product(("cuda", "mkldnn"), ("all", "matmul", "conv", "rnn")))
-}
-_OLD_PRECISIONS: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
-    "float32_matmul_precision": (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
-    **{
-        f"torch.backends.{name}.allow_tf32": (
-            partial(getattr, owner, "allow_tf32"),
-            partial(setattr, owner, "allow_tf32"),
-        )
-        for name, owner in (("cuda.matmul", torch.backends.cuda.matmul), ("cudnn", torch.backends.cudnn))
-    },
-}
-"""Name -> the functions that read and write the precision of float32, by torch's new names and by its old ones."""
-
-
-def _read_precisions() -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for name, (read, _) in (_NEW_PRECISIONS | _OLD_PRECISIONS).items():
-        try:
-            values[name] = read()
-        except RuntimeError:  # torch refuses to give a mixture of new and old an old name
-            values[name] = "mixed"
-    return values
-
-
-def _write_precisions(values: dict[str, Any]) -> None:
-    """Write the new names before and after the old ones: torch refuses those beside others, and they change more."""
-    for name, (_, write) in (*_NEW_PRECISIONS.items(), *_OLD_PRECISIONS.items(), *_NEW_PRECISIONS.items()):
-        if values[name] != "mixed":
-            with contextlib.suppress(RuntimeError):
-                write(values[name])
-
-
-def _different_precisions(_: str, before: dict[str, Any], now: dict[str, Any]) -> Changes:
-    return {name: (value, now[name]) for name, value in before.items() if not same(value, now[name])}
-
-
 def _hooks(owner: Any, name: str) -> Setting:
     def read() -> Any:
         held = getattr(owner, name)
@@ -215,7 +177,7 @@ def _hooks(owner: Any, name: str) -> Setting:
         else:
             setattr(owner, name, value)
 
-    return Setting(f"{owner.__name__}.{name}", read, write)
+    return read, write
 
 
 def _is_of_torch(function: Any) -> bool:
@@ -224,13 +186,13 @@ def _is_of_torch(function: Any) -> bool:
     return code is not None and Path(code.co_filename).is_relative_to(Path(torch.__file__).parent)
 
 
-_OWNERS: dict[str, Any] = {
-    **{module.__name__: module for module in (torch, torch.autograd, torch.fft, torch.linalg)},
-    **{module.__name__: module for module in (torch.nn.functional, torch.nn.init, ADAM)},
-    "torch.Tensor": torch.Tensor,
-    "torch.nn.Module": torch.nn.Module,
-    "torch.optim.Optimizer": optimizer.Optimizer,
-    "torch.optim.Adam": torch.optim.Adam,
+_LABELS: dict[Any, str] = {
+    **{module: module.__name__ for module in (torch, torch.autograd, torch.fft, torch.linalg)},
+    **{module: module.__name__ for module in (torch.nn.functional, torch.nn.init, ADAM)},
+    torch.Tensor: "torch.Tensor",
+    torch.nn.Module: "torch.nn.Module",
+    optimizer.Optimizer: "torch.optim.Optimizer",
+    torch.optim.Adam: "torch.optim.Adam",
 }
 Members = dict[Any, dict[str, Any]]
 """Module or class -> its members."""
@@ -238,7 +200,7 @@ Members = dict[Any, dict[str, Any]]
 
 def _members() -> Members:
     """Return the members of torch's modules and classes, of the interface of layers and of every layer class."""
-    owners, pending = list(_OWNERS.values()), [InvertibleLinear]
+    owners, pending = list(_LABELS), [InvertibleLinear]
     while pending:
         owners.append(pending.pop())
         pending += owners[-1].__subclasses__()
@@ -261,117 +223,100 @@ def _replaced(before: Members, now: Members) -> Iterator[tuple[Any, str, Any, An
                 yield owner, name, old, new
 
 
-def _changed_members(_: str, before: Members, now: Members) -> Changes:
-    labels = {owner: label for label, owner in _OWNERS.items()}
-    return {
-        f"{labels.get(owner) or owner.__qualname__}.{name}": (old, new)
-        for owner, name, old, new in _replaced(before, now)
-    }
-
-
-def _restore_members(before: Members) -> None:
-    for owner, name, *_ in list(_replaced(before, _members())):
-        if name in before[owner]:
-            setattr(owner, name, before[owner][name])
-        else:
-            delattr(owner, name)
-
-
 BUSY = 0.05  # processor seconds of a thread of a pool, such as that of torch.compile, that does more than wait
 
 
-def _threads() -> dict[int, tuple[str, float]]:
-    """Return native id -> name and processor seconds of Python's threads besides the main one and this one."""
+def _threads() -> dict[str, str]:
+    """Return the working threads of Python besides the main one and this one; those of a pool wait until they work."""
     threads = {}
     for thread in {*threading.enumerate()} - {threading.main_thread(), threading.current_thread()}:
         with contextlib.suppress(OSError, TypeError, AttributeError):  # it has ended, or this system does not tell
             spent = time.clock_gettime(time.pthread_getcpuclockid(thread.ident))  # type: ignore[arg-type]
             target = getattr(thread, "_target", None)
             waits = type(thread) is not threading.Thread or target.__module__ == "concurrent.futures.thread"
-            threads[thread.native_id or 0] = thread.name, spent if waits else math.inf
+            if spent > BUSY or not waits:
+                threads[f"thread {thread.name} ({thread.native_id})"] = "started"
     return threads
 
 
-def _started(name: str, before: dict[int, tuple[str, float]], now: dict[int, tuple[str, float]]) -> Changes:
-    """Return the threads that were started or began to work, without those of a pool that only wait for work."""
-    worked = {number for number, (_, spent) in before.items() if spent > BUSY}
-    started = [text for number, (text, spent) in now.items() if number not in worked and spent > BUSY]
-    return {name: ((), tuple(sorted(started)))} if started else {}
-
-
+_IMPLEMENTED = set(torch.library._impls)  # kernels that torch itself has registered
 _COMPUTING = re.compile(r"aten/.*/(CPU|CUDA|Autograd\w*|Autocast\w*)")
-"""Keys of torch.library for kernels that compute; torch registers others itself, such as those that know shapes."""
+"""Keys of torch.library for kernels that compute; torch registers others later, such as those that know shapes."""
 
 
-def _kernels(_: str, before: set[str], now: set[str]) -> Changes:
+def _kernels() -> dict[str, str]:
     """Return the kernels that Python code has registered for torch's operators, in place of torch's."""
-    added = sorted(key for key in now - before if _COMPUTING.fullmatch(key))
-    return {f"kernel of {key}": (None, "replaced") for key in added}
+    added = sorted(torch.library._impls - _IMPLEMENTED)
+    return {f"kernel of {key}": "replaced" for key in added if _COMPUTING.fullmatch(key)}
 
 
-def _remove_kernels(before: set[str]) -> None:
-    for library in [held for held in gc.get_objects() if type(held) is torch.library.Library]:
-        if library._op_impls - before:
+def _remove_kernels(changed: list[str]) -> None:
+    keys = {name.removeprefix("kernel of ") for name in changed if name.startswith("kernel of ")}
+    for library in [held for held in gc.get_objects() if type(held) is torch.library.Library] if keys else []:
+        if not keys.isdisjoint(library._op_impls):
             library._destroy()
 
 
-_SETTINGS: tuple[Setting, ...] = (
+_SETTINGS: Settings = {
     # First those that could change the values of others.
-    Setting("default device", _default_device, torch.set_default_device),
-    Setting("modes of torch functions", _function_modes, _set_function_modes),
-    Setting("modes of operators", lambda: list(dispatch._get_current_dispatch_mode_stack()), _set_dispatch_modes),
-    Setting("profiler", autograd._profiler_enabled, lambda active: active or autograd._disable_profiler()),
-    Setting("inference mode", torch.is_inference_mode_enabled, _set_inference_mode),
-    Setting("grad mode", torch.is_grad_enabled, torch.set_grad_enabled),
-    Setting("threads", torch.get_num_threads, torch.set_num_threads),
-    Setting(
-        "CUDA device",
+    "default device": (_default_device, torch.set_default_device),
+    "modes of torch functions": (_function_modes, _set_function_modes),
+    "modes of operators": (lambda: list(dispatch._get_current_dispatch_mode_stack()), _set_dispatch_modes),
+    "inference mode": (torch.is_inference_mode_enabled, _set_inference_mode),
+    "grad mode": (torch.is_grad_enabled, torch.set_grad_enabled),
+    "threads": (torch.get_num_threads, torch.set_num_threads),
+    "CUDA device": (
         lambda: torch.cuda.current_device() if torch.cuda.is_initialized() else 0,
         lambda device: torch.cuda.set_device(device),
     ),
-    Setting("flush of denormal numbers", _flushes_denormals, torch.set_flush_denormal),
-    Setting("default dtype", torch.get_default_dtype, torch.set_default_dtype),
-    Setting("anomaly mode", torch.is_anomaly_enabled, lambda value: torch.autograd.set_detect_anomaly(value)),
-    Setting("threads of autograd", torch._C._is_multithreading_enabled, torch._C._set_multithreading_enabled),
-    Setting(
-        "hooks of saved tensors", partial(autograd._top_saved_tensors_default_hooks, True), _set_saved_tensor_hooks
-    ),
-    *(
-        Setting(f"{what} on {device}", partial(read, device), partial(write, device))
+    "flush of denormal numbers": (_flushes_denormals, torch.set_flush_denormal),
+    "default dtype": (torch.get_default_dtype, torch.set_default_dtype),
+    "anomaly mode": (torch.is_anomaly_enabled, lambda value: torch.autograd.set_detect_anomaly(value)),
+    "threads of autograd": (torch._C._is_multithreading_enabled, torch._C._set_multithreading_enabled),
+    "hooks of saved tensors": (partial(autograd._top_saved_tensors_default_hooks, True), _set_saved_tensor_hooks),
+    **{
+        f"{what} on {device}": (partial(read, device), partial(write, device))
         for device in ("cpu", "cuda")
         for what, read, write in (
             ("autocast", torch.is_autocast_enabled, torch.set_autocast_enabled),
             ("dtype of autocast", torch.get_autocast_dtype, torch.set_autocast_dtype),
         )
-    ),
-    Setting("cache of autocast", torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
-    Setting("deterministic algorithms", torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
-    *_attributes("torch.utils.deterministic", torch.utils.deterministic, "fill_uninitialized_memory"),
-    *_attributes("torch.backends.cudnn", torch.backends.cudnn, "enabled", "benchmark", "deterministic"),
-    *_attributes("torch.backends.mkldnn", torch.backends.mkldnn, "enabled", "deterministic"),
-    *_attributes("torch.backends.opt_einsum", torch.backends.opt_einsum, "enabled", "strategy"),
-    *_attributes(
+    },
+    "deterministic algorithms": (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
+    **_attributes("torch.backends.cudnn", torch.backends.cudnn, "enabled", "benchmark", "deterministic", "allow_tf32"),
+    **_attributes("torch.backends.mkldnn", torch.backends.mkldnn, "enabled", "deterministic"),
+    **_attributes("torch.backends.opt_einsum", torch.backends.opt_einsum, "enabled", "strategy"),
+    **_attributes(
         "torch.backends.cuda.matmul",
         torch.backends.cuda.matmul,
         "allow_fp16_reduced_precision_reduction",
         "allow_bf16_reduced_precision_reduction",
         "allow_fp16_accumulation",
+        "allow_tf32",
     ),
-    *(
-        Setting(
-            f"{kind} attention",
+    **{
+        f"{kind} attention": (
             getattr(torch.backends.cuda, f"{kind}_sdp_enabled"),
             getattr(torch.backends.cuda, f"enable_{kind}_sdp"),
         )
         for kind in ("flash", "mem_efficient", "math", "cudnn")
-    ),
-    Setting(
-        "library of linear algebra", torch._C._get_linalg_preferred_backend, torch._C._set_linalg_preferred_backend
-    ),
-    Setting("library of matrix products", torch._C._get_blas_preferred_backend, torch._C._set_blas_preferred_backend),
-    Setting("precision of float32", _read_precisions, _write_precisions, _different_precisions),
-    *(_hooks(owner, name) for owner in (modules, optimizer) for name in vars(owner) if name.startswith("_global_")),
-    Setting("functions and methods", _members, _restore_members, _changed_members),
-    Setting("kernels of operators", lambda: set(torch.library._impls), _remove_kernels, _kernels),
-    Setting("threads of Python", _threads, lambda threads: None, _started),
-)
+    },
+    "library of linear algebra": (torch._C._get_linalg_preferred_backend, torch._C._set_linalg_preferred_backend),
+    "library of matrix products": (torch._C._get_blas_preferred_backend, torch._C._set_blas_preferred_backend),
+    # The precision of float32 by torch's old names, as those of allow_tf32, and by its new ones, which these change.
+    "float32_matmul_precision": (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    **{
+        f"float32 precision of {backend} {what}": (
+            partial(torch._C._get_fp32_precision_getter, backend, what),
+            partial(torch._C._set_fp32_precision_setter, backend, what),
+        )
+        for backend, what in (("generic", "all"), *product(("cuda", "mkldnn"), ("all", "matmul", "conv", "rnn")))
+    },
+    **{
+        f"{owner.__name__}.{name}": _hooks(owner, name)
+        for owner in (modules, optimizer)
+        for name in vars(owner)
+        if name.startswith("_global_")
+    },
+}
+"""Name -> the functions that read and write it."""

@@ -11,30 +11,22 @@ import io
 import json
 import re
 import zipfile
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Required
 
-from pydantic import ConfigDict, Field, GetPydanticSchema, TypeAdapter, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, GetPydanticSchema, TypeAdapter, ValidationError, with_config
+from typing_extensions import TypedDict
 
 from harness.core.errors import UserError
 from harness.core.explain import explain
 from harness.core.files import ARRAYS_UNPACKED, RECORD, checked_name, read_file, write_atomically
-from harness.core.record_checks import (
-    LARGEST,
-    WHOLE,
-    AuditRecord,
-    Environment,
-    Number,
-    Size,
-    Status,
-    check_measures,
-    check_numbers,
-    check_settings,
-)
-from harness.core.texts import LONGEST_NOTE, bounded, error_text, printable
-from harness.core.trial import Trial
+from harness.core.settings import settings_digest
+from harness.core.texts import bounded, error_text, printable, text_fault
+from harness.core.trial import Trial, trial_class
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,9 +41,93 @@ ARRAYS = ".npz"
 NUMBERS, MOST_AXES = "biuf", 8  # kinds of dtype: truth values, signed, unsigned, floating
 
 
+Status = Literal["ok", "error", "oom", "timeout", "diverged", "killed", "unsupported"]
+
+AuditVerdict = Literal["passed", "failed", "incomplete"]
+"""The verdict of an audit: incomplete if nothing failed but a layer could not be audited."""
+
+WHOLE = 1 << 63  # whole numbers are below, as in a column of the frame
+LARGEST = 1e100  # other numbers are at most this, so that sums and squares of them are finite
+
+Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
+Size = Annotated[float, Field(ge=0, le=LARGEST)]
+Count = Annotated[int, Field(ge=0, lt=WHOLE)]
+
+TYPES: dict[str, Any] = {
+    "Int64": Annotated[int, Field(ge=-WHOLE, lt=WHOLE)],
+    "Int64 >= 0": Count,
+    "Float64": Number,
+    "Float64 >= 0": Size,
+    "Float64 in [0, 1]": Annotated[float, Field(ge=0, le=1)],
+    "boolean": bool,
+    "string": str,
+    "string of a status": Status,
+}
+"""Type of a column, the pandas type first -> type of a measure in a record."""
+
+OPEN = ConfigDict(extra="allow")  # anything under other keys
+
+
+@with_config(OPEN)
+class Commit(TypedDict, total=False):
+    """The state of the checkout."""
+
+    commit: Required[str]
+    dirty: bool
+    diff: str | None
+
+
+@with_config(OPEN)
+class Gpu(TypedDict, total=False):
+    """The GPU."""
+
+    name: str | None
+
+
+@with_config(OPEN)
+class Environment(TypedDict, total=False):
+    """The provenance of a record (see `harness.core.provenance.environment`), as far as reports read it."""
+
+    versions: dict[str, str | None]
+    git: Commit | None
+    cuda: Gpu
+    kernels: dict[str, str]
+    sources: dict[str, str] | None
+    cores: int | None
+    threads: int | None
+    backend: str | None
+    cpu: str | None
+    host: str | None
+    platform: str | None
+    instructions: str | None
+    matmul_precision: str | None
+    deterministic_algorithms: bool | None
+
+
+@with_config(OPEN)
+class AuditRecord(TypedDict, total=False):
+    """The outcome of an audit (see `harness.audit.findings`), as far as reports read it; empty without one."""
+
+    verdict: AuditVerdict
+    reasons: list[str]
+    not_audited: dict[str, str]
+    large_layers: dict[str, str]
+    logdet_error: Size | None
+    inverse_error: Size | None
+    condition: Size | None
+    linear_layers: Count
+    audited_layers: Count
+
+
 def _schema_of(mapping: type) -> GetPydanticSchema:
     """Return the annotation of a mapping that is validated as a TypedDict."""
     return GetPydanticSchema(lambda _, handler: handler(mapping))
+
+
+def _schema(version: int) -> int:
+    if version != SCHEMA:
+        raise ValueError(f"it is of schema {version}, and this version reads schema {SCHEMA}")
+    return version
 
 
 @dataclass
@@ -89,16 +165,10 @@ class Record:
     arrays: str | None = None
     seconds: Size | None = None
     started: str | None = None
-    format: Annotated[int, Field(ge=SCHEMA, le=SCHEMA)] = SCHEMA
+    format: Annotated[int, AfterValidator(_schema)] = SCHEMA
 
 
 _RECORD = TypeAdapter(Record)
-ESCAPED = re.compile(rb"\\[ubfr]")
-"""An escape in JSON that may stand for a character which is not printable; another one is b"\\x7f", unescaped."""
-
-
-class OtherSchema(UserError):
-    """A folder holds records of another version of the schema."""
 
 
 def verdict(record: Record) -> str:
@@ -120,10 +190,10 @@ def write_record(folder: Path, record: Record) -> Path:
         ValueError: the record could not be read again, as a number is not finite (None plus a note stands for it), or a
             measure is not a column.
     """
-    record = replace(record, reason=None if record.reason is None else bounded(record.reason))
-    _make_printable(record)
-    content = json.dumps(vars(record), allow_nan=False, indent=1, sort_keys=True).encode() + b"\n"
-    parse_record(content, record.id, folder)
+    texts = {name: printable(getattr(record, name)) for name in ("rows", "audit", "environment", "notes")}
+    texts["reason"] = None if record.reason is None else bounded(record.reason)
+    content = json.dumps(vars(replace(record, **texts)), allow_nan=False, indent=1, sort_keys=True).encode() + b"\n"
+    parse_record(content, record.id)
     path = folder / f"{checked_name(record.id)}.json"
     write_atomically(path, content)
     return path
@@ -133,11 +203,10 @@ def read_record(path: Path, trial: Trial | None = None) -> Record:
     """Return one record, of this trial if it is given.
 
     Raises:
-        OtherSchema: another version wrote it, and with it the others of the folder.
         UserError: the file, which the message names, or that of its arrays is damaged or foreign.
     """
     try:
-        record = parse_record(read_file(path, RECORD), path.stem, path.parent, trial)
+        record = parse_record(read_file(path, RECORD), path.stem, trial)
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: not a readable record ({_reason(error)}); {HINT}") from error
     if record.arrays is not None:
@@ -145,17 +214,11 @@ def read_record(path: Path, trial: Trial | None = None) -> Record:
     return record
 
 
-def parse_record(content: bytes, name: str, run: Path, trial: Trial | None = None) -> Record:
-    """Return the record of the trial `name` from its JSON, with its texts bounded and printable.
-
-    Raises:
-        OtherSchema: another version wrote it, and with it all others of the folder or archive `run`.
-        ValueError: it is damaged or foreign.
-    """
+def parse_record(content: bytes, name: str, trial: Trial | None = None) -> Record:
+    """Return the record of the trial `name` from its JSON; raise ValueError if it is damaged or foreign."""
     try:
         record = _RECORD.validate_json(content, strict=True)
     except ValidationError as error:
-        _check_schema(content, run)
         raise ValueError(bounded(explain(error)[0].message, LONGEST_REASON)) from error
     if record.id != name:
         raise ValueError(f"it is the record of {bounded(record.id)}")
@@ -170,29 +233,60 @@ def parse_record(content: bytes, name: str, run: Path, trial: Trial | None = Non
         datetime.fromisoformat(record.started)
     if trial is not None and (fault := trial.fault(record)) is not None:
         raise ValueError(fault)
-    record.reason = None if record.reason is None else bounded(record.reason)
-    if len(content) > LONGEST_NOTE or not content.isascii() or b"\x7f" in content or ESCAPED.search(content):
-        _make_printable(record)
+    if (fault := text_fault(content)) is not None:
+        raise ValueError(fault)
     return record
 
 
-def _check_schema(content: bytes, run: Path) -> None:
-    """Raise OtherSchema for a record of another version, and ValueError for what is not JSON."""
+def check_numbers(values: Iterable[Any]) -> None:
+    """Raise ValueError if one of these values of JSON, at any depth, is a number beyond `WHOLE` or `LARGEST`."""
+    for value in values:
+        kind = type(value)
+        if kind is str:  # most of them
+            continue
+        if kind is float:
+            if not abs(value) <= LARGEST:
+                raise ValueError(f"the number {value}, not finite or beyond {LARGEST:g}")
+        elif kind is int:
+            if not -WHOLE <= value < WHOLE:
+                raise ValueError(f"the whole number {str(value)[:20]}…, beyond 64 bits")
+        elif kind is dict:
+            check_numbers(value.values())
+        elif kind is list:
+            check_numbers(value)
+
+
+def check_measures(kind: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Raise ValueError if a row has a measure that is no column of its kind of trial, or not of the column's type."""
+    columns = trial_class(kind).columns
     try:
-        parsed = json.loads(content)
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
-    schema = parsed.get("format") if isinstance(parsed, dict) else None
-    if type(schema) is int and -WHOLE <= schema < WHOLE and schema != SCHEMA:
-        raise OtherSchema(
-            f"{run}: holds records of schema {schema}, and this version reads schema {SCHEMA}; delete the "
-            "folder of the run, or give another --out"
-        )
+        _row_model(tuple(columns.items())).validate_python(rows)
+    except ValidationError as error:
+        errors = error.errors(include_url=False)
+        unknown = sorted({str(fault["loc"][1]) for fault in errors} - columns.keys())
+        if unknown:
+            raise ValueError(
+                f"measure {', '.join(map(repr, unknown))} is not a column of results of kind {kind!r}; name it in "
+                f"the `columns` of its trial"
+            ) from error
+        name, value = str(errors[0]["loc"][1]), errors[0]["input"]
+        raise ValueError(f"measure {name!r}: {value!r:.60} is not of its type, {columns[name]}") from error
 
 
-def _make_printable(record: Record) -> None:
-    for name in ("rows", "audit", "environment", "notes"):
-        setattr(record, name, printable(getattr(record, name)))
+@cache
+def _row_model(columns: tuple[tuple[str, str], ...]) -> TypeAdapter[Any]:
+    """Return the model of the rows of a kind, from the pandas types of its columns."""
+    fields: dict[str, Any] = {name: TYPES[column] | None for name, column in columns}
+    row = with_config(ConfigDict(extra="forbid", strict=True))(TypedDict("Row", fields, total=False))  # type: ignore[operator]
+    return TypeAdapter(list[row])  # type: ignore[valid-type]
+
+
+def check_settings(name: str, trial: Mapping[str, Any]) -> None:
+    """Raise ValueError if the settings are not those of the trial `name`, whose id ends with their digest."""
+    if not isinstance(trial.get("kind"), str):
+        raise ValueError("it has no settings")
+    if not name.endswith(f"-{settings_digest(trial)}"):
+        raise ValueError("its settings are not those of its trial")
 
 
 def _reason(error: Exception) -> str:
@@ -210,19 +304,16 @@ def write_arrays(folder: Path, name: str, content: bytes) -> str:
 
 
 def read_arrays(folder: Path, file: str) -> bytes | None:
-    """Return the content of a file of `write_arrays`; None without a file, or one that is older than checksums.
+    """Return the content of a file of `write_arrays`; None without a file, as in an archive.
 
     Raises:
         UserError: it is damaged.
     """
-    _, *checksum = file.removesuffix(ARRAYS).split(".")
-    if not checksum:
-        return None
     try:
         content = read_file(folder / checked_name(file), RECORD)
-        if hashlib.sha256(content).hexdigest() != checksum[0]:
+        if hashlib.sha256(content).hexdigest() != file.removesuffix(ARRAYS).rpartition(".")[2]:
             raise ValueError("its checksum does not fit")
-    except (FileNotFoundError, NotADirectoryError):  # an archive has no arrays
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:
         raise UserError(f"{folder / file}: damaged arrays ({_reason(error)}); {HINT}") from error
@@ -261,7 +352,7 @@ def remove_old_arrays(folder: Path, record: Record) -> None:
 
 
 def _belongs(file: str, name: str) -> bool:
-    return re.fullmatch(rf"{re.escape(name)}(\.[0-9a-f]{{64}})?{re.escape(ARRAYS)}", file) is not None
+    return re.fullmatch(rf"{re.escape(name)}\.[0-9a-f]{{64}}{re.escape(ARRAYS)}", file) is not None
 
 
 def finite(value: float) -> float | None:

@@ -23,12 +23,12 @@ CHECK_SECONDS = 300.0  # limit for all rules of check-layer on one layer
 
 PASSED, UNCHECKED, NOT_FULLY_CHECKED = "passed", "unchecked", "not fully checked:"
 
-MOST = 1e18  # bytes, or whatever is given as a number
+MOST = 1e18  # of a number that is no text
 MOST_SECONDS = 1e9  # a process cannot wait for longer than some 9e9
 
 _SECONDS = {"": 1, "s": 1, "sec": 1, "min": 60, "m": 60, "h": 3600, "hours": 3600, "d": 86400, "days": 86400}
 _BYTES = {
-    "B": 1,
+    **dict.fromkeys(("", "B"), 1),
     **{f"{letter}B": 1000**power for power, letter in enumerate("kMGT", start=1)},
     **{f"{letter}iB": 1024**power for power, letter in enumerate("KMGT", start=1)},
 }
@@ -55,14 +55,23 @@ class RunOptions:
     checks: Mapping[str, str] = field(default_factory=dict)
 
 
+def _quantity(value: object, units: Mapping[str, int], rule: str) -> float:
+    """Return a number with a unit, or without; raise ValueError with the rule."""
+    number = type(value) in (int, float) and 0 <= value <= MOST  # type: ignore[operator]
+    text = f"{value:f}" if number else value
+    match = _QUANTITY.fullmatch(text) if isinstance(text, str) and len(text) <= 40 else None
+    if match is None or match[2] not in units:
+        raise ValueError(f"{shown(value)} is {rule}")
+    return float(match[1]) * units[match[2]]
+
+
 def parse_seconds(value: object) -> float:
     """Return the seconds of "90", "90 s", "30 min", "2h", "1 d" or a number; raise ValueError with the problem."""
-    number, unit = _quantity(value)
-    if unit not in _SECONDS:
-        raise ValueError(f"{value!r} is not a time; write seconds, or a number with s, min, h or d, such as '30 min'")
-    if number * _SECONDS[unit] > MOST_SECONDS:
+    rule = "not a time; write seconds, or a number with s, min, h or d, such as '30 min'"
+    seconds = _quantity(value, _SECONDS, rule)
+    if seconds > MOST_SECONDS:
         raise ValueError(f"{shown(value)} is more than 30 years; give less, or no limit")
-    return number * _SECONDS[unit]
+    return seconds
 
 
 def parse_timeout(value: object) -> float:
@@ -75,29 +84,13 @@ def parse_timeout(value: object) -> float:
 
 def parse_bytes(value: object) -> int:
     """Return the bytes of "4GiB", "500 MB" or a number of bytes; raise ValueError with the problem."""
-    number, unit = _quantity(value)
-    if unit and unit not in _BYTES:
-        raise ValueError(f"{value!r} is not a memory size; write a number with MiB, GiB, MB or GB, such as '4GiB'")
-    amount = round(number * _BYTES[unit or "B"])
+    rule = "not a memory size; write a number with MiB, GiB, MB or GB, such as '4GiB'"
+    amount = round(_quantity(value, _BYTES, rule))
     if amount < 1 << 20:
         raise ValueError(f"{value!r} is less than 1 MiB, too little for any trial; write an amount such as '4GiB'")
     if amount > MOST_BYTES:
         raise ValueError(f"{value!r} is more than {shown_bytes(MOST_BYTES)}, and so no limit; write one such as '4GiB'")
     return amount
-
-
-def _quantity(value: object) -> tuple[float, str]:
-    """Return number and unit of "30 min"; the unit is empty for a bare number."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        raise ValueError(f"{shown(value)} is neither a number nor a text such as '30 min' or '4GiB'")
-    if not isinstance(value, str):
-        if not 0 <= value <= MOST:
-            raise ValueError(f"{shown(value)} is not a number of at least 0 and at most {MOST:.0e}")
-        return float(value), ""
-    match = _QUANTITY.fullmatch(value)
-    if match is None or len(value) > 40:
-        raise ValueError(f"{value[:40]!r} is not a number with a unit, such as '30 min' or '4GiB'")
-    return float(match[1]), match[2]
 
 
 def shown_bytes(amount: float) -> str:

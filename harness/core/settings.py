@@ -104,21 +104,15 @@ def augmentation_fault(augmentation: Augmentation, shape: tuple[int, ...]) -> st
     """Return the reason why events of this shape do not support the augmentation; None if they do."""
     if augmentation == "none":
         return None
+    what = f"augmentation {augmentation!r}"
     if len(shape) != 3:
-        return f"augmentation {augmentation!r} moves images, not events of shape {shape}; use augmentation: none"
+        return f"{what} moves images, not events of shape {shape}; use augmentation: none"
     height, width = shape[1:]
     if augmentation == "dihedral_shift" and height != width:
-        return (
-            f"augmentation 'dihedral_shift' transposes images, which must be square; these are {height} x {width}. "
-            "Use crop_flip"
-        )
-    margin = augmentation_margin(augmentation, shape)
-    if min(height, width) <= margin:
-        pixels = f"{margin} pixel{'s' * (margin > 1)}"
-        return (
-            f"augmentation {augmentation!r} reflects {pixels} at the border, so images need a side of at least "
-            f"{margin + 1}; these are {height} x {width}. Use augmentation: none"
-        )
+        return f"{what} transposes images, which must be square; these are {height} x {width}. Use crop_flip"
+    least = augmentation_margin(augmentation, shape) + 1  # it reflects as many pixels less one at the border
+    if min(height, width) < least:
+        return f"{what} needs images with a side of at least {least}; these are {height} x {width}. Use none"
     return None
 
 

@@ -1,9 +1,4 @@
-"""Resolve the name of a layer, a data set or a flow to its class: registered, or third-party code.
-
-Third-party code is named by file or module, or by an entry point of an installed package: a line of its metadata, such
-as ``theirs = "their_package.layers:Theirs"`` in the group ``invertbench.layers``. Nothing of the package is imported
-until the name is looked up.
-"""
+"""Resolve the name of a layer, a data set or a flow to its class: registered, or of a third-party file or module."""
 
 from __future__ import annotations
 
@@ -13,11 +8,8 @@ import importlib
 import inspect
 import json
 import os
-import sys
 import traceback
-from collections.abc import Callable, Container, Iterable, Iterator
-from functools import cache
-from importlib.metadata import entry_points
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -29,9 +21,6 @@ from harness.core.provenance.third_party_files import Followed, follow
 
 T = TypeVar("T")
 Adapt = Callable[[Any], type[T] | None]
-
-GROUPS = {"layer": "invertbench.layers", "data set": "invertbench.datasets", "flow": "invertbench.flows"}
-"""Noun -> the group of its entry points."""
 
 FAMILIES = ("torchvision",)
 """Libraries whose data sets a data set of this project reads; FAMILY:NAME is no third-party code."""
@@ -49,8 +38,8 @@ def resolve_class(
     """Return the class that `spec` names.
 
     Args:
-        noun: "layer", "data set" or "flow", for messages and entry points.
-        spec: a registered name, that of an entry point, ``FILE.py:CLASS`` or ``package.module:CLASS``.
+        noun: "layer", "data set" or "flow", for messages.
+        spec: a registered name, ``FILE.py:CLASS`` or ``package.module:CLASS``.
         base: the class that it must derive from, without methods left abstract.
         registry: name -> class of the registered ones, which importing a file may extend.
         folder: searched first for a relative FILE.py (the suite's folder), before the working directory.
@@ -71,37 +60,10 @@ def resolve_class(
             raise
     if spec in registry:
         return registry[spec]
-    offered = offers(noun)
-    if len(offered.get(spec, [])) > 1:
-        raise UserError(f"{noun} {spec!r} is offered by several packages; name one: {', '.join(offered[spec])}")
-    if spec in offered:
-        if not is_third_party(offered[spec][0]):
-            raise UserError(f"{noun} {spec!r}: its entry point, {offered[spec][0]}, must name package.module:CLASS")
-        return resolve_class(noun, offered[spec][0], base, registry, None, adapt, nor)
-    names = sorted({*registry, *offered})
     raise UserError(
-        f"{noun} {spec!r} is not registered{suggestion(spec, names)}; the registered {noun}s are "
-        f"{', '.join(names)}; name another as FILE.py:CLASS or package.module:CLASS"
+        f"{noun} {spec!r} is not registered{suggestion(spec, registry)}; the registered {noun}s are "
+        f"{', '.join(sorted(registry))}; name another as FILE.py:CLASS or package.module:CLASS"
     )
-
-
-def offers(noun: str) -> dict[str, list[str]]:
-    """Return name -> package.module:CLASS, one for each entry point of this name, in alphabetical order."""
-    return _offers(noun, tuple(sys.path))
-
-
-@cache
-def _offers(noun: str, path: tuple[str, ...]) -> dict[str, list[str]]:
-    """Return the offers of all packages on `path`, the present sys.path; reading them takes 30 ms."""
-    by_name: dict[str, set[str]] = {}
-    for entry in entry_points(group=GROUPS[noun]):
-        by_name.setdefault(entry.name, set()).add(entry.value.partition("[")[0].replace(" ", ""))  # without extras
-    return {name: sorted(by_name[name]) for name in sorted(by_name)}
-
-
-def third_party_specs(noun: str, name: str) -> list[str]:
-    """Return what a name makes a plan import: itself if it names a file or a module, or else what entry points name."""
-    return [name] if is_third_party(name) else offers(noun).get(name, [])
 
 
 def is_own(cls: type) -> bool:
@@ -114,14 +76,12 @@ def is_third_party(spec: str) -> bool:
     return ":" in spec and spec.partition(":")[0] not in FAMILIES
 
 
-def reference(noun: str, spec: str, folder: Path | None, registry: Container[str]) -> tuple[str, str | None]:
+def reference(spec: str, folder: Path | None) -> tuple[str, str | None]:
     """Return the name by which a trial refers to third-party code, and the digest of a file.
 
-    A FILE.py:CLASS is returned as seen from the working directory, where trials look for it, and the name of an entry
-    point as package.module:CLASS. Any other spec, and what does not exist, is returned unchanged and without a digest.
+    A FILE.py:CLASS is returned as seen from the working directory, where trials look for it. Any other spec, and what
+    does not exist, is returned unchanged and without a digest.
     """
-    if spec not in registry and len(offers(noun).get(spec, [])) == 1:
-        return offers(noun)[spec][0], None
     file, colon, name = spec.rpartition(":")
     path = _find_file(Path(file), folder) if colon and file.endswith(".py") else None
     if path is None:
@@ -263,13 +223,11 @@ def _class_of(
                 f"{' and '.join(needed)}"
             )
         return obj
-    classes = {key: value for key, value in vars(module).items() if inspect.isclass(value)}
-    implemented = [key for key, value in classes.items() if issubclass(value, base) and not _abstract(value, base)]
-    usable = implemented + [key for key, value in classes.items() if adapt(value) is not None]
-    shown = implemented or usable  # a library has too many classes to list beside the suggestion
-    there = f"the {noun}s in it are {', '.join(shown[:20])}" if shown else f"it holds no {noun}"
+    classes = [key for key, value in vars(module).items() if inspect.isclass(value)]
+    fit = [key for key in classes if issubclass(vars(module)[key], base) and not _abstract(vars(module)[key], base)]
+    there = f"the {noun}s in it are {', '.join(fit[:20])}" if fit else f"it holds no {noun} of this project"
     if not hasattr(module, name):
-        raise UserError(f"{place} has no class {name!r}{suggestion(name, usable)}; {there}")
+        raise UserError(f"{place} has no class {name!r}{suggestion(name, classes)}; {there}")
     public = f"{base.__module__.rpartition('.')[0]}.{base.__name__}"
     raise UserError(f"{place}:{name} is not a subclass of {public}{nor(obj)}; {there}")
 

@@ -60,7 +60,7 @@ class Trial(Settings):
 
     Attributes:
         columns: name -> type of every column of results.csv, in order: a pandas type, perhaps with bounds, among
-            `harness.core.record_checks.TYPES`. A measure of a record that is not among them, or not of its type, is an
+            `harness.core.records.TYPES`. A measure of a record that is not among them, or not of its type, is an
             error.
         run_module: name of the module beside the class that runs the trial.
         alone: whether the trial runs when nothing else does, as others beside it would change what it measures.

@@ -17,7 +17,7 @@ from pydantic import ValidationError, create_model
 from harness.core.discovery import class_in, names_in
 from harness.core.errors import SuiteError, UserError
 from harness.core.explain import explain
-from harness.core.provenance.machine import usable_cores
+from harness.core.provenance.environment import usable_cores
 from harness.core.settings import Settings
 from harness.execution import executors
 from harness.planning.overrides import assigned, blamed, merged, parse_pairs

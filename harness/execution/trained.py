@@ -14,7 +14,7 @@ from harness.core.global_settings import default_device_cpu
 from harness.core.layer_classes import kept_default_dtype
 from harness.core.provenance.sources import Sources, changes
 from harness.core.records import AUDIT_FAILED, Record, read_record, verdict
-from harness.core.third_party import looking_in, third_party_specs
+from harness.core.third_party import is_third_party, looking_in
 from harness.core.trial import TRIALS, Trial
 from harness.execution.outcome import record_path
 from harness.planning.plan import Plan
@@ -49,9 +49,8 @@ def _load(folder: Path, name: str, device: str, third_party: bool) -> Any:
         keeping = " or ".join(kind for kind, cls in sorted(TRIALS.items()) if cls.stage and sibling(cls, "trained"))
         raise UserError(f"{name}: a trial of kind {trial.kind} keeps no weights; name one of kind {keeping}")
     record = _record(folder, trial)
-    named = [("flow" if layer.baseline else "layer", layer.layer) for layer in trial.layers_under_test]
-    named += [("data set", data.name) for data in trial.data_sets]
-    specs = dict.fromkeys(spec for noun, code in named for spec in third_party_specs(noun, code))
+    named = [layer.layer for layer in trial.layers_under_test] + [data.name for data in trial.data_sets]
+    specs = dict.fromkeys(filter(is_third_party, named))
     if specs and not third_party:
         raise UserError(
             f"{name}: its flow needs {' and '.join(specs)}, third-party code that is run when it is imported; if you "

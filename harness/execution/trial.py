@@ -19,12 +19,11 @@ from harness.core.errors import Diverged, UserError
 from harness.core.files import Unwritten
 from harness.core.flags import configure
 from harness.core.provenance.environment import environment
-from harness.core.provenance.opened_files import OpenedFiles
 from harness.core.records import Record, Status, blank_record, remove_old_arrays, write_record
 from harness.core.run_options import PROJECT, RunOptions
 from harness.core.settings import Progress
 from harness.core.texts import LONGEST, LONGEST_LOGGED, bounded, error_text, message_of
-from harness.core.third_party import followed, is_third_party, source_digest
+from harness.core.third_party import source_digest
 from harness.core.trial import Trial
 from harness.execution.gate import with_checks, without_refused
 from harness.training.checkpoints import Checkpoints
@@ -58,13 +57,10 @@ def execute(
     surroundings: dict[str, Any] = {}
     checkpoints = Checkpoints(trial, trial.steps, run_options, provenance.get("sources", {}))
     run = run or _run
-    specs = [layer.layer for layer in trial.layers_under_test if is_third_party(layer.layer)]
-    opened = OpenedFiles({path: name for spec in specs for path, name in followed(spec).files.items()})
     try:
         check_third_party_files(trial)
         surroundings = environment(trial.device)  # before the trial: a crashed device answers no queries
-        with opened:
-            record = run(without_refused(trial, run_options.checks), run_options, progress, checkpoints)
+        record = run(without_refused(trial, run_options.checks), run_options, progress, checkpoints)
         record = with_checks(record, trial, run_options.checks)
     except BaseException as error:  # third-party code may raise anything: that is its result
         if isinstance(error, Unwritten):
@@ -75,8 +71,6 @@ def execute(
         "environment": surroundings | dict(provenance) | {"sources": checkpoints.sources},
         "seconds": checkpoints.seconds + time.perf_counter() - begin,
     }
-    if (text := opened.text()) is not None:
-        record.notes["layer"] = "; ".join(filter(None, (record.notes.get("layer"), text)))
     record = replace(record, **facts, notes=record.notes | checkpoints.notes)
     try:
         write_record(run_options.out / "records", record)

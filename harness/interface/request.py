@@ -6,14 +6,13 @@ import contextlib
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
-from harness.core.archive import RecordFolder
+from harness.core.archive import StoredRecords, read_records
 from harness.core.errors import DataMissing, UserError
 from harness.core.settings import DataRef
 from harness.core.texts import control_fault
-from harness.core.third_party import third_party_specs
+from harness.core.third_party import is_third_party
 from harness.execution.agenda import AgendaEntry, Digests, agenda
 from harness.execution.executor import Executor, check_section, executor_class
 from harness.interface.options import Arguments
@@ -34,16 +33,14 @@ class Request:
     executor: Executor
     options: Arguments
 
-    @cached_property
-    def records(self) -> RecordFolder:
-        """The folder's records; each is parsed again only if its file has changed."""
-        return RecordFolder(self.folder)
+    def records(self) -> StoredRecords:
+        """Return the records in the folder now, with those of other trials."""
+        return read_records(self.folder, self.plan.trials, others=True)
 
     def entries(self, digests: Digests) -> list[AgendaEntry]:
         """Return the trials with their states now (see `agenda`)."""
-        stored = self.records.read(self.plan.trials)
         retry_failed, stale = self.options.retry_failed, self.options.stale
-        return agenda(self.plan, self.folder, digests, stored, retry_failed=retry_failed, stale=stale)
+        return agenda(self.plan, self.folder, digests, self.records(), retry_failed=retry_failed, stale=stale)
 
 
 def make_request(
@@ -75,8 +72,8 @@ def make_request(
     executor = executor_class(options.executor)(options.jobs, suite.cluster, options.cluster)
     if prepare and options.profile in suite.profile_names:
         executor.prepare({part.kind for part in suite.parts.values()}, suite.data_names(options.profile))
-    specs = [spec for name in options.layers for spec in third_party_specs("layer", name)]
-    try_imports([*suite.third_party, *((spec, suite.origin.folder) for spec in specs)])
+    added = [(name, suite.origin.folder) for name in filter(is_third_party, options.layers)]
+    try_imports([*suite.third_party, *added])
     changes = {name: getattr(options, name) for name in ("only", "settings", "layers", "datasets", "seeds")}
     device = executor.device(options.device)
     check_suite(suite, but=options.profile)

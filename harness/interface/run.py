@@ -54,7 +54,7 @@ def run(suite: Source, **arguments: Any) -> ReportedResults:
     plan, folder = request.plan, request.folder
     with claimed(make_folder(folder), options.host):
         _run_remaining(request, root, options)
-        stored = request.records.read(plan.trials)
+        stored = request.records()
         shown: AbstractContextManager[Progress] = nullcontext(silent) if options.quiet else ReportProgress(folder.name)
         with writing(folder), shown as progress:
             results = ReportedResults.of(plan, stored.records.values(), folder, stored.damaged)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import shlex
 from collections.abc import Collection, Mapping, Sequence, Set
 from functools import lru_cache
@@ -17,10 +16,9 @@ from harness.core.archive import Archive, StoredRecords, archive_of, folder_of, 
 from harness.core.errors import UserError
 from harness.core.explain import explain
 from harness.core.files import RECORD, FileName, read_file, write_atomically
-from harness.core.record_checks import check_numbers
-from harness.core.records import ESCAPED, LONGEST_REASON, Record
+from harness.core.records import LONGEST_REASON, Record, check_numbers
 from harness.core.settings import Count, Positive, Settings
-from harness.core.texts import CONTROL, bounded, one_line, printable
+from harness.core.texts import bounded, one_line, text_fault
 from harness.core.trial import AnyTrial, Trial
 from harness.planning.strict_yaml import MAX_TEXT
 from harness.planning.suite_model import MOST_CELLS, MOST_TRIALS, Average, Label, Published, kind_name
@@ -144,7 +142,7 @@ class Plan(Settings):
     def save(self, folder: Path) -> Path:
         """Write `folder/plan.json` atomically; raise a UserError if it could not be read again."""
         path, content = folder / FILE, self.model_dump_json(indent=1).encode() + b"\n"
-        if (fault := _text_fault(content)) is not None:  # such as the folder of a third-party layer
+        if (fault := text_fault(content)) is not None:  # such as the folder of a third-party layer
             raise UserError(f"{path}: not written ({fault}); rename the files and folders of layers and data")
         write_atomically(path, content)
         return path
@@ -177,7 +175,7 @@ def _checked_plan(content: bytes) -> tuple[Plan | None, str | None]:
         plan = Plan.model_validate_json(content)
     except ValidationError as error:
         return None, bounded(explain(error)[0].message, LONGEST_REASON)
-    return plan, plan_fault(plan) or _text_fault(content)
+    return plan, plan_fault(plan) or text_fault(content)
 
 
 def plan_fault(plan: Plan) -> str | None:
@@ -233,15 +231,6 @@ def _trial_fault(plan: Plan, trial: Trial, suites: Collection[str], planned: Set
     needed = {early.id for early in trial.prerequisites({})}  # a plan may be of final trials alone
     missing = needed - planned if needed & planned else set()
     return f"{min(missing)}, on which it depends, is not in the plan" if missing else None
-
-
-def _text_fault(content: bytes) -> str | None:
-    """Return that a text has control characters, which no suite has and a terminal would obey; None without any."""
-    text = content.decode("utf-8", "replace")
-    if ESCAPED.search(content) is None and CONTROL.search(text) is None:
-        return None
-    parsed = json.loads(text)
-    return None if printable(parsed, len(text)) == parsed else "a text with control characters"
 
 
 def stray_records(plan: Plan, run: Path, stored: StoredRecords | None = None) -> list[str]:

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from harness.core.errors import UserError, suggestion
-from harness.core.provenance.machine import usable_cores
+from harness.core.provenance.environment import usable_cores
 from harness.core.settings import DataRef
 from harness.core.texts import one_line
 from harness.core.trial import AnyTrial

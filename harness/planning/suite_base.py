@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple,
 from pydantic import Field, PrivateAttr, create_model
 
 from harness.core.settings import DataRef, Flag, Settings, key_texts
-from harness.core.third_party import third_party_specs
+from harness.core.third_party import is_third_party
 from harness.core.trial import Trial
 from harness.planning.cells import Cell, Scope, class_name
 from harness.planning.problems import Problem, Where
@@ -119,9 +119,9 @@ class SuiteFile(Settings):
         """The third-party code that the suite names, each with the folder where its file is looked for first."""
         specs = []
         for part in self.parts.values():
-            rows = [(row.noun, row.named(label)) for key in part.sections for label, row in getattr(part, key).items()]
-            named = [*rows, *(("data set", name) for profile in part.profiles for name in part.data_names(profile))]
-            specs += [(spec, part.origin.folder) for noun, name in named for spec in third_party_specs(noun, name)]
+            rows = [row.named(label) for key in part.sections for label, row in getattr(part, key).items()]
+            named = [*rows, *(name for profile in part.profiles for name in part.data_names(profile))]
+            specs += [(name, part.origin.folder) for name in filter(is_third_party, named)]
         return specs
 
     def data_names(self, profile: str) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 from pydantic_core import PydanticCustomError
 
-from harness.core.record_checks import WHOLE
+from harness.core.records import WHOLE
 from harness.core.run_options import parse_bytes, parse_timeout
 from harness.core.settings import Count, FlowSettings, LayerRef, Settings, size_fault
 from harness.core.texts import formless
@@ -129,7 +129,6 @@ class AnyRow(Settings):
 
     section: ClassVar[str]  # the key of the suite, and of parts that change the row, below which it stands
     key: ClassVar[str]  # the key that names the object under test; without it, the row's label is the name
-    noun: ClassVar[str]  # of the object under test (see `harness.core.third_party`)
     levels: ClassVar[bool]  # whether the object meets events at the levels of the flow, rather than whole ones
 
     @classmethod
@@ -163,7 +162,6 @@ class Row(AnyRow):
 
     section: ClassVar[str] = "layers"
     key: ClassVar[str] = "layer"
-    noun: ClassVar[str] = "layer"
     levels: ClassVar[bool] = True
 
     layer: Annotated[str, Field(min_length=1)] | None = None
@@ -188,9 +186,7 @@ class Row(AnyRow):
 
     def reference(self, label: str, options: Mapping[str, Any], folder: Path | None) -> LayerRef:
         """Return the layer; FILE.py:CLASS relative to the working directory, from which trials import it."""
-        from layers import LAYERS  # imports torch
-
-        spec, source = reference("layer", self.named(label), folder, LAYERS)
+        spec, source = reference(self.named(label), folder)
         return LayerRef.model_validate({"row": label, "layer": spec, "options": options, "source": source})
 
 

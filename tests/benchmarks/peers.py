@@ -26,7 +26,7 @@ from torch import Tensor
 
 from flows import Glow
 from harness.core.flags import keep_freed_memory
-from harness.core.provenance.machine import cpu_model
+from harness.core.provenance.environment import cpu_model
 from harness.core.settings import FlowSettings, LayerRef, TrainingSettings
 from harness.pipeline.models import build_flow
 from harness.reporting.tables.cells import milliseconds

@@ -395,11 +395,10 @@ def write_record_of_segments():
 @pytest.fixture(autouse=True)
 def no_modules_beside():
     """Forget the modules beside third-party files: a process has one of each name, and tests have helpers alike."""
-    from harness.core import file_modules
-
+    path, loaded = list(sys.path), set(sys.modules)
     yield
-    for name, folder in list(file_modules._places.items()):
-        if folder != file_modules.PLACE:
-            del file_modules._places[name]
-            for module in [module for module in sys.modules if module.partition(".")[0] == name]:
-                del sys.modules[module]
+    folders = tuple(f"{folder}/" for folder in sys.path if folder not in path)
+    sys.path[:] = path
+    for name in sys.modules.keys() - loaded:
+        if (getattr(sys.modules[name], "__file__", None) or "").startswith(folders):
+            del sys.modules[name]

@@ -26,8 +26,8 @@ SERVED = {name: [shape for shape in SHAPES if construct(cls, shape, {}) == (None
 STATE = ["options", "refusals", "seeding", "reload", "copies", "precision", "wrong-input", "global-settings", "memory"]
 TRAINING = ["training-step", "updates"]  # on the first image and the first sequence
 MAP = [name for name in CHECKS if name not in {*STATE, *TRAINING, "large-events"}]
-# These are the rules of MAP whose faults depend on sizes; the others are about batches, modes and unusual events.
-VALUES = ["forward", "conditioning", "affine", "dense", "log-det", "log-det-form", "log-det-method", "inverse"]
+# These are the rules of MAP whose faults depend on sizes; the others are about batches, modes and kinds of events.
+VALUES = ["forward", "conditioning", "dense", "log-det", "log-det-form", "inverse"]
 VALUES += ["inverter", "gradients", "masks"]
 COARSE = ["conditioning", "dense", "log-det", "inverse", "inverter"]  # those that float32 may fail alone
 # Above D = 64, where a layer may take another path, and above D = 4096, where the rule forms no matrix.

@@ -1,21 +1,23 @@
-"""Provenance: everything besides its settings that a result depends on. No paths, no user; the host name on request."""
+"""Provenance: everything besides its settings that a result depends on, and the resources of this machine for trials.
+
+Records have no paths and no user; the host name on request.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import difflib
 import hashlib
+import os
 import platform
+import re
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from harness.core import files
-from harness.core.provenance.machine import cpu_model, usable_cores
-
 SOURCE = ("layers", "flows", "csrc", "harness", "suites", "pyproject.toml")
 NOT_ASKED = "no layer asked for a kernel"
+UNKNOWN_MEMORY = 4 << 30  # bytes assumed to be available if the system does not report them
+_FIELD = re.compile(r"^(\w+):\s+(\d+) kB$", re.MULTILINE)
 
 
 def environment(device: str) -> dict[str, Any]:
@@ -42,7 +44,7 @@ def environment(device: str) -> dict[str, Any]:
         facts["cuda"] = {
             "name": torch.cuda.get_device_name(),
             "capability": ".".join(map(str, torch.cuda.get_device_capability())),
-            "driver": nvidia_driver(),
+            "driver": next(iter(_nvidia_smi("driver_version")), None),
             "clocks_mhz": clocks(),
             "runtime": torch.version.cuda,
             "cudnn": torch.backends.cudnn.version(),
@@ -75,26 +77,20 @@ def package_version(name: str) -> str | None:
 def git_state(folder: Path) -> tuple[dict[str, Any] | None, str]:
     """Return the commit of the checkout whose root is `folder`, whether its files differ, and the diff of its source.
 
-    The diff includes new files; its digest is part of the state. An installed copy may be inside a checkout of another
-    project, whose commit would be misleading: it gives None and an empty diff, as does a failure of git.
+    The digest of the diff is part of the state; new files are not in it. An installed copy may be inside a checkout of
+    another project, whose commit would be misleading: it gives None and an empty diff, as does a failure of git.
     """
     try:
         if Path(_git(folder, "rev-parse", "--show-toplevel")).resolve() != folder.resolve():
             return None, ""
         state: dict[str, Any] = {"commit": _git(folder, "rev-parse", "HEAD")}
         state["dirty"] = bool(_git(folder, "status", "--porcelain"))
-        parts = [_git(folder, "diff", "--no-color", "--no-ext-diff", "HEAD", "--", *SOURCE)]
-        new = _git(folder, "ls-files", "-z", "--others", "--exclude-standard", "--", *SOURCE).split("\0")
+        diff = _git(folder, "diff", "--no-color", "--no-ext-diff", "HEAD", "--", *SOURCE)
     except (OSError, subprocess.SubprocessError):
         return None, ""
-    for path in (folder / name for name in new if (folder / name).is_file()):
-        with contextlib.suppress(OSError):  # no source: it is too large
-            lines = files.read_text(path, files.SOURCE).splitlines()
-        name = path.relative_to(folder).as_posix()
-        parts.append("\n".join(difflib.unified_diff([], lines, "/dev/null", f"b/{name}", lineterm="")))
-    diff = "".join(f"{part}\n" for part in parts if part)
     if diff:
         state["diff"] = hashlib.sha256(diff.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+        diff += "\n"
     return state, diff
 
 
@@ -103,14 +99,6 @@ def _git(folder: Path, *arguments: str) -> str:
     command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
     done = subprocess.run(command, capture_output=True, check=True, timeout=10, text=True, errors="surrogateescape")
     return done.stdout.strip()
-
-
-def nvidia_driver() -> str | None:
-    """Return the version of the loaded NVIDIA driver, from the kernel module or nvidia-smi."""
-    try:
-        return Path("/sys/module/nvidia/version").read_text(encoding="utf-8").strip()
-    except OSError:
-        return next(iter(_nvidia_smi("driver_version")), None)
 
 
 def clocks() -> dict[str, int]:
@@ -132,3 +120,53 @@ def _nvidia_smi(*names: str) -> list[str]:
     except (OSError, subprocess.SubprocessError, RuntimeError, AssertionError):
         return []
     return [field.strip() for field in done.stdout.strip().split(",")]
+
+
+def usable_cores() -> int:
+    """Return the number of cores that this process may use, which can be fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def usable_gpus() -> tuple[str, ...]:
+    """Return the GPUs that this process may use, as in CUDA_VISIBLE_DEVICES; import torch only if that is not set."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is not None:
+        return tuple(part.strip() for part in named.split(",") if part.strip() not in ("", "-1"))
+    import torch
+
+    return tuple(map(str, range(torch.cuda.device_count())))
+
+
+def cpu_model() -> str:
+    """Return the processor's name from the kernel, else from `platform`."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                return value.strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def available_memory() -> int:
+    """Return the bytes that this process may still allocate: the system's free memory, within its data limit."""
+    try:
+        fields = dict(_FIELD.findall(Path("/proc/meminfo").read_text(encoding="utf-8")))
+        left = 1024 * int(fields["MemAvailable"])
+        usage = dict(_FIELD.findall(Path("/proc/self/status").read_text(encoding="utf-8")))
+        import resource
+
+        limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
+        if limit != resource.RLIM_INFINITY:
+            left = min(left, limit - 1024 * int(usage["VmData"]))
+    except (OSError, KeyError, ImportError):
+        return UNKNOWN_MEMORY
+    return max(left, 0)
+
+
+def memory_watched() -> bool:
+    """Return whether this system reports the memory of a process (Linux's /proc does)."""
+    return Path("/proc/self/status").is_file()

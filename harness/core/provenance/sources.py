@@ -1,48 +1,40 @@
 """Find the source that can change a trial's result: digests of the rooms in which its code is, and of its own files.
 
-A room, such as flows/ or harness/training/, has one digest. Layers, data sets and flows of other papers are one file
-each, and each has its own digest. The imports of the module that runs the trial's kind, of its layers and of its data
-set are followed through `FOLLOWED`; every trial depends on csrc/. Settings, plans, records and reports are not
-followed: the trial's settings contain their decisions. Python files are compared by their syntax trees: comments,
-docstrings and layout do not change a digest. Third-party files are included (`third_party_files`).
+A room, such as flows/ or harness/training/, has one digest, and every trial depends on all rooms in which trials run,
+and on the folder of its kind. Layers, data sets and flows of other papers are one file each, and each has its own
+digest: a trial depends on those of its classes, and of what their files name. Settings, plans, records and reports are
+not among them: the trial's settings contain their decisions. Third-party files are included (`third_party_files`).
 """
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import inspect
 import sys
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 
 from harness.core.files import SOURCE, read_file
-from harness.core.provenance.third_party_files import Followed, imported, parsed
+from harness.core.provenance.third_party_files import Followed
 from harness.core.run_options import PROJECT
 from harness.core.third_party import followed, is_third_party
 from harness.core.trial import Trial
 
-FOLLOWED = (
+ROOMS = (
+    "csrc",
     "flows",
-    "layers",
-    "harness/audit",
-    "harness/evaluation",
-    "harness/kinds",
-    "harness/pipeline",
-    "harness/timing",
-    "harness/training",
-    "harness/datasets",
+    "flows/backbones",
+    "flows/baselines/__init__.py",
+    *(f"layers/{room}" for room in ("adapters", "butterflies", "kernels", "linalg", "chain.py", "conv1x1.py")),
+    *(f"harness/{room}" for room in ("audit", "evaluation", "pipeline", "timing", "training")),
+    *(f"harness/datasets/{room}" for room in ("_images", "_signals", "_store", "_values")),
+    "harness/core/flags.py",
+    "harness/core/provenance/environment.py",
 )
 FILES = ("layers", "flows/baselines", "harness/datasets")
 """Folders each file of which is one thing that a trial may use, not part of a room."""
 
-ALWAYS = (
-    "csrc",
-    "layers/conv1x1.py",  # the mixer of flows
-    "layers/kernels",
-    "harness/core/flags.py",
-    "harness/core/provenance/environment.py",
-)
 REPORTING = {"figures", "tables"}  # folders of kinds, in which no trial runs
 LENGTH = 12  # of a digest, in hexadecimal digits
 
@@ -60,8 +52,7 @@ class Sources:
     """The current source: each file is read once, however many trials share it."""
 
     def __init__(self) -> None:
-        self._read: dict[Path, tuple[str, set[Path]]] = {}
-        self._trials: dict[tuple[Path, ...], dict[str, str]] = {}
+        self._read: dict[Path, str] = {}
         self._followed: dict[str, Followed] = {}
 
     def of(self, trial: Trial) -> dict[str, str]:
@@ -72,100 +63,56 @@ class Sources:
         Raises:
             UserError: a layer or the data set of the trial does not exist.
         """
-        third_party = self._third_party(trial)
-        starts = tuple(sorted({*_starts(trial), *third_party.files}))
-        if starts not in self._trials:
-            digests = self._digests(starts, third_party.files)
-            self._trials[starts] = dict(sorted((digests | third_party.packages).items()))
-        return self._trials[starts]
+        from flows.baselines import find_baseline
+        from harness.core.layer_classes import resolve_layer  # imports torch, which comparing digests does not need
 
-    def _third_party(self, trial: Trial) -> Followed:
-        code = Followed()
-        named = [layer.layer for layer in trial.layers_under_test] + [data.name for data in trial.data_sets]
+        layers = trial.layers_under_test
+        classes = [find_baseline(layer.layer) if layer.baseline else resolve_layer(layer.layer) for layer in layers]
+        own = {file for cls in (*classes, *trial.data_classes()) for file in _files(cls)}
+        places = [(name, PROJECT / name) for name in {*ROOMS, *own, *_rooms_of(type(trial))}]
+        packages: dict[str, str] = {}
+        named = [layer.layer for layer in layers] + [data.name for data in trial.data_sets]
         for spec in filter(is_third_party, dict.fromkeys(named)):
             if spec not in self._followed:
                 self._followed[spec] = followed(spec)
-            code.files |= self._followed[spec].files
-            code.packages |= self._followed[spec].packages
-        return code
+            places += [(name, file) for file, name in self._followed[spec].files.items()]
+            packages |= self._followed[spec].packages
+        digests: dict[str, set[str]] = {}
+        for name, path in places:  # files of two folders may share a name
+            digests.setdefault(name, set()).add(self._digest(path))
+        joined = {name: min(each) if len(each) == 1 else _joined(sorted(each)) for name, each in digests.items()}
+        return dict(sorted((joined | packages).items()))
 
-    def _digests(self, starts: Iterable[Path], names: Mapping[Path, str]) -> dict[str, str]:
-        waiting, seen = [*starts, *(PROJECT / name for name in ALWAYS)], set()
-        digests: dict[str, list[str]] = {}
-        while waiting:
-            path = waiting.pop()
-            if path not in seen:
-                seen.add(path)
-                digest, parts = self._part(path)
-                inside = path.is_relative_to(PROJECT)
-                # Records contain no folders; files of two folders may share a name.
-                name = path.relative_to(PROJECT).as_posix() if inside else names.get(path, path.name)
-                digests.setdefault(name, []).append(digest)
-                waiting += parts
-        return {name: each[0] if len(each) == 1 else _digest(sorted(each)) for name, each in digests.items()}
-
-    def _part(self, path: Path) -> tuple[str, set[Path]]:
-        """Return the digest of a file or room, and the files and rooms that it imports."""
+    def _digest(self, path: Path) -> str:
+        """Return the digest of a file or room."""
         if path not in self._read:
             files = sorted(path.rglob("*") if path.name == "csrc" else path.glob("*.py")) if path.is_dir() else [path]
-            contents = [(file, read_file(file, SOURCE)) for file in files if file.is_file() and file.suffix != ".pyc"]
-            parts: set[Path] = set()
-            texts = []
-            for file, content in contents:
-                tree = _parsed(content) if file.suffix == ".py" else None
-                texts += [file.name, hashlib.sha256(content).hexdigest() if tree is None else ast.dump(tree)]
-                if tree is not None:
-                    parts.update(*(_parts(name) for _, name in imported(tree)))
-            self._read[path] = _digest(texts), parts
+            contents = [(file.name, read_file(file, SOURCE)) for file in files if file.is_file()]
+            self._read[path] = _joined(text for name, content in contents for text in (name, _sha(content)))
         return self._read[path]
 
 
-def _starts(trial: Trial) -> list[Path]:
-    """Return the rooms and files that a trial begins with."""
-    from flows.baselines import find_baseline
-    from harness.core.layer_classes import resolve_layer  # imports torch, which comparing digests does not need
-
-    layers = trial.layers_under_test
-    classes: list[type] = [
-        find_baseline(layer.layer) if layer.baseline else resolve_layer(layer.layer) for layer in layers
-    ]
-    # A layer of another library is defined in its files; what applies it is in layers/adapters.
-    classes += [type(library) for cls in classes if (library := getattr(cls, "library", None)) is not None]
-    classes += trial.data_classes()
-    run = sys.modules[type(trial).__module__].__file__
-    files = [Path(inspect.getfile(cls)).resolve() for cls in classes]
-    return [Path(str(run)).resolve().parent, *(_room(file) for file in files)]
+@cache
+def _files(cls: type) -> list[str]:
+    """Return the files, of those that are one thing each, of a class, its bases, and what its module names."""
+    module = sys.modules.get(cls.__module__)  # none for a class made by an adapter
+    named = [*cls.__mro__, *(vars(module).values() if module else ())]
+    modules = {value.__module__ or "" for value in named if inspect.isclass(value) or inspect.isfunction(value)}
+    places = (module.replace(".", "/") for module in modules)
+    return [f"{place}.py" for place in places if place.rpartition("/")[0] in FILES]
 
 
-def _room(file: Path) -> Path:
-    """Return the folder of a file of this project; the file itself where each is one thing, and outside."""
-    folder = file.parent.relative_to(PROJECT).as_posix() if file.is_relative_to(PROJECT) else ""
-    return file if folder in FILES or not folder.startswith(FOLLOWED) else file.parent
+@cache
+def _rooms_of(kind: type[Trial]) -> list[str]:
+    """Return the folder of a kind and those below it in which its trials run."""
+    folder = PROJECT / "harness" / "kinds" / kind.__module__.split(".")[-2]
+    rooms = {file.parent.relative_to(PROJECT) for file in folder.rglob("*.py")}
+    return [room.as_posix() for room in rooms if REPORTING.isdisjoint(room.parts)]
 
 
-def _parts(module: str) -> list[Path]:
-    """Return the followed room or file of a module."""
-    path = module.replace(".", "/")
-    if not path.startswith(FOLLOWED) or not REPORTING.isdisjoint(path.split("/")):
-        return []
-    places = (PROJECT / f"{path}{end}" for end in (".py", "/base.py", "/__init__.py"))
-    return [_room(file) for file in places if file.is_file()][:1]
+def _joined(texts: Iterable[str]) -> str:
+    return _sha("\n".join(texts).encode("utf-8", "surrogatepass"))[:LENGTH]
 
 
-def _parsed(content: bytes) -> ast.Module | None:
-    """Return the syntax tree without docstrings; None for what is no Python: importing it will raise the error."""
-    try:
-        return _NoDocstrings().visit(parsed(content))
-    except (SyntaxError, ValueError):
-        return None
-
-
-def _digest(texts: Iterable[str]) -> str:
-    return hashlib.sha256("\n".join(texts).encode("utf-8", "surrogatepass")).hexdigest()[:LENGTH]
-
-
-class _NoDocstrings(ast.NodeTransformer):
-    """Remove statements that are constants, which have no effect."""
-
-    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
-        return None if isinstance(node.value, ast.Constant) else node
+def _sha(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -1,9 +1,10 @@
 """Find the files of third-party code outside of libraries, and the versions of these. Nothing is imported for it.
 
 Code consists of its file, and of all modules and packages beside it whose names occur in an import of one of them,
-also inside of functions, or by `importlib.import_module` with a literal name. A file that a text in the source names,
-such as the weights in `np.load("weights.npy")`, belongs to it if it is beside the source or in the working directory.
-Files are named relative to the folder in which they were looked for, as records contain no folders.
+also inside of functions, or by `importlib.import_module` with a literal name; of a package, of all its files. A file
+that a text in the source names, such as the weights in `np.load("weights.npy")`, belongs to it if it is beside the
+source or in the working directory. Files are named relative to the folder in which they were looked for, as records
+contain no folders.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import contextlib
 import importlib.util
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
@@ -51,13 +52,9 @@ def follow(place: str, path: Path | None) -> Followed:
             tree = parsed(read_file(file, SOURCE))
         except (OSError, SyntaxError, ValueError):  # compiled, or importing it will raise the error
             continue
-        constants = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
-        texts = {value for value in constants if isinstance(value, str)}
-        for level, name in imported(tree):
-            first, *others = name.split(".")
-            waiting += _files_of(first, root, file, code) if level == 0 else []
-            waiting += [(root, beside) for part in (first, *others) * (level > 0) for beside in _modules(root, part)]
-        for named in _named_files(file.parent, texts):
+        for name in {name.partition(".")[0] for name in imported(tree)}:
+            waiting += _files_of(name, root, file, code)
+        for named in _named_files(file.parent, tree):
             code.files.setdefault(named, named.name)
     return code
 
@@ -68,37 +65,35 @@ def parsed(content: bytes) -> ast.Module:
         return ast.parse(content)
 
 
-def imported(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield (level, dotted name) for each name that a file imports, and for the module that it is from."""
+def imported(tree: ast.AST) -> Iterator[str]:
+    """Yield the name of each module that a file imports, and of all that it imports from one, but for relative ones."""
     for node in ast.walk(tree):
         match node:
             case ast.Import():
-                yield from ((0, alias.name) for alias in node.names)
-            case ast.ImportFrom():
-                modules = [node.module] if node.module else []
-                yield from ((node.level, ".".join([*modules, alias.name])) for alias in node.names)
-                yield from ((node.level, module) for module in modules)
+                yield from (alias.name for alias in node.names)
+            case ast.ImportFrom(module=str(module), level=0):
+                yield module
+                yield from (f"{module}.{alias.name}" for alias in node.names)
             case ast.Call(
                 func=ast.Name(id="__import__" | "import_module") | ast.Attribute(attr="import_module"),
                 args=[ast.Constant(value=str(name)), *_],
             ):
-                yield int(name.startswith(".")), name.lstrip(".")
+                yield name
 
 
 def _files_of(name: str, root: Path | None, importer: Path | None, code: Followed) -> list[tuple[Path, Path]]:
-    """Return the folder and the files of the module or package that a name without dots finds, imported in a file.
+    """Return the folder and the files of the module or package of a name without dots that a file imports.
 
     It is looked for in the folder `root` of the importer, then on sys.path; a library is added to `code`, with its
     version. Modules of Python and of this project have precedence, and so has a library over a folder without
     `__init__.py`. A file does not find itself: `zuko.py` may import zuko.
     """
-    if not name.isidentifier() or name in (*PACKAGES, *RECORDED) or name in sys.stdlib_module_names:
+    if name in (*PACKAGES, *RECORDED) or name in sys.stdlib_module_names:
         return []
-    place = _location(name)
-    beside = [] if root is None else [file for file in _modules(root, name) if file != importer]
-    plain = root is not None and not any((root / file).is_file() for file in (f"{name}.py", f"{name}/__init__.py"))
-    if root is not None and beside and (place is None or not plain):
-        return [(root, file) for file in beside]
+    place = location(name)
+    beside = [] if root is None else [(root, file) for file in _modules(root, name) if file != importer]
+    if beside and (place is None or beside[0][1].name in (f"{name}.py", "__init__.py")):
+        return beside
     if place is None:
         return []
     if not {"site-packages", "dist-packages"}.isdisjoint(place.parts) or any(place.parent.glob("*.dist-info")):
@@ -108,14 +103,14 @@ def _files_of(name: str, root: Path | None, importer: Path | None, code: Followe
 
 
 def _modules(folder: Path, name: str) -> list[Path]:
-    """Return the file of a module in a folder, or all files of a package."""
-    file, package = folder / f"{name}.py", folder / name
-    if file.is_file() and not (package / "__init__.py").is_file():
-        return [file]
-    return sorted(package.rglob("*.py"))
+    """Return the file of a module in a folder, or all files of a package, its `__init__.py` first."""
+    start = folder / name / "__init__.py"
+    if (folder / f"{name}.py").is_file() and not start.is_file():
+        return [folder / f"{name}.py"]
+    return sorted((folder / name).rglob("*.py"), key=lambda file: (file != start, file))
 
 
-def _location(top: str) -> Path | None:
+def location(top: str) -> Path | None:
     """Return the file or folder of a module or package on sys.path; None if there is none."""
     with contextlib.suppress(ImportError, ValueError):  # it is loaded, and has no spec
         spec = importlib.util.find_spec(top)
@@ -126,8 +121,9 @@ def _location(top: str) -> Path | None:
     return None
 
 
-def _named_files(folder: Path, texts: Iterable[str]) -> Iterator[Path]:
-    """Yield the files of at most SOURCE bytes that texts name, in a folder or the working directory."""
+def _named_files(folder: Path, tree: ast.AST) -> Iterator[Path]:
+    """Yield the files of at most SOURCE bytes that texts in a source name, in its folder or the working directory."""
+    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     for text in sorted(texts):
         if "." in text and "\n" not in text and not text.endswith(".py"):
             for path in (folder / text, Path.cwd() / text):

@@ -12,7 +12,7 @@ import numpy as np
 
 from harness.core.errors import DataError
 from harness.core.files import DATA, open_file
-from harness.core.provenance.machine import available_memory
+from harness.core.provenance.environment import available_memory
 from harness.core.run_options import shown_bytes
 
 BLOCK = 8 << 20  # bytes of the events that are converted together, about

@@ -23,7 +23,7 @@ import numpy as np
 
 from harness.core.errors import DataError, nearest
 from harness.core.files import DATA, open_file
-from harness.core.provenance.machine import available_memory
+from harness.core.provenance.environment import available_memory
 from harness.core.run_options import shown_bytes
 from harness.datasets._values.encoding import MOST_REPEATED, is_code
 from harness.datasets._values.lattice import EXACT

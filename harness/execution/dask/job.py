@@ -30,7 +30,7 @@ from harness.core.explain import explain
 from harness.core.files import RECORD, SOURCE, read_file, write_atomically
 from harness.core.provenance.environment import package_version
 from harness.core.provenance.sources import changes
-from harness.core.records import OtherSchema, Record, parse_record, read_record, remove_old_arrays
+from harness.core.records import Record, parse_record, read_record, remove_old_arrays
 from harness.core.run_options import RunOptions
 from harness.core.settings import DataRef, Settings
 from harness.core.texts import LONGEST, message_of
@@ -197,10 +197,7 @@ def store(trial: Trial, files: dict[str, bytes], out: Path) -> Record:
             raise ValueError(f"{name!a:.200} with {len(content):,} bytes, which is no file of this trial")
     if last not in files:
         raise ValueError("no record")
-    try:
-        record = parse_record(files[last], trial.id, out, trial)
-    except OtherSchema as error:
-        raise ValueError("a record of another schema") from error
+    record = parse_record(files[last], trial.id, trial)
     arrays = None if record.arrays is None else files.get(f"records/{record.arrays}")
     if record.arrays is not None and (arrays is None or hashlib.sha256(arrays).hexdigest() not in record.arrays):
         raise ValueError("a record without its arrays")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from harness.core.provenance.machine import usable_cores, usable_gpus
+from harness.core.provenance.environment import usable_cores, usable_gpus
 from harness.core.trial import Trial
 
 

@@ -17,7 +17,7 @@ from harness.core.errors import UserError
 from harness.core.isolation.descendants import continue_server
 from harness.core.isolation.messages import BadMessage
 from harness.core.isolation.process import Child, Context, start
-from harness.core.provenance.machine import memory_watched
+from harness.core.provenance.environment import memory_watched
 from harness.core.records import Record, write_record
 from harness.core.run_options import RunOptions, shown_bytes, shown_seconds
 from harness.core.trial import Trial

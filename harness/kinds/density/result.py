@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, get_args
 
-from harness.core.record_checks import AuditVerdict
-from harness.core.records import Record, finite
+from harness.core.records import AuditVerdict, Record, finite
 from harness.core.settings import Unit
 
 Count = int  # at least 0, as the column of a `DensityResult`

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field
 
 from harness.core.errors import UserError, nearest
 from harness.core.settings import Flag, FlowSettings, LayerRef, TrainingSettings
-from harness.core.third_party import offers, reference, resolve_class, third_party_specs
+from harness.core.third_party import is_third_party, resolve_class
 from harness.kinds.density.tuning.space import Tune, TuningSettings
 from harness.planning.suite_model import AnyRow, CellSettings, Row, Shape
 
@@ -76,7 +76,6 @@ class BaselineRow(AnyRow):
 
     section: ClassVar[str] = "flows"
     key: ClassVar[str] = "baseline"
-    noun: ClassVar[str] = "flow"
     levels: ClassVar[bool] = False
 
     baseline: Annotated[str, Field(min_length=1)] | None = None
@@ -94,10 +93,10 @@ class BaselineRow(AnyRow):
         name, baselines = self.named(label), dict.fromkeys(BASELINES, Flow)
         if name in baselines:
             return find_baseline(name)
-        if third_party_specs("flow", name) and ".py:" not in name:
+        if is_third_party(name) and ".py:" not in name:
             return resolve_class("flow", name, Flow, baselines, folder)
         hint = "`python -m harness list flows`, or package.module:CLASS"
-        raise UserError(f"no baseline is called {name!r}; {nearest(name, [*baselines, *offers('flow')])} ({hint})")
+        raise UserError(f"no baseline is called {name!r}; {nearest(name, baselines)} ({hint})")
 
     def build(self, cls: type[Any], label: str, shape: Shape, options: dict[str, Any], flow: FlowSettings) -> None:
         """Build the flow with one step of width 1 per level.
@@ -110,9 +109,6 @@ class BaselineRow(AnyRow):
         build_baseline(self.reference(label, {}, None).layer, shape, flow.levels, 1, 1, 0, options)
 
     def reference(self, label: str, options: Mapping[str, Any], folder: Path | None) -> LayerRef:
-        """Return the baseline; that of an installed package as package.module:CLASS."""
-        from flows.baselines import BASELINES
-
-        name, _ = reference("flow", self.named(label), None, BASELINES)
-        content = {"row": label, "layer": name, "options": options, "baseline": True}
+        """Return the baseline."""
+        content = {"row": label, "layer": self.named(label), "options": options, "baseline": True}
         return LayerRef.model_validate(content)

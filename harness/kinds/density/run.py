@@ -18,8 +18,7 @@ from harness.audit.audit import Audit, audit, audit_candidate
 from harness.core.errors import DataError, Diverged
 from harness.core.global_settings import GlobalSettings
 from harness.core.layer_classes import kept_default_dtype
-from harness.core.record_checks import Status
-from harness.core.records import Record, blank_record, write_arrays
+from harness.core.records import Record, Status, blank_record, write_arrays
 from harness.core.settings import LayerRef, Progress, TrainingSettings
 from harness.core.texts import error_text
 from harness.datasets import Splits, Store, find_dataset

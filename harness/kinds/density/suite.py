@@ -67,13 +67,13 @@ class TrainedColumn(ColumnKeys):
         Files that it names are looked for in `folder` first, then in the data root.
         """
         encoding = {key: getattr(self, key) for key in ENCODING}
-        from harness.datasets import DATASETS, find_dataset
+        from harness.datasets import find_dataset
 
         dataset = find_dataset(self.data or label, folder)
         options = dataset.located(self.options, folder, root)
         if not isinstance(self.preprocessing, str):
             encoding["preprocessing"] = scalings(self.preprocessing, dataset, options)
-        name, source = reference("data set", self.data or label, folder, DATASETS)
+        name, source = reference(self.data or label, folder)
         content = {"label": label, "name": name, "source": source, "options": options, **encoding}
         return DataRef.model_validate(content)
 

@@ -103,7 +103,7 @@ def singular(smallest):
     ("make_layer", "noise", "reason"),
     [
         (Raises, 0.3, "level0/step0/layer: x -> z -> x is off by inf"),
-        (Nonlinear, 0.3, "level0/step0/layer: it is not the linear map of its own matrix"),
+        (Nonlinear, 0.3, "level0/step0/layer: y is not W x + b of its own matrix for event"),
         (singular(1e-8), 0.0, "level0/step0/layer: condition 1"),
     ],
     ids=["no inverse", "not linear", "nearly singular"],

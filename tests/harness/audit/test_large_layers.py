@@ -8,8 +8,7 @@ import torch
 import harness.audit.layer_choice
 from flows import Glow
 from harness.audit.layer_choice import chosen_layers, smaller
-from harness.audit.linear import log_det_and_condition
-from harness.audit.sparse import factorised, sparse_matrix
+from harness.audit.linear import factorised, log_det_and_condition, sparse_matrix
 from harness.audit.stochastic_log_det import NotDifferentiable, stochastic_log_det
 from harness.timing.operations import perturb
 from layers import LAYERS
@@ -35,7 +34,7 @@ def test_a_wrong_log_det_is_found_at_the_true_shape_of_a_large_layer(
     for module in ("layer_choice", "linear", "audit"):
         monkeypatch.setattr(f"harness.audit.{module}.DENSE_LIMIT", 256)
     monkeypatch.setattr(harness.audit.layer_choice, "STAND_IN_LIMIT", 128)
-    monkeypatch.setattr("harness.audit.sparse.MOST_WORK", work)
+    monkeypatch.setattr("harness.audit.linear.MOST_WORK", work)
     monkeypatch.setattr("harness.audit.audit.SAMPLES", 2)
     data = make_data((2, 24, 24), test_events=2)
     for cls, verdict in ((Conv1x1, "passed"), (HalvedWhenLarge, "failed")):
@@ -92,7 +91,7 @@ def treat_as_large(monkeypatch, limit):
     """Treat layers above this D as large, and no matrix as sparse."""
     for module in ("layer_choice", "linear"):
         monkeypatch.setattr(f"harness.audit.{module}.DENSE_LIMIT", limit)
-    monkeypatch.setattr("harness.audit.sparse.MOST_ENTRIES", 0)
+    monkeypatch.setattr("harness.audit.linear.MOST_ENTRIES", 0)
     monkeypatch.setattr(harness.audit.layer_choice, "STAND_IN_LIMIT", limit)
 
 

@@ -592,7 +592,6 @@ def test_check_layer_exit_codes(tmp_path, capsys, monkeypatch):
     verdicts = {rule["rule"]: rule["verdict"] for rule in document["rules"]}
     assert {rule for rule, verdict in verdicts.items() if verdict != "passed"} == {
         "log-det",
-        "log-det-method",
         "large-events",
     }
     assert verdicts["log-det"] == "failed" and len(verdicts) > 20

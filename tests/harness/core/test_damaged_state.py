@@ -16,8 +16,15 @@ from harness.core.archive import FILE, archive_bytes, read_records
 from harness.core.checkpoint_files import CheckpointHeader, checkpoint_folder, newest_header
 from harness.core.errors import UserError
 from harness.core.files import checked_name
-from harness.core.record_checks import check_measures
-from harness.core.records import Record, blank_record, read_arrays, read_record, write_arrays, write_record
+from harness.core.records import (
+    Record,
+    blank_record,
+    check_measures,
+    read_arrays,
+    read_record,
+    write_arrays,
+    write_record,
+)
 from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
 from harness.core.trial import TRIALS
 from harness.kinds.density.figures import samples
@@ -158,7 +165,7 @@ def test_a_damaged_record_is_reported_or_named(run, content):
     try:
         read_record(path, TRIAL)
     except UserError as error:
-        assert str(error).startswith((f"{path}: not a readable record (", f"{path.parent}: holds records of schema"))
+        assert str(error).startswith(f"{path}: not a readable record (") and str(error).isprintable()
         assert len(str(error)) < len(str(path)) + 600
         return
     results = Results.read(run)
@@ -268,7 +275,7 @@ def test_every_damage_to_arrays_is_noticed(run, content):
 
 
 @few
-@given(damaged_bytes(archive_bytes(PLAN.model_dump_json().encode(), [good_record()])))
+@given(damaged_bytes(archive_bytes(PLAN.model_dump_json().encode(), [good_record()])) | st.binary(max_size=40))
 def test_a_damaged_archive_is_read_or_named(run, content):
     path = run / FILE
     path.write_bytes(content)

@@ -44,8 +44,6 @@ def test_two_helpers_of_one_name_are_refused_and_never_mixed(tmp_path):
         "import parts.inner; inner = parts.inner",
         "from parts import inner",
         "from parts.inner import PLACE; import parts.inner as inner",
-        "from . import parts; inner = parts.inner",
-        "from .parts import inner",
         "from sibling import inner",
     ],
 )

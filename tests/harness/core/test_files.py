@@ -67,7 +67,7 @@ def test_a_file_is_read_up_to_its_limit_and_through_a_link(tmp_path):
 
 
 def test_a_file_that_does_not_fit_into_memory_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("harness.core.provenance.machine.available_memory", lambda: 1 << 29)
+    monkeypatch.setattr("harness.core.provenance.environment.available_memory", lambda: 1 << 29)
     with (tmp_path / "it").open("wb") as file:
         file.truncate(1 << 29)
     with pytest.raises(OSError, match="at most"):

@@ -99,15 +99,12 @@ def test_a_taken_name_is_refused_and_registers_nothing(tmp_path):
         ("sound.py:Half", ["does not implement inverse"]),
         ("sound.py:InvertibleLinear", ["does not implement forward and inverse"]),
         ("sound.py:Other", ["not a subclass of layers.InvertibleLinear", "the layers in it are Negation"]),
-        ("sound.py:Other", ["nor a torch.nn.Module with forward(x) -> (y, log_det) and inverse(y)"]),
-        ("sound.py:Other", ["it derives from no nn.Module", "nor a transform of nflows"]),
+        ("sound.py:Other", ["nor a torch.nn.Module with forward(x)", "it derives from no nn.Module"]),
         ("sound.py:OneWay", ["nor a torch.nn.Module", "(it has no inverse(y))"]),
         ("sound.py:flip", ["nor a torch.nn.Module", "it is no class but of type function"]),
         ("sound.py:flipped", ["nor a torch.nn.Module", "it is no class but of type OneWay"]),
         ("torch.nn:Module", ["it has no forward(x) and no inverse(y)"]),
         ("sound.py", ["FILE.py:CLASS"]),
-        ("sound.py:", ["FILE.py:CLASS"]),
-        (":Negation", ["FILE.py:CLASS"]),
         ("missing.py:Negation", ["there is no such file", "missing.py"]),
         ("no_such_package.layer:Layer", ["no module 'no_such_package'", "PYTHONPATH"]),
         ("layers.no_such_file:Layer", ["no module 'layers.no_such_file'"]),
@@ -186,9 +183,7 @@ def test_options_that_fit_their_hints(options):
         ({"rank": "3"}, ["rank: '3' is not int", "the default is 8"]),
         ({"rank": 3.0}, ["rank: 3.0 is not int"]),
         ({"rank": True}, ["rank: True is not int"]),
-        ({"rank": None}, ["rank: None is not int"]),
         ({"flag": 1}, ["flag: 1 is not bool"]),
-        ({"flag": "yes"}, ["flag: 'yes' is not bool"]),
         ({"start": "rotate"}, ["one of 'identity', 'rotation'", "did you mean rotation?"]),
         ({"levels": (1, "2")}, ["levels: [1, '2'] is not int | list[int] | None"]),
         ({"pair": [1, 2, 3]}, ["pair: [1, 2, 3] is not tuple[int, int]"]),
@@ -202,12 +197,6 @@ def test_options_that_do_not_fit(options, parts):
     assert name == next(iter(options))
     for part in parts:
         assert part in message
-
-
-def test_every_problem_is_reported_at_once():
-    with pytest.raises(UserError) as caught:
-        check_options(Optioned, {"rank": "3", "rnk": 3, "start": "x"})
-    assert len(str(caught.value).splitlines()) == 3
 
 
 def test_an_option_without_default_must_be_given():

@@ -23,7 +23,20 @@ def test_amounts(text, amount):
 
 WRONG = {
     parse_seconds: ["", "soon", "-1", "1e3", "5 weeks", "nan", True, None, [], float("inf"), "9" * 400, 10**400],
-    parse_bytes: ["4", "4 GIB", "4 apples", "0.1 kB", -5, "4GiB please"],
+    parse_bytes: [
+        "4",
+        "4 GIB",
+        "4 apples",
+        None,
+        [],
+        1e999,
+        float("nan"),
+        "9" * 400,
+        True,
+        "0.1 kB",
+        -5,
+        "4GiB please",
+    ],
 }
 
 

@@ -67,7 +67,7 @@ def test_a_time_is_rounded_up_and_a_trial_on_cuda_asks_for_a_gpu(trial):
     ("executor", "text", "words"),
     [
         (Slurm, "time", "KEY=VALUE"),
-        (Slurm, "time=soon", "'soon' is not a number with a unit"),
+        (Slurm, "time=soon", "the string 'soon' is not a time"),
         (Slurm, "partition=5", "partition: expected a string"),
         (Slurm, "throttle=0", "throttle: the number 0 must be at least 1"),
         (Slurm, "trottle=2", "did you mean throttle?"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.core.provenance.machine import usable_gpus
+from harness.core.provenance.environment import usable_gpus
 from harness.execution.local.slots import Slots, at_once
 
 

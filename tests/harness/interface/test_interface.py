@@ -175,7 +175,7 @@ def test_options_stand_once():
     ("arguments", "message"),
     [
         ({"executor": "locl"}, "executor: the string 'locl' is not one of .*; did you mean local"),
-        ({"timeout": "soon"}, "timeout: 'soon' is not a number with a unit"),
+        ({"timeout": "soon"}, "timeout: the string 'soon' is not a time"),
         ({"profile": "huge"}, "suite tiny has no profile 'huge'; it has"),
         ({"only": {"layer": "absent"}}, "--only layer=absent: nothing in this profile has it"),
         ({"quiet": True, "verbose": True}, "quiet and verbose: exclude each other"),

@@ -139,8 +139,8 @@ def test_held_out_images_are_not_augmented():
     [
         ("crop_flip", (2, 32), r"'crop_flip' moves images, not events of shape \(2, 32\); use augmentation: none"),
         ("dihedral_shift", (1, 8, 6), "must be square; these are 8 x 6. Use crop_flip"),
-        ("crop_flip", (1, 4, 8), "reflects 4 pixels at the border, so images need a side of at least 5; these are 4 x"),
-        ("dihedral_shift", (1, 1, 1), "reflects 1 pixel at the border"),
+        ("crop_flip", (1, 4, 8), "needs images with a side of at least 5; these are 4 x"),
+        ("dihedral_shift", (1, 1, 1), "a side of at least 2"),
     ],
 )
 def test_data_that_cannot_be_augmented_are_refused(kind, shape, message):

@@ -219,7 +219,7 @@ DAMAGE = {
     "rubbish": (lambda path: path.write_bytes(b"\x80\x04\x95" * 100), "it has no header"),
     "another format": (
         lambda path: path.write_bytes(path.read_bytes().replace(b'"format": 2', b'"format": 9', 1)),
-        "format 9, this version reads 2",
+        "it has no header of format 2",
     ),
     "code": (lambda path: resealed(path, {"parts": Trap()}), "it is not readable"),
 }

@@ -32,7 +32,7 @@ SOUND = [
 # (spec, options, rule, part of the message)
 FAULTY = [
     ("FrEIA.modules:OrthogonalTransform", {}, "log-det", "but slogdet of the map is"),
-    ("FrEIA.modules:LearnedElementwiseScaling", {}, "reverse-log-det", "it is that of forward, with its sign"),
+    ("FrEIA.modules:LearnedElementwiseScaling", {}, "reverse-log-det", "the sign is wrong"),
     ("nflows.transforms:LULinear", {"features": "D", "using_cache": True}, "weight-updates", "still uses the old"),
     ("normflows.flows:Permute", {"num_channels": "D"}, "log-det-form", "log-det is torch.float32"),
     ("pyro.distributions.transforms:Householder", {"input_dim": "D"}, "weight-updates", "y still uses the old"),

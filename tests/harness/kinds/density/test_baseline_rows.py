@@ -13,7 +13,7 @@ from flows.baselines.mixture import Mixture
 from flows.contraction import Contraction, SpectralConvolution
 from flows.masked import MaskedBlock
 from harness.audit.audit import audit
-from harness.audit.estimates import operator_norm
+from harness.audit.jacobians import operator_norm
 from harness.cli.parser import main
 from harness.core.errors import SuiteError
 from harness.core.provenance.sources import Sources
