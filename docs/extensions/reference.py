@@ -40,7 +40,7 @@ def _subparsers(parser: Any) -> dict[str, Any]:
 
 def suite_keys() -> Iterator[str]:
     """Yield the page of the keys of suites, from their JSON schema."""
-    schema = suite_schema(None, section_model())
+    schema = suite_schema(section_model())
     yield "# Keys of suites"
     yield (
         "A suite is a YAML file. Its key `kind` says what its trials are, and with it which keys it has. "

@@ -6,12 +6,11 @@ import argparse
 import json
 
 HELP = "print the JSON schema of suite files, for editors"
-EXAMPLES = ("schema", "schema --kind runtime")
+EXAMPLES = ("schema",)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this command."""
-    parser.add_argument("--kind", metavar="KIND", help="print the schema of one kind of suite (default: of all kinds)")
+    """Add no option."""
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -19,5 +18,5 @@ def execute(args: argparse.Namespace) -> int:
     from harness.execution.executor import section_model
     from harness.planning.schema import suite_schema
 
-    print(json.dumps(suite_schema(args.kind, section_model()), indent=1))
+    print(json.dumps(suite_schema(section_model()), indent=1))
     return 0

@@ -9,7 +9,6 @@ from pydantic import BaseModel
 from pydantic.json_schema import DEFAULT_REF_TEMPLATE, GenerateJsonSchema, models_json_schema
 from pydantic_core import core_schema
 
-from harness.core.errors import UserError, nearest
 from harness.core.settings import key_texts
 from harness.planning.suite_model import SUITES, empty_mapping
 
@@ -45,33 +44,23 @@ class SuiteSchema(GenerateJsonSchema):
         return model
 
 
-def suite_schema(kind: str | None, cluster: type[BaseModel]) -> dict[str, Any]:
-    """Return the schema of suites of one kind, or of all kinds, conditional on the key `kind`.
-
-    Args:
-        kind: None: all.
-        cluster: the model of the section `cluster:`.
-
-    Raises:
-        UserError: suites have no such kind.
-    """
+def suite_schema(cluster: type[BaseModel]) -> dict[str, Any]:
+    """Return the schema of suites of all kinds, conditional on the key `kind`; `cluster`: the model of that section."""
     models = {name: cls.file_model() for name, cls in sorted(SUITES.items())}
-    if kind is not None and kind not in models:
-        raise UserError(f"--kind {kind}: suites have no such kind; {nearest(kind, models)}")
-    chosen = models if kind is None else {kind: models[kind]}
     references, document = models_json_schema(
-        [(model, "validation") for model in (*chosen.values(), cluster)],
+        [(model, "validation") for model in (*models.values(), cluster)],
         schema_generator=SuiteSchema,
         ref_template=DEFAULT_REF_TEMPLATE,
     )
-    parts = {name: references[model, "validation"] for name, model in chosen.items()}
-    for name in {part["$ref"].rpartition("/")[2] for part in parts.values()}:
-        document["$defs"][name]["properties"]["cluster"]["anyOf"][0] = references[cluster, "validation"]
+    parts = {name: references[model, "validation"] for name, model in models.items()}
+    for part in parts.values():
+        properties = document["$defs"][part["$ref"].rpartition("/")[2]]["properties"]
+        properties["cluster"]["anyOf"][0] = references[cluster, "validation"]
     return {
         "$schema": DIALECT,
         "title": "A suite of invertbench",
         "type": "object",
-        "properties": {"kind": {"enum": list(chosen)}},
+        "properties": {"kind": {"enum": list(models)}},
         "required": ["kind"],
         "allOf": [
             {"if": {"properties": {"kind": {"const": name}}, "required": ["kind"]}, "then": part}

@@ -81,15 +81,7 @@ def test_other_notations_are_accepted(validator, key, value):
 
 
 def test_every_key_is_described():
-    for name, part in suite_schema(None, section_model())["$defs"].items():
+    for name, part in suite_schema(section_model())["$defs"].items():
         assert part["description"], name
         missing = [key for key, about in part["properties"].items() if not about.get("description")]
         assert not missing, f"{name}: {missing} are not in the section Attributes of its docstring"
-
-
-def test_the_schema_of_one_kind(capsys):
-    assert main(["schema", "--kind", "runtime"]) == 0
-    schema = json.loads(capsys.readouterr().out)
-    assert schema["properties"]["kind"] == {"enum": ["runtime"]} and "DensitySuite" not in schema["$defs"]
-    assert main(["schema", "--kind", "runtme"]) == 2
-    assert "did you mean runtime" in capsys.readouterr().err
