@@ -30,7 +30,6 @@ COMMANDS = (
     "compare",
     "replicate",
     "list",
-    "schema",
     "check-layer",
     "card",
 )
@@ -40,7 +39,7 @@ matplotlib where they need them."""
 
 PROGRAM = "python -m harness"
 
-WITHOUT_TORCH = ("cancel", "list", "schema", "status")
+WITHOUT_TORCH = ("cancel", "list", "status")
 ADDRESS_SPACE = 4 << 30  # bytes, of which importing torch with its CUDA libraries takes most
 INTERRUPTED = 130
 BROKEN_PIPE = 141  # exit code that a shell reports for a program ended by SIGPIPE
