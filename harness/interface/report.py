@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Annotated
 
-from harness.core.archive import archive_of, read_records
+from harness.core.archive import StoredRecords, archive_of, read_records
 from harness.core.arguments import Place, Places, checked, rule
 from harness.core.errors import UserError
-from harness.core.settings import Flag
+from harness.core.settings import Flag, Progress
 from harness.execution.folder import writing
+from harness.execution.progress import ReportProgress
 from harness.interface.options import MERGED, Terms, texts
 from harness.planning.plan import Plan, stray_records
 from harness.reporting.report import ReportedResults, write_report
@@ -31,18 +33,28 @@ def report(
     """
     if archive_of(folder) is not None:
         raise UserError(f"{folder}: an archive, beside which no report is written; use harness.merge([...], out)")
-    from harness.execution.progress import ReportProgress
+    progress = ReportProgress(folder.name)
+    progress(0.0, "plan")
+    plan = Plan.load(folder)
+    progress(0.05, f"{len(plan.trials):,} trials")
+    return reported(plan, folder, read_records(folder, plan.trials, others=True), progress, print, at, archive)
 
-    with ReportProgress(folder.name) as progress:
-        progress(0.0, "plan")
-        plan = Plan.load(folder)
-        progress(0.05, f"{len(plan.trials):,} trials")
-        stored = read_records(folder, plan.trials, others=True)
-        results = ReportedResults.of(plan, stored.records.values(), folder, stored.damaged)
-        with writing(folder):
-            write_report(folder, at, archive, results, progress)
+
+def reported(
+    plan: Plan,
+    folder: Path,
+    stored: StoredRecords,
+    progress: Progress,
+    tell: Callable[[str], object],
+    at: Sequence[Terms] = (),
+    archive: bool = False,
+) -> ReportedResults:
+    """Write the report of a run from its stored records, tell what it leaves out, and return the results."""
+    results = ReportedResults.of(plan, stored.records.values(), folder, stored.damaged)
+    with writing(folder):
+        write_report(folder, at, archive, results, progress)
     for line in stray_records(plan, folder, stored):
-        print(line)
+        tell(line)
     return results
 
 
@@ -68,22 +80,20 @@ def merge(
     Raises:
         UserError: plans that do not belong into one table, or a target that holds a run.
     """
-    from harness.execution.progress import ReportProgress
     from harness.reporting.compare.merge import merge as merge_records
     from harness.reporting.overview import FOLDER, write_overview
 
     for place in folders:
         for line in stray_records(Plan.load(place), place):
             print(line)
-    with ReportProgress("merge") as progress:
-        progress(0.0, f"records of {len(folders)} run{'s' * (len(folders) > 1)}")
-        merged = merge_records(folders, out)
-    for run in merged:
-        print("\n".join(run.lines()))
+    progress = ReportProgress("merge")
+    progress(0.0, f"records of {len(folders)} run{'s' * (len(folders) > 1)}")
+    merged = merge_records(folders, out)
+    print("\n".join(line for run in merged for line in run.lines()))
     runs = tuple(ReportedResults.of(run.plan, run.records, run.folder) for run in merged)
     for results in runs:
-        with ReportProgress(results.folder.name) as progress, writing(results.folder):
-            write_report(results.folder, at, archive, results, progress)
+        with writing(results.folder):
+            write_report(results.folder, at, archive, results, ReportProgress(results.folder.name))
     if len(runs) > 1:
         with writing(out / FOLDER):
             text = write_overview(out / FOLDER, runs)

@@ -12,17 +12,13 @@ from pathlib import Path
 from harness.core.archive import RecordFolder
 from harness.core.errors import DataMissing, UserError
 from harness.core.settings import DataRef
-from harness.core.texts import control_fault
 from harness.core.third_party import third_party_specs
 from harness.execution.agenda import AgendaEntry, Digests, agenda
 from harness.execution.executor import Executor, check_section, executor_class
 from harness.interface.options import Arguments
 from harness.planning.plan import Plan
-from harness.planning.settle import Checksums, check_suite, settle
+from harness.planning.settle import CHANGES, Checksums, settle
 from harness.planning.suite import Source, read_suite
-
-Check = Callable[[Sequence[DataRef], Collection[DataRef]], Checksums]
-"""See `make_request`."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +43,11 @@ class Request:
 
 
 def make_request(
-    source: Source, options: Arguments, check: Check, tell: Callable[[str], object], prepare: bool = False
+    source: Source,
+    options: Arguments,
+    check: Callable[[Sequence[DataRef], Collection[DataRef]], Checksums],
+    tell: Callable[[str], object],
+    prepare: bool = False,
 ) -> Request:
     """Return the request that the options describe; raise a UserError if they cannot be met.
 
@@ -59,17 +59,7 @@ def make_request(
         prepare: let the executor begin its preparations, as the trials will run.
     """
     from harness.checking.isolated import try_imports
-    from harness.planning.overrides import run_command
 
-    arguments = {
-        "--only": options.only,
-        "--set": options.settings,
-        "--layer": options.layers,
-        "--dataset": options.datasets,
-    }
-    for option, fault in ((name, control_fault(text)) for name, texts in arguments.items() for text in texts):
-        if fault is not None:
-            raise UserError(f"{option}: {fault}")
     suite = read_suite(source, data=data_root(options.data))
     check_section(suite)
     executor = executor_class(options.executor)(options.jobs, suite.cluster, options.cluster)
@@ -77,41 +67,26 @@ def make_request(
         executor.prepare({part.kind for part in suite.parts.values()}, suite.data_names(options.profile))
     specs = [spec for name in options.layers for spec in third_party_specs("layer", name)]
     try_imports([*suite.third_party, *((spec, suite.origin.folder) for spec in specs)])
-    changes = {name: getattr(options, name) for name in ("only", "settings", "layers", "datasets", "seeds")}
-    device = executor.device(options.device)
-    check_suite(suite, but=options.profile)
-    settled = settle(suite, options.profile, device, **changes, here=executor.here, cores=executor.cores)
-    folder = options.out / suite.suite
-    checksums: dict[DataRef, str | None] = {}
-    with contextlib.suppress(UserError):  # those of the last run, for data sets that are not checked again now
-        trials = Plan.load(folder).trials
-        checksums = {data.arrays: data.checksum for trial in trials for data in trial.data_sets}
-    checked = check(settled.data, settled.optional)
-    for key, checksum in checked.items():
-        if checksums.get(key, checksum) != checksum:
+    changes = {name: getattr(options, name) for name in ("only", *CHANGES)}
+    device, here, cores = executor.device(options.device), executor.here, executor.cores
+    settled = settle(suite, options.profile, device, here=here, cores=cores, **changes)
+    folder, before = options.out / suite.suite, dict[DataRef, str | None]()
+    with contextlib.suppress(UserError):  # there may be no last run
+        before = {data.arrays: data.checksum for trial in Plan.load(folder).trials for data in trial.data_sets}
+    checksums = check(settled.data, settled.optional)
+    for key, checksum in checksums.items():
+        if before.get(key, checksum) != checksum:
             tell(f"{key.name}: its data have changed since the last run here, so trials on them are others")
-    plan, selected = settled.plan({**checksums, **checked})
-    optional = [data for data in settled.data if data in settled.optional]
-    left_out = list(dict.fromkeys(data.label for data in optional if checked and data.arrays not in checked))
-    if left_out:
+    plan, selected = settled.plan({**before, **checksums})  # those of the last run, for data that are not checked now
+    missing = [data for data in settled.data if checksums and data.arrays not in checksums]
+    if left_out := list(dict.fromkeys(data.label for data in missing if data in settled.optional)):
         selected = tuple(trial for trial in selected if trial.column not in left_out)
-        remark = f"Left out, as their files are missing: {', '.join(left_out)}"
-        plan = plan.model_copy(update={"remark": " ".join(filter(None, [plan.remark, remark]))})
+        remark = f"{plan.remark} Left out, as their files are missing: {', '.join(left_out)}"
+        plan = plan.model_copy(update={"remark": remark.strip()})
     if options.only or left_out:
         plan = plan.limited(selected)
     if not isinstance(source, Mapping):  # no command makes the plan of a mapping
-        given = {
-            "--profile": options.profile,
-            "--device": plan.device,
-            "--only": options.only,
-            "--seeds": None if options.seeds is None else str(options.seeds),
-            "--data": None if options.data is None else "ROOT",
-            "--set": options.settings,
-            "--layer": options.layers,
-            "--dataset": options.datasets,
-            "--unchecked": "" if getattr(options, "unchecked", False) else None,
-        }
-        plan = plan.model_copy(update={"command": run_command(str(source), given)})
+        plan = plan.model_copy(update={"command": options.command(str(source), plan.device)})
     return Request(plan, folder, executor, options)
 
 

@@ -40,21 +40,18 @@ def validate(
     """
     from harness.checking.isolated import try_imports
 
-    read = read_suite(suite, data=data_root(data))
+    root = data_root(data)
+    read = read_suite(suite, data=root)
     check_section(read)
     try_imports(read.third_party)
     check_suite(read, shapes=profile is None)
-    names = read.profile_names if profile is None else [profile]
-    settled = {name: settle(read, name, "cpu") for name in names}
-    plans = {name: of_profile.plan().plan for name, of_profile in settled.items()}
+    settled = {name: settle(read, name, "cpu") for name in (read.profile_names if profile is None else [profile])}
     needed = [reference for of_profile in settled.values() for reference in of_profile.data]
-    _, faults = examine_data(needed, data_root(data), offline=True, tell=print)
     optional = {reference for of_profile in settled.values() for reference in of_profile.optional}
-    remarks = dict[str, None]()
-    for reference, fault in list(faults.items()):
-        if isinstance(fault, DataMissing) and (data is None or reference in optional):
-            remarks[f"note: not here, so not checked: {faults.pop(reference)}"] = None
-    for line in remarks:
+    _, faults = examine_data(needed, root, offline=True, tell=print)
+    may_miss = optional if data else set(needed)
+    absent = [key for key, fault in faults.items() if isinstance(fault, DataMissing) and key in may_miss]
+    for line in dict.fromkeys(f"note: not here, so not checked: {faults.pop(key)}" for key in absent):
         print(line)
     raise_faults(faults.values())
-    return plans
+    return {name: of_profile.plan().plan for name, of_profile in settled.items()}

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import os
 import re
-import shlex
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -234,24 +233,3 @@ def parse_only(
                 raise UserError(f"--only {text}: unknown key {key!r}; {nearest(key, keys)}")
             picked[key].append(value)
     return picked
-
-
-def run_command(suite: str, options: Mapping[str, Sequence[str] | str | None]) -> str:
-    """Return the command that makes the same plan again, for a report: without folders of this machine.
-
-    Args:
-        suite: its name or path.
-        options: option -> its value, or the values of one that is given several times; None: it is not given.
-    """
-
-    def shown(place: str) -> str:
-        return Path(place).name if Path(place).is_absolute() else place
-
-    words = ["python", "-m", "harness", "run", shown(suite)]
-    for option, given in options.items():
-        for value in [given] if isinstance(given, str) else given or ():
-            if option == "--dataset":
-                label, _, place = value.partition("=")
-                value = f"{label}={shown(place)}"
-            words += [option, shown(value) if option == "--layer" else value] if value else [option]
-    return shlex.join(words)

@@ -74,12 +74,12 @@ def test_a_mapping_is_planned_like_the_file_of_the_same_content(tmp_path):
 
 def test_mappings_of_arguments_are_the_texts_of_the_command_line():
     values = {"training.steps": 3, "a": "auto", "b": "1e-3", "c": [1, 2], "d": None, "e": True, "f": 1e-5}
-    expected = ("training.steps=3", "a=auto", 'b="1e-3"', "c=[1, 2]", "d=null", "e=true", "f=1e-05")
+    expected = ("training.steps=3", 'a="auto"', 'b="1e-3"', "c=[1, 2]", "d=null", "e=true", "f=1e-05")
     made = check(Arguments, {"settings": values, "only": {"layer": ["a", "b"], "seed": 0}, "layers": "a.py:A"})
-    assert made.settings == expected and made.only == ("layer=a", "layer=b", "seed=0") and made.layers == ("a.py:A",)
+    assert made.settings == expected and made.only == ("layer=a,b", "seed=0") and made.layers == ("a.py:A",)
     made = check(Arguments, {"settings": "x=1", "only": "x=1", "cluster": ["x=1"]})
     assert made.settings == made.only == made.cluster == ("x=1",)
-    with pytest.raises(UserError, match="settings: x: the number nan is not a value of a suite"):
+    with pytest.raises(UserError, match="settings: the number nan is no value of a suite"):
         check(Arguments, {"settings": {"x": float("nan")}})
 
 
