@@ -66,7 +66,7 @@ def scope_of(
     form = f"path=value, such as flow.width=32; paths begin with {', '.join(type(profile).model_fields)}"
     pairs, wrong_pairs = parse_pairs("--set", settings, form)
     faults += wrong_pairs
-    assignments = [*added, *((f"--set {text}", split_path(path, labels), value) for text, path, value in pairs)]
+    assignments = [*added, *((f"--set {text}", tuple(path.split(".")), value) for text, path, value in pairs)]
     if seeds is not None:
         assignments.insert(0, (f"--seeds {seeds}", ("seeds",), seeds))
     content, changes = assigned(assignments)
@@ -188,17 +188,6 @@ def _leaves(value: Any, place: Place) -> Iterator[Place]:
 def blamed(changes: Changes, faults: Iterable[Explained], otherwise: str) -> list[str]:
     """Return the message of each fault after the option that caused it; `otherwise`: all of them together."""
     return [f"{option_behind(changes, fault.place) or otherwise}: {fault.message}" for fault in faults]
-
-
-def split_path(path: str, labels: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """Split `layers.butterfly.options.levels` into its parts; a label of `labels` stays whole, even with dots in it."""
-    head, _, rest = path.partition(".")
-    if not rest or head not in labels:
-        return (head, *rest.split(".")) if rest else (head,)
-    whole = [label for label in labels[head] if rest == label or rest.startswith(f"{label}.")]
-    label = max(whole, key=len) if whole else rest.partition(".")[0]
-    inner, others = rest[len(label) + 1 :], {key: names for key, names in labels.items() if key != head}
-    return (head, label, *(split_path(inner, others) if inner else ()))
 
 
 def pick(selection: Mapping[str, Sequence[str]], key: str, candidates: Mapping[str, str]) -> list[str]:

@@ -137,12 +137,11 @@ def load_suite(source: Source, *, shapes: bool = False) -> SuiteFile:
     return check_suite(read_suite(source), shapes=shapes)
 
 
-def check_suite(suite: SuiteFile, *, shapes: bool = False, but: str | None = None) -> SuiteFile:
-    """Return the suite after checking all that does not depend on the command line; `read_suite` checked its structure.
+def check_suite(suite: SuiteFile, *, shapes: bool = False) -> SuiteFile:
+    """Return the suite after checking all its profiles; `read_suite` checked its structure.
 
     Args:
         shapes: whether to build every layer on every shape of every profile.
-        but: a profile that is not checked, as `settle` will.
 
     Raises:
         SuiteError: with every problem of the first part that has any, each as ``file:line:column: message``.
@@ -150,8 +149,7 @@ def check_suite(suite: SuiteFile, *, shapes: bool = False, but: str | None = Non
     from harness.planning.suite_checks import suite_problems  # imports torch
 
     for part in suite.parts.values():
-        scopes = [scope_of(part, name) for name in part.profiles if name != but]
-        raise_faults(part.origin.document, suite_problems(scopes, shapes))
+        raise_faults(part.origin.document, suite_problems([scope_of(part, name) for name in part.profiles], shapes))
     return suite
 
 

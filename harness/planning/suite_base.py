@@ -99,8 +99,8 @@ class SuiteFile(Settings):
         return {}
 
     @property
-    def part_files(self) -> Mapping[str, tuple[str, Where]]:
-        """Label -> the file of a suite that this one joins, from its folder, and the place that names the file."""
+    def part_files(self) -> Mapping[str, str]:
+        """Label -> the file of a suite that this one joins, from its folder."""
         return {}
 
     @property

@@ -39,13 +39,12 @@ def suite_problems(
 
 def _size_problems(scope: Scope) -> Iterator[Problem]:
     """Yield a problem if a profile is too large to be examined cell by cell."""
-    rows, columns = len(scope.rows), len(scope.columns) + len(getattr(scope.profile, "averages", ()))
-    seeds = max(map(len, scope.suite.repeats(scope).values()), default=1) if rows * columns <= MOST_CELLS else 1
-    for count, most, noun in ((rows * columns, MOST_CELLS, "cells"), (rows * columns * seeds, MOST_TRIALS, "trials")):
-        if count > most:
-            about = f"rows: {rows:,}, columns: {columns:,}{f', seeds: {seeds:,}' if noun == 'trials' else ''}; they"
-            rule = f"make {count:,} {noun}, and a profile has at most {most:,}; split the suite"
-            yield scope.where.says(f"profiles.{scope.name}: {about} {rule}", at_key=True)
+    cells = len(scope.rows) * (len(scope.columns) + len(getattr(scope.profile, "averages", ())))
+    seeds = max(map(len, scope.suite.repeats(scope).values()), default=1) if cells <= MOST_CELLS else 1
+    if cells > MOST_CELLS or cells * seeds > MOST_TRIALS:
+        rule = f"a profile has at most {MOST_CELLS:,} cells and {MOST_TRIALS:,} trials; split the suite"
+        message = f"profiles.{scope.name}: {cells:,} cells of a row and a column, with {seeds:,} seeds: {rule}"
+        yield scope.where.says(message, at_key=True)
 
 
 def _settings_problems(scope: Scope) -> Iterator[Problem]:

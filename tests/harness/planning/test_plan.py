@@ -172,13 +172,6 @@ def test_set_takes_precedence_over_the_suite(suite):
     assert (other.data.permute, other.flow.steps) == (7, 2)
 
 
-def test_labels_with_dots_are_set(read):
-    suite = read(SUITE.replace("  conv1x1: {}", "  conv.1x1: {layer: conv1x1}").replace("shuffled:", "v1.0:"))
-    settings = ["datasets.v1.0.permute=3", "layers.conv.1x1.flow.width=9", "datasets.v1.0.layers.conv.1x1.flow.steps=7"]
-    plain = trial(plan(suite, settings=settings), "v1.0", "conv.1x1")
-    assert (plain.data.permute, plain.flow.width, plain.flow.steps) == (3, 9, 7)
-
-
 def test_the_last_set_takes_precedence(suite):
     for texts in (["flow.width=8", "flow.width=9"], ["training.learning_rate=1", "flow={width: 9}"]):
         flow = trial(plan(suite, settings=texts), "digits", "conv1x1").flow
@@ -477,9 +470,9 @@ CONTRADICTIONS = {
     "title": (lambda plan: plan.model_copy(update={"title": "x" * 2001}), "title: .* 2000 characters"),
     "many rows": (
         lambda plan: plan.model_copy(update={"rows": (*plan.rows, *map(str, range(5000)))}),
-        "cells, and at m",
+        "more cells than any suite",
     ),
-    "many seeds": (lambda plan: plan.model_copy(update={"seeds": tuple(range(50_000))}), "seeds times cells, and at m"),
+    "many seeds": (lambda plan: plan.model_copy(update={"seeds": tuple(range(50_000))}), "more cells than any suite"),
     "large seed": (lambda plan: changed(plan, seed=1 << 63), "the whole number .*beyond 64 bits"),
     "control": (lambda plan: plan.model_copy(update={"title": "a\x1b[31m"}), "a text with control characters"),
 }
@@ -505,7 +498,7 @@ def test_a_plan_with_a_part_of_a_tuning_is_one_message(tmp_path, density_run):
     plan.model_copy(update={"trials": (*candidates, *final)}).save(tmp_path)
     assert len(Plan.load(tmp_path).trials) == len(candidates) + len(final)
     plan.model_copy(update={"trials": (*list(candidates)[1:], *final)}).save(tmp_path)
-    with pytest.raises(UserError, match="on which it depends, is not in the plan"):
+    with pytest.raises(UserError, match="on which it depends is not in the plan"):
         Plan.load(tmp_path)
 
 

@@ -92,7 +92,13 @@ def test_the_name_serves_as_title(tmp_path):
         ("  butterfly:", "  buterfly:", 6, 3, "layer 'buterfly' is not registered"),
         ("conv1x1: {}", "mine: {layer: conv}", 5, 17, "layer 'conv' is not registered"),
         ("conv1x1: {}", f"mine: {{layer: {'a' * 300}.py:Mine}}", 5, 17, "there is no such file"),
-        ("seeds: 2", f"seeds: 10000\n    datasets: {SIX_COLUMNS}\n  smoke:", 9, 3, "they make 120,000 trials"),
+        (
+            "seeds: 2",
+            f"seeds: 10000\n    datasets: {SIX_COLUMNS}\n  smoke:",
+            9,
+            3,
+            "with 10,000 seeds: a profile has at most 5,000 cells and 100,000 trials",
+        ),
         ("conv1x1: {}", '"a,b": {layer: conv1x1}', 5, 3, "is no label"),
         ("digits: {}", "digts: {}", 13, 7, "data set 'digts' is not registered (did you mean digits?)"),
         ("digits: {}", "digits: {options: {size: 3}}", 13, 32, "'size'"),
@@ -117,9 +123,7 @@ def test_each_fault_has_its_place(tmp_path, old, new, line, column, words):
 def test_too_many_cells_are_refused_before_they_are_examined(tmp_path):
     rows = "".join(f"  r{number}: {{}}\n" for number in range(5001))
     [fault] = complaints(write(tmp_path, f"{GOOD[: GOOD.index('  conv1x1')]}{rows}{GOOD[GOOD.index('training') :]}"))
-    assert fault[2].startswith(
-        "profiles.quick: rows: 5,001, columns: 1; they make 5,001 cells, and a profile has at most"
-    )
+    assert fault[2].startswith("profiles.quick: 5,001 cells of a row and a column, with 1 seeds: a profile has at most")
 
 
 def test_all_faults_of_structure_are_reported_at_once(tmp_path):
