@@ -42,9 +42,8 @@ def _size_problems(scope: Scope) -> Iterator[Problem]:
     cells = len(scope.rows) * (len(scope.columns) + len(getattr(scope.profile, "averages", ())))
     seeds = max(map(len, scope.suite.repeats(scope).values()), default=1) if cells <= MOST_CELLS else 1
     if cells > MOST_CELLS or cells * seeds > MOST_TRIALS:
-        rule = f"a profile has at most {MOST_CELLS:,} cells and {MOST_TRIALS:,} trials; split the suite"
-        message = f"profiles.{scope.name}: {cells:,} cells of a row and a column, with {seeds:,} seeds: {rule}"
-        yield scope.where.says(message, at_key=True)
+        rule = f"a profile has at most {MOST_CELLS:,} and {MOST_TRIALS:,}; split the suite"
+        yield scope.where.says(f"profiles.{scope.name}: {cells:,} cells and {cells * seeds:,} trials; {rule}", True)
 
 
 def _settings_problems(scope: Scope) -> Iterator[Problem]:

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 from harness.cli.parser import PROGRAM, make_parser
 from harness.core.errors import UserError
@@ -70,12 +69,6 @@ def test_every_file_of_the_project_that_is_named_exists():
     sources = [path for room in ROOMS for path in (ROOT / room).rglob("*") if path.suffix in SOURCES]
     named |= {path for file in sources for path in re.findall(r"\bdocs/[\w/.-]+\.md", file.read_text())}
     assert len(named) > 20 and not sorted(path for path in named if not (ROOT / path).exists())
-
-
-@pytest.mark.parametrize("name", [name for name, text in PAGES.items() if blocks(text, "yaml")])
-def test_yaml_examples_can_be_read(name):
-    for code in blocks(PAGES[name], "yaml"):
-        assert yaml.safe_load(code)
 
 
 @pytest.mark.parametrize("name", PYTHON)

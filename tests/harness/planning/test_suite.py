@@ -62,11 +62,6 @@ def test_a_packaged_suite_is_found_by_name_and_by_path(tmp_path, monkeypatch):
     assert read_suite("quickstart.yaml").suite == "tiny", "a local file has precedence"
 
 
-def test_the_name_serves_as_title(tmp_path):
-    path = write(tmp_path, GOOD.replace("title: Tiny\n", ""))
-    assert settle(load_suite(path), "quick", "cpu").plan()[0].title == "tiny"
-
-
 @pytest.mark.parametrize(
     ("old", "new", "line", "column", "words"),
     [
@@ -97,12 +92,13 @@ def test_the_name_serves_as_title(tmp_path):
             f"seeds: 10000\n    datasets: {SIX_COLUMNS}\n  smoke:",
             9,
             3,
-            "with 10,000 seeds: a profile has at most 5,000 cells and 100,000 trials",
+            "12 cells and 120,000 trials; a profile has at most",
         ),
         ("conv1x1: {}", '"a,b": {layer: conv1x1}', 5, 3, "is no label"),
         ("digits: {}", "digts: {}", 13, 7, "data set 'digts' is not registered (did you mean digits?)"),
         ("digits: {}", "digits: {options: {size: 3}}", 13, 32, "'size'"),
         ("digits: {}", "digits: {layers: {butterfy: {}}}", 13, 25, "no row 'butterfy'; did you mean butterfly?"),
+        ("digits: {}", "digits: {layers: {butterfly: {options: {levels: three}}}}", 13, 55, "butterfly: option levels"),
         ("digits: {}", "digits: {dequantise: false}", 13, 28, "on a lattice"),
         ("digits: {}", "digits: {permute: per-sed}", 13, 25, "expected per-seed (a permutation for each seed) or a"),
         ("digits: {}", "waveforms: {preprocessing: logit}", 13, 34, "for pixels"),
@@ -123,7 +119,7 @@ def test_each_fault_has_its_place(tmp_path, old, new, line, column, words):
 def test_too_many_cells_are_refused_before_they_are_examined(tmp_path):
     rows = "".join(f"  r{number}: {{}}\n" for number in range(5001))
     [fault] = complaints(write(tmp_path, f"{GOOD[: GOOD.index('  conv1x1')]}{rows}{GOOD[GOOD.index('training') :]}"))
-    assert fault[2].startswith("profiles.quick: 5,001 cells of a row and a column, with 1 seeds: a profile has at most")
+    assert fault[2].startswith("profiles.quick: 5,001 cells and 5,001 trials; a profile has at most")
 
 
 def test_all_faults_of_structure_are_reported_at_once(tmp_path):
@@ -138,11 +134,6 @@ def test_all_faults_of_names_and_shapes_are_reported_at_once(tmp_path):
     faults = complaints(write(tmp_path, text))
     assert [place[:2] for place in faults] == [(5, 3), (6, 24), (14, 7)]
     load_suite(write(tmp_path, deep))
-
-
-def test_a_fault_in_an_aliased_value_is_reported_once(tmp_path):
-    text = GOOD.replace("quick:", "quick: &all").replace("seeds: 2", "seeds: x") + "  smoke: *all\n"
-    assert [place[:2] for place in complaints(write(tmp_path, text))] == [(10, 12)]
 
 
 def test_shapes_are_checked_with_the_settings_of_every_profile_and_data_set(tmp_path):
@@ -161,11 +152,6 @@ def test_shapes_are_checked_with_the_settings_of_every_profile_and_data_set(tmp_
 def test_a_suite_may_declare_impossible_shapes_as_unsupported(tmp_path):
     text = GOOD.replace("levels: 3", "levels: 12").replace("title: Tiny", "title: Tiny\nunsupported: true")
     assert load_suite(write(tmp_path, text), shapes=True).unsupported
-
-
-def test_raw_lattice_values_are_accepted_with_allow_unbounded(tmp_path):
-    text = GOOD.replace("digits: {}", "digits: {dequantise: false, allow_unbounded: true}")
-    assert load_suite(write(tmp_path, text), shapes=True)
 
 
 def test_a_layer_that_changes_the_working_directory_changes_it_for_no_other(tmp_path, monkeypatch):
