@@ -19,7 +19,7 @@ from harness.cli.parser import COMMANDS, make_parser
 from harness.core.settings import Settings, key_texts
 from harness.core.trial import TRIALS
 from harness.execution.executor import section_model
-from harness.planning.suite_model import SUITES
+from harness.planning.suite_model import SUITES, LayerSettings
 
 FOLDER = GENERATED / "reference"
 
@@ -46,6 +46,9 @@ def suite_keys() -> Iterator[str]:
     models = [*kinds.values(), section_model()]
     _, schema = models_json_schema([(model, "validation") for model in models], ref_template=DEFAULT_REF_TEMPLATE)
     classes = {cls.__name__: cls for cls in _subclasses(Settings)}
+    of_cells: dict[str, str] = {}
+    for cls in _subclasses(LayerSettings):
+        of_cells |= key_texts(cls)
     yield "# Keys of suites"
     yield (
         "A suite is a YAML file. Its key `kind` says what its trials are, and with it which keys it has. "
@@ -65,7 +68,8 @@ def suite_keys() -> Iterator[str]:
         required = definition.get("required", [])
         rows = []
         for key, value in definition.get("properties", {}).items():
-            cells = (f"`{key}`{', required' * (key in required)}", _type(value), texts.get(key) or value["description"])
+            meaning = texts.get(key) or value.get("description") or of_cells[key]
+            cells = (f"`{key}`{', required' * (key in required)}", _type(value), meaning)
             rows.append(f"| {' | '.join(map(_cell, cells))} |")
         if rows:
             yield "\n".join(["| key | value | meaning |", "|---|---|---|", *rows])

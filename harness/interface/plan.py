@@ -1,25 +1,111 @@
-"""`harness.plan`: the trials of a suite, the state of each, and what a run would do."""
+"""`harness.plan` and `harness.validate`: the trials of a suite, the state of each, and what a run would do."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import contextlib
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from harness.core.arguments import check, taking
-from harness.core.errors import DataError, DataMissing
+from pydantic import SkipValidation
+
+from harness.core.archive import RecordFolder
+from harness.core.arguments import check, checked, optional, path, taking
+from harness.core.errors import DataError, DataMissing, UserError
 from harness.core.run_options import shown_seconds
 from harness.core.settings import DataRef
-from harness.execution.agenda import AgendaEntry, counted, forget_settled, outlook
-from harness.execution.data import check_data
+from harness.core.third_party import third_party_specs
+from harness.execution.agenda import AgendaEntry, Digests, agenda, counted, forget_settled, outlook
+from harness.execution.data import check_data, examine_data, raise_faults
+from harness.execution.executor import Executor, check_section, executor_class
 from harness.interface.options import Arguments
-from harness.interface.request import data_root, make_request
 from harness.planning.plan import Plan
-from harness.planning.settle import Checksums
-from harness.planning.suite import Source
+from harness.planning.settle import CHANGES, Checksums, check_suite, settle
+from harness.planning.suite import Source, read_suite
 
 HEADERS = ("id", "kind", "place", "layer", "repetition", "state", "time")
+
+
+@dataclass(frozen=True)
+class Request:
+    """The trials that a call or a command asks for."""
+
+    plan: Plan  # the trials of the profile that `--only` selects
+    folder: Path  # OUT/<suite>
+    executor: Executor
+    options: Arguments
+
+    @cached_property
+    def records(self) -> RecordFolder:
+        """The folder's records; each is parsed again only if its file has changed."""
+        return RecordFolder(self.folder)
+
+    def entries(self, digests: Digests) -> list[AgendaEntry]:
+        """Return the trials with their states now (see `agenda`)."""
+        stored = self.records.read(self.plan.trials)
+        retry_failed, stale = self.options.retry_failed, self.options.stale
+        return agenda(self.plan, self.folder, digests, stored, retry_failed=retry_failed, stale=stale)
+
+
+def make_request(
+    source: Source,
+    options: Arguments,
+    check_now: Callable[..., Checksums],
+    tell: Callable[[str], object],
+    prepare: bool = False,
+) -> Request:
+    """Return the request that the options describe; raise a UserError if they cannot be met.
+
+    Args:
+        source: the suite.
+        check_now: takes the data that trials read, and `optional` ones, left out where they are missing; returns the
+            checksums of those that are there, by `DataRef.arrays`, or none if it has not looked.
+        tell: takes a line for each data set that has changed since the last run.
+        prepare: let the executor begin its preparations, as the trials will run.
+    """
+    from harness.checking.isolated import try_imports
+
+    suite = read_suite(source, data=data_root(options.data))
+    check_section(suite)
+    executor = executor_class(options.executor)(options.jobs, suite.cluster, options.cluster)
+    if prepare and options.profile in suite.profile_names:
+        executor.prepare({part.kind for part in suite.parts.values()}, suite.data_names(options.profile))
+    specs = [spec for name in options.layers for spec in third_party_specs("layer", name)]
+    try_imports([*suite.third_party, *((spec, suite.origin.folder) for spec in specs)])
+    changes = {name: getattr(options, name) for name in ("only", *CHANGES)}
+    device, here, cores = executor.device(options.device), executor.here, executor.cores
+    settled = settle(suite, options.profile, device, here=here, cores=cores, **changes)
+    folder, before = options.out / suite.suite, dict[DataRef, str | None]()
+    with contextlib.suppress(UserError):  # there may be no last run
+        before = {data.arrays: data.checksum for trial in Plan.load(folder).trials for data in trial.data_sets}
+    checksums = check_now(settled.data, optional=settled.optional)
+    for key, checksum in checksums.items():
+        if before.get(key, checksum) != checksum:
+            tell(f"{key.name}: its data have changed since the last run here, so trials on them are others")
+    plan, selected = settled.plan({**before, **checksums})  # those of the last run, for data that are not checked now
+    missing = [data for data in settled.data if checksums and data.arrays not in checksums]
+    if left_out := list(dict.fromkeys(data.label for data in missing if data in settled.optional)):
+        selected = tuple(trial for trial in selected if trial.column not in left_out)
+        remark = f"{plan.remark} Left out, as their files are missing: {', '.join(left_out)}"
+        plan = plan.model_copy(update={"remark": remark.strip()})
+    if options.only or left_out:
+        plan = plan.limited(selected)
+    if not isinstance(source, Mapping):  # no command makes the plan of a mapping
+        plan = plan.model_copy(update={"command": options.command(str(source), plan.device)})
+    return Request(plan, folder, executor, options)
+
+
+def data_root(option: Path | None) -> Path | None:
+    """Return `data`, else $INVERTBENCH_DATA, else None; raise DataMissing if a named root does not exist."""
+    variable = os.environ.get("INVERTBENCH_DATA")
+    root = option or (Path(variable) if variable else None)
+    if root is not None and not root.is_dir():
+        name = "--data" if option else "$INVERTBENCH_DATA"
+        raise DataMissing(f"{name} {root}: no such folder; give the folder that holds the data sets")
+    return root.resolve() if root else None
 
 
 @dataclass(frozen=True, repr=False)
@@ -80,3 +166,43 @@ def _line(entry: AgendaEntry) -> tuple[str, ...]:
     trial = entry.trial
     time = "" if not entry.runs else "?" if entry.seconds is None else shown_seconds(entry.seconds)
     return trial.id, trial.kind, trial.place, ", ".join(trial.rows), trial.repeat, entry.text(), time
+
+
+@checked
+def validate(
+    suite: SkipValidation[Source],
+    *,
+    profile: str | None = None,
+    data: Annotated[Path | None, optional(path, str | Path)] = None,
+) -> dict[str, Plan]:
+    """Check a suite and the data that are there, and return the plan of each profile; nothing runs.
+
+    Missing data are a fault if `data` names their folder and a run would not leave them out, else a printed remark: a
+    suite is right on any machine.
+
+    Args:
+        suite: as of `harness.run`.
+        profile: only this one; by default all.
+        data: the folder of the data sets; by default $INVERTBENCH_DATA.
+
+    Raises:
+        SuiteError: the suite is wrong, with every fault and its place.
+        UserError: data are missing (DataMissing) or wrong.
+    """
+    from harness.checking.isolated import try_imports
+
+    root = data_root(data)
+    read = read_suite(suite, data=root)
+    check_section(read)
+    try_imports(read.third_party)
+    check_suite(read, shapes=profile is None)
+    settled = {name: settle(read, name, "cpu") for name in (read.profile_names if profile is None else [profile])}
+    needed = [reference for of_profile in settled.values() for reference in of_profile.data]
+    optional = {reference for of_profile in settled.values() for reference in of_profile.optional}
+    _, faults = examine_data(needed, root, offline=True, tell=print)
+    may_miss = optional if data else set(needed)
+    absent = [key for key, fault in faults.items() if isinstance(fault, DataMissing) and key in may_miss]
+    for line in dict.fromkeys(f"note: not here, so not checked: {faults.pop(key)}" for key in absent):
+        print(line)
+    raise_faults(faults.values())
+    return {name: of_profile.plan().plan for name, of_profile in settled.items()}

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from harness.core.archive import StoredRecords
 from harness.core.arguments import check, taking
 from harness.core.records import Record, verdict
 from harness.core.run_options import RunOptions
-from harness.core.settings import DataRef, silent
+from harness.core.settings import Progress, silent
 from harness.core.trial import trial_class
 from harness.execution.agenda import all_accepted, counted, forget_settled, outlook, ready, trials_text
 from harness.execution.data import check_data
 from harness.execution.executor import Following, attached_trials
 from harness.execution.folder import claimed, make_folder, remove_leftovers, writing
 from harness.execution.progress import QuietReporter, Reporter, ReportProgress, VerboseReporter, make_reporter
-from harness.interface.options import RunArguments
-from harness.interface.report import reported
-from harness.interface.request import Request, data_root, make_request
-from harness.planning.settle import Checksums
+from harness.interface.options import RunArguments, Terms
+from harness.interface.plan import Request, data_root, make_request
+from harness.planning.plan import Plan, stray_records
 from harness.planning.suite import Source
-from harness.reporting.report import ReportedResults
+from harness.reporting.report import ReportedResults, write_report
 
 
 @taking(RunArguments)
@@ -45,9 +46,7 @@ def run(suite: Source, **arguments: Any) -> ReportedResults:
     options = check(RunArguments, arguments)
     root = data_root(options.data)
 
-    def check_now(data: Sequence[DataRef], optional: Collection[DataRef]) -> Checksums:
-        return check_data(data, root, options.offline, options.tell, optional)
-
+    check_now = partial(check_data, root=root, offline=options.offline, tell=options.tell)
     request = make_request(suite, options, check_now, options.tell, prepare=True)
     plan, folder = request.plan, request.folder
     with claimed(make_folder(folder), options.host):
@@ -116,3 +115,21 @@ def _run_remaining(request: Request, root: Path | None, options: RunArguments) -
         outcomes = [entry for entry in entries if entry.trial.id in finished]
         if options.fail_fast and not all_accepted(outcomes, plan.unsupported):
             break
+
+
+def reported(
+    plan: Plan,
+    folder: Path,
+    stored: StoredRecords,
+    progress: Progress,
+    tell: Callable[[str], object],
+    at: Sequence[Terms] = (),
+    archive: bool = False,
+) -> ReportedResults:
+    """Write the report of a run from its stored records, tell what it leaves out, and return the results."""
+    results = ReportedResults.of(plan, stored.records.values(), folder, stored.damaged)
+    with writing(folder):
+        write_report(folder, at, archive, results, progress)
+    for line in stray_records(plan, folder, stored):
+        tell(line)
+    return results

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from copy import copy
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, PrivateAttr, create_model
 
-from harness.core.settings import DataRef, Flag, Settings, key_texts
+from harness.core.settings import DataRef, Flag, Settings
 from harness.core.third_party import third_party_specs
 from harness.core.trial import Trial
 from harness.planning.cells import Cell, Scope, class_name
@@ -165,12 +164,10 @@ class Suite(SuiteFile):
     @cache
     def file_model(cls) -> type[Self]:
         """Return the model that reads files of this kind: each part has its own keys, and those of cells."""
-        texts = key_texts(cls.cell_model)
 
         def part(noun: str, base: type[Settings], section: str, keys: dict[str, Any]) -> Any:
             for key in cls.cell_model.keys(section):
-                setting = copy(cls.cell_model.model_fields[key])
-                setting.description = texts.get(key)
+                setting = cls.cell_model.model_fields[key]
                 keys[key] = (setting.annotation, setting)
             name = f"{cls.__name__.removesuffix('Suite')}{noun}"
             return create_model(name, __base__=base, __module__=cls.__module__, **keys)

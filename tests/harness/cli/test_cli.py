@@ -169,7 +169,7 @@ def test_the_fork_server_is_started_before_planning(suite, monkeypatch, capsys):
         order.append("plan")
         raise UserError("stop here")
 
-    monkeypatch.setattr("harness.interface.request.settle", plan)
+    monkeypatch.setattr("harness.interface.plan.settle", plan)
     suite.write_text(SUITE.replace("digits: {}", "digits: {}\n      mixed: {data: mnist, permute: 1}"))
     assert main(["run", str(suite)]) == 2
     assert order == [["density", "digits", "mnist"], "plan"]
