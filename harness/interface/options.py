@@ -50,26 +50,27 @@ def texts(value: Any) -> tuple[str, ...]:
     return tuple(several)
 
 
-def pairs(form: Callable[[Any], str], value: Any) -> tuple[str, ...]:
+def pairs(form: Callable[[str, Any], str], value: Any) -> tuple[str, ...]:
     """Return texts; of a mapping `key=value` for each key, with the form of a value."""
     if not isinstance(value, Mapping):
         return texts(value)
-    return tuple(f"{key}={form(inner)}" for key, inner in zip(texts(list(value)), value.values(), strict=True))
+    return tuple(f"{key}={form(key, inner)}" for key, inner in zip(texts(list(value)), value.values(), strict=True))
 
 
-def in_yaml(value: Any) -> str:
+def in_yaml(key: str, value: Any) -> str:
     """Return a value of a suite as a text that strict YAML reads as this value."""
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"{shown(value)} is no value of a suite; give numbers, texts, lists or mappings") from error
+        hint = "give numbers, texts, lists or mappings"
+        raise ValueError(f"{key}: {shown(value)} is no value of a suite; {hint}") from error
 
 
-def selected(value: Any) -> str:
+def selected(key: str, value: Any) -> str:
     """Return the values of `only` that a key selects, as a text."""
     several = value if isinstance(value, (list, tuple)) else [value]
     if not several or not all(isinstance(part, (str, int)) for part in several):
-        raise ValueError(f"expected a name or a number, or a list of one or more, got {shown(value)}")
+        raise ValueError(f"{key}: expected a name or a number, or a list of one or more, got {shown(value)}")
     return ",".join(map(str, several))
 
 

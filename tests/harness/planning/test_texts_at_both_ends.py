@@ -97,5 +97,5 @@ def test_a_number_that_is_not_finite_is_named_as_one():
 
 
 def test_an_empty_selection_is_no_selection_of_all():
-    with pytest.raises(ValueError, match=r"a list of one or more, got a list"):
-        selected([])
+    with pytest.raises(ValueError, match=r"layer: expected .* a list of one or more, got a list"):
+        selected("layer", [])
