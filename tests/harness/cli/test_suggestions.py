@@ -15,7 +15,7 @@ from harness.cli.parser import COMMANDS, main
         (["run", "quickstart", "--jbos", "2"], "; --jbos: did you mean --jobs?"),
         (["run", "quickstart", "--prof", "quick"], "; --prof: did you mean --profile?"),
         (["run", "quickstart", "--profile", "quik"], "argument --profile: invalid choice: 'quik'; did you mean quick?"),
-        (["status", "reports", "--wach"], "--wach: did you mean --watch?"),
+        (["replicate", "x", "--drwas", "2"], "--drwas: did you mean --draws?"),
         (["list", "nothing"], "invalid choice: 'nothing'; known: layers, flows, datasets, suites"),
     ],
 )
