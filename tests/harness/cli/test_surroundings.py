@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli.parser import main
-from harness.cli.shared.streams import Escaping, Forgiving
+from harness.cli.shared.streams import Escaping
 from harness.core.isolation.process import LONGEST_FOLDER, _short_temporary_folder
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -74,12 +74,6 @@ def test_standard_output_escapes_control_characters():
     stream = Escaping(written, encoding="utf-8", errors="replace")
     print("a\x1b[31m\tb\u202e\udcff", file=stream, flush=True)
     assert written.getvalue() == b"a\\x1b[31m\tb\\u202e\\udcff\n"
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
-def test_what_cannot_be_written_is_remembered():
-    with Forgiving("/dev/full", "wb") as file:
-        assert file.write(b"abc") == 3 and file.fault == "No space left on device"
 
 
 def test_a_message_shows_the_end_after_a_long_name_and_no_control_characters(capsys):

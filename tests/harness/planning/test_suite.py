@@ -9,7 +9,6 @@ import torch
 from harness.core.errors import SuiteError
 from harness.planning.settle import load_suite, settle
 from harness.planning.suite import packaged_suites, read_suite
-from harness.planning.suite_base import Suite
 
 GOOD = """\
 suite: tiny
@@ -214,10 +213,6 @@ def test_keys_of_another_kind_are_refused(tmp_path):
     rule = "means nothing in a suite of kind runtime, only of kind"
     assert [message for *_, message in faults] == [f"{key} {rule} {kind}; remove it" for key, kind in kinds.items()]
     assert faults[0][:2] == (4, 20)
-
-
-def test_reading_the_structure_needs_no_layers(tmp_path):
-    assert isinstance(read_suite(write(tmp_path, GOOD.replace("conv1x1", "absent"))), Suite)
 
 
 def test_a_size_that_no_flow_has_is_one_fault_before_anything_is_built(tmp_path, monkeypatch):
