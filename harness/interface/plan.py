@@ -72,7 +72,8 @@ def make_request(
     check_section(suite)
     executor = executor_class(options.executor)(options.jobs, suite.cluster, options.cluster)
     if prepare and options.profile in suite.profile_names:
-        executor.prepare({part.kind for part in suite.parts.values()}, suite.data_names(options.profile))
+        names = [name for part in suite.parts.values() for name in part.data_names(options.profile)]
+        executor.prepare({part.kind for part in suite.parts.values()}, names)
     specs = [spec for name in options.layers for spec in third_party_specs("layer", name)]
     try_imports([*suite.third_party, *((spec, suite.origin.folder) for spec in specs)])
     changes = {name: getattr(options, name) for name in ("only", *CHANGES)}

@@ -126,8 +126,6 @@ def read(path: Path, name: str | None = None) -> Document:
     try:
         with open_file(path, DATA) as file:
             return load(file.read(MAX_BYTES + 1), name)
-    except IsADirectoryError as error:
-        raise SuiteError(f"{name}: a directory; name a YAML file in it") from error
     except OSError as error:
         raise SuiteError(f"{name}: cannot be read ({error.strerror}); name a YAML file that can") from error
 

@@ -123,10 +123,6 @@ class SuiteFile(Settings):
             specs += [(spec, part.origin.folder) for noun, name in named for spec in third_party_specs(noun, name)]
         return specs
 
-    def data_names(self, profile: str) -> list[str]:
-        """Return the names of the data sets of a profile."""
-        return [name for part in self.parts.values() for name in part.data_names(profile)]
-
     def about(self, label: str) -> dict[str, Any]:
         """Return the fields of a part's section in the plan, beside its name and head."""
         return {}

@@ -81,14 +81,12 @@ def _unknown_labels(scope: Scope) -> Iterator[Problem]:
     for label, (row, _) in scope.suite.rows(scope.extra).items():
         sections[row.section].setdefault(label)
     every = [label for labels in sections.values() for label in labels]
-    for label in scope.profile.rows or ():
-        if label not in every:
-            yield scope.at("rows").says(f"rows: the suite has no row {label!r}; {nearest(label, every)}")
-    for column in scope.data.values():
-        for label in column.entry.rows or ():
-            if label not in scope.rows:
-                yield column.place("rows").says(f"rows: no row {label!r} in the profile; {nearest(label, scope.rows)}")
     for part, place in scope.parts:
+        there, whose = (scope.rows, "profile") if "datasets" in place else (every, "suite")
+        for label in getattr(part, "rows", None) or () if place else ():
+            if label not in there:
+                message = f"rows: no row {label!r} in the {whose}; {nearest(label, there)}"
+                yield scope.locate((*place, "rows")).says(message)
         for section, labels in sections.items():
             under = "" if section == "layers" else f" under `{section}`"
             for label in getattr(part, section):

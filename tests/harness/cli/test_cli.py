@@ -74,7 +74,7 @@ def test_a_bad_suite_is_one_message_with_its_place(tmp_path, monkeypatch, capsys
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        (".", "a directory"),
+        (".", "it is a folder"),
         ("absent.yaml", "no such file"),
         ("quickstrat", "did you mean quickstart?"),
         ("a" * 5000, "cannot be read|no such file"),

@@ -394,7 +394,7 @@ def test_a_profile_names_the_rows_it_trains(read):
     assert plan(suite, layers=["layers.periodic:Periodic"]).rows == ("woodbury", "Periodic"), "--layer adds to them"
     with pytest.raises(UserError, match=r"conv1x1.*woodbury"):
         picked(suite, "layer=conv1x1")
-    with pytest.raises(SuiteError, match=r"--set rows=\[conv1\]: rows: the suite has no row 'conv1'; .*conv1x1"):
+    with pytest.raises(SuiteError, match=r"--set rows=\[conv1\]: rows: no row 'conv1' in the suite; .*conv1x1"):
         plan(suite, settings=["rows=[conv1]"])
     with pytest.raises(SuiteError, match=r"tiny.yaml:14:11: rows: .*'woodbery'; did you mean woodbury"):
         read(SUITE.replace("    seeds: 2\n", "    seeds: 2\n    rows: [woodbery]\n"))

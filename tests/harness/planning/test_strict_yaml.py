@@ -123,7 +123,7 @@ def test_a_byte_order_mark_is_ignored():
 
 
 def test_an_unreadable_file_is_a_suite_error(tmp_path):
-    with pytest.raises(SuiteError, match="a directory"):
+    with pytest.raises(SuiteError, match="it is a folder"):
         read(tmp_path)
     with pytest.raises(SuiteError, match="cannot be read"):
         read(tmp_path / "absent.yaml")
