@@ -19,10 +19,9 @@ from harness.core.provenance.machine import usable_cores
 from harness.core.settings import DataRef
 from harness.core.texts import one_line
 from harness.core.trial import AnyTrial
-from harness.planning.cells import Scope
+from harness.planning.cells import Scope, raise_faults
 from harness.planning.overrides import parse_only, pick, scope_of
 from harness.planning.plan import Device, GivenDevice, Plan, Section
-from harness.planning.problems import raise_faults
 from harness.planning.suite import Source, read_suite
 from harness.planning.suite_base import Suite, SuiteFile
 from harness.planning.suite_model import EVERY_LAYER

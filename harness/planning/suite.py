@@ -12,7 +12,7 @@ from pydantic import ValidationError, create_model
 from harness.core.errors import SuiteError, nearest
 from harness.core.explain import explain, shown
 from harness.core.texts import control_fault
-from harness.planning.problems import Where, raise_faults
+from harness.planning.cells import Where, raise_faults
 from harness.planning.strict_yaml import Document, document_of, read
 from harness.planning.suite_base import Origin, Suite, SuiteFile
 from harness.planning.suite_model import SUITES

@@ -12,8 +12,7 @@ from pydantic import Field, PrivateAttr, create_model
 from harness.core.settings import DataRef, Flag, Settings
 from harness.core.third_party import third_party_specs
 from harness.core.trial import Trial
-from harness.planning.cells import Cell, Scope, class_name
-from harness.planning.problems import Problem, Where
+from harness.planning.cells import Cell, Problem, Scope, Where, class_name
 from harness.planning.strict_yaml import Document
 from harness.planning.suite_model import (
     EVERY_LAYER,

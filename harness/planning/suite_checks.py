@@ -15,8 +15,7 @@ from harness.core.settings import FlowSettings
 from harness.core.third_party import same_folder
 from harness.datasets import find_dataset
 from harness.pipeline.models import layer_shapes
-from harness.planning.cells import Cell, Column, Scope, class_name
-from harness.planning.problems import Problem, Where
+from harness.planning.cells import Cell, Column, Problem, Scope, Where, class_name
 from harness.planning.suite_model import EVERY_LAYER, MOST_CELLS, MOST_TRIALS
 from layers import UnsupportedShape
 
