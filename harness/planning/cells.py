@@ -61,9 +61,7 @@ class Problem:
 
     def position(self, document: Document) -> tuple[int, int]:
         """Return line and column in the file; (0, 0) of an option of the command line."""
-        if self.where.origin is not None:
-            return 0, 0
-        return (document.key_position if self.at_key else document.position)(self.where.place)
+        return document.position(self.where.place, self.at_key) if self.where.origin is None else (0, 0)
 
 
 def raise_faults(document: Document, problems: Iterable[Problem]) -> None:

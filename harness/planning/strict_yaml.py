@@ -75,14 +75,12 @@ class Document:
     _keys: dict[Place, tuple[int, int]] = field(default_factory=dict)
     _nodes: int = 0
 
-    def position(self, place: Place) -> tuple[int, int]:
-        """Return line and column, from 1, of a value, or of the nearest part around it if there is no such value."""
+    def position(self, place: Place, at_key: bool = False) -> tuple[int, int]:
+        """Return line and column, from 1, of a value or of its key, or else of the nearest part around it."""
+        if at_key and place in self._keys:
+            return self._keys[place]
         around = (place[:length] for length in range(len(place), -1, -1))
         return next((self._values[part] for part in around if part in self._values), (1, 1))
-
-    def key_position(self, place: Place) -> tuple[int, int]:
-        """Return line and column, from 1, of the key that names a value, or those of `position` if there is none."""
-        return self._keys.get(place) or self.position(place)
 
     def located(self, position: tuple[int, int], message: str) -> str:
         """Return a message after its place: file:line:column, or the keys that lead to it."""

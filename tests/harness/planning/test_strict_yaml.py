@@ -38,7 +38,7 @@ def test_scalars_follow_yaml_1_2(text, value):
 
 def test_positions_of_keys_and_values():
     document = load("a: 1\nb:\n  c: [x, {d: 2}]\n", "x")
-    assert document.key_position(("b", "c")) == (3, 3)
+    assert document.position(("b", "c"), at_key=True) == (3, 3)
     assert document.position(("b", "c", 1, "d")) == (3, 14)
     assert document.position(("b", "absent", "deeper")) == (3, 3)  # the nearest enclosing part
 
@@ -106,7 +106,7 @@ def test_merge_keys_keep_the_first_value_and_its_position():
     document = load("a: &a {xx: 1, y: {z: 2}}\nb: &b {xx: 9, w: 4}\nc:\n  <<: [*a, *b]\n  y: 3\n", "x")
     assert document.value["c"] == {"xx": 1, "y": 3, "w": 4}
     assert document.position(("c", "y")) == (5, 6) and document.position(("c",)) == (4, 3)
-    assert document.key_position(("c", "w")) == (2, 15)  # in the merged mapping
+    assert document.position(("c", "w"), at_key=True) == (2, 15)  # in the merged mapping
 
 
 def test_aliases_are_independent_copies():
