@@ -53,7 +53,8 @@ def read_suite(source: Source, *, data: Path | None = None, examined: bool = Fal
         suite: SuiteFile = kinds[document.value["kind"]].model_validate(document.value)
     except ValidationError as error:
         model = kinds.get(str(document.value.get("kind")), SuiteFile)
-        raise_faults(document, (Where(place).says(*said) for place, *said in explain(error, model, kinds)))
+        faults = explain(error, model, kinds)
+        raise_faults(document, [Where(place).says(message, at_key) for place, message, at_key in faults])
         raise
     return suite.attach(Origin(document, folder, data, examined, _joined(suite, document, folder, data, examined)))
 
