@@ -177,7 +177,8 @@ def load(content: bytes | str, name: str, *, of_file: bool = True) -> Document:
 def _scalar(node: yaml.Node) -> Any:
     """Return the value of a scalar, as YAML 1.2 reads it."""
     kind, text = node.tag.removeprefix(_TAG), node.value
-    if kind != "str" and (kind not in _SCALARS or not re.match(_SCALARS[kind], str(text))):
+    plain = isinstance(node, yaml.ScalarNode)
+    if not plain or (kind != "str" and (kind not in _SCALARS or not re.match(_SCALARS[kind], text))):
         tag = bounded(kind, LONGEST_VALUE)
         raise _refusal(node, f"the tag !!{tag} is not allowed here: a suite holds plain values; remove the tag")
     if kind == "null":

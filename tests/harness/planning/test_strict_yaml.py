@@ -51,6 +51,7 @@ def test_positions_of_keys_and_values():
         ("a: !custom 3\n", 1, 4, "!custom is not allowed"),
         ("a: !!timestamp 2020-01-01\n", 1, 4, "!!timestamp is not allowed"),
         ("a: !!set {b: null}\n", 1, 4, "!!set is not allowed"),
+        ("a: !!str {b: 1}\n", 1, 4, "!!str is not allowed here"),
         ("a: !!int x\n", 1, 4, "!!int is not allowed here"),
         ("a: 1e999\n", 1, 4, "not a finite number"),
         ("a: " + "9" * 5000 + "\n", 1, 4, "not a finite number"),
