@@ -21,23 +21,21 @@ from harness.core.settings import Flag  # noqa: E402
 if TYPE_CHECKING:
     import pandas as pd
 
-    from harness.interface.compare import compare, replicate
     from harness.interface.init import init
-    from harness.interface.plan import plan
-    from harness.interface.report import merge, report
+    from harness.interface.plan import plan, validate
+    from harness.interface.report import compare, merge, replicate, report
     from harness.interface.run import run
-    from harness.interface.validate import validate
     from harness.kinds.density.trained import TrainedFlow
 
 FUNCTIONS = {
     "init": "init",
     "run": "run",
     "plan": "plan",
-    "validate": "validate",
+    "validate": "plan",
     "report": "report",
     "merge": "report",
-    "compare": "compare",
-    "replicate": "compare",
+    "compare": "report",
+    "replicate": "report",
 }
 """Function -> its module in harness/interface/, which is imported when the function is asked for: it imports pandas."""
 

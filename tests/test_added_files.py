@@ -152,7 +152,6 @@ def test_a_key_of_suites_is_two_files(project, tmp_path):
     run_python(project, "-m", "harness", *command.split(), "--out", "before")
     with (project / "before" / "added" / "results.csv").open() as file:
         assert values["0.0"] == [line["nats_per_dim"] for line in csv.DictReader(file)] != values["0.01"]
-    assert "least_rate" in run_python(folder, "-m", "harness", "schema")
 
 
 def test_shared_tests_find_the_added_layer(project):

@@ -44,7 +44,6 @@ ALLOWED = {
         "requests",
         "torchvision",
         "torch_fidelity",
-        "shtab",
         "dask",
         "distributed",
         "cloudpickle",

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
 import yaml
+from pydantic.json_schema import DEFAULT_REF_TEMPLATE, models_json_schema
 from repository import DOCS, GENERATED, write_if_changed
 from sphinx.application import Sphinx
 
 import harness  # noqa: F401  registers the kinds
 from harness.cli import list as listing
 from harness.cli.parser import COMMANDS, make_parser
+from harness.core.settings import Settings, key_texts
 from harness.core.trial import TRIALS
 from harness.execution.executor import section_model
-from harness.planning.schema import suite_schema
-from harness.planning.suite_model import SUITES
+from harness.planning.suite_model import SUITES, LayerSettings
 
 FOLDER = GENERATED / "reference"
 
@@ -40,30 +42,43 @@ def _subparsers(parser: Any) -> dict[str, Any]:
 
 def suite_keys() -> Iterator[str]:
     """Yield the page of the keys of suites, from their JSON schema."""
-    schema = suite_schema(None, section_model())
+    kinds = {name: cls.file_model() for name, cls in sorted(SUITES.items())}
+    models = [*kinds.values(), section_model()]
+    _, schema = models_json_schema([(model, "validation") for model in models], ref_template=DEFAULT_REF_TEMPLATE)
+    classes = {cls.__name__: cls for cls in _subclasses(Settings)}
+    of_cells: dict[str, str] = {}
+    for cls in _subclasses(LayerSettings):
+        of_cells |= key_texts(cls)
     yield "# Keys of suites"
     yield (
         "A suite is a YAML file. Its key `kind` says what its trials are, and with it which keys it has. "
-        "`python -m harness validate SUITE` names every fault with its line; `python -m harness schema` prints the "
-        "JSON schema of which this page is made."
+        "`python -m harness validate SUITE` names every fault with its line."
     )
-    kinds = {name: cls.__name__ for name, cls in sorted(SUITES.items())}
+    names = {kind: cls.__name__ for kind, cls in kinds.items()}
     yield "\n".join(
-        ["| kind | keys |", "|---|---|", *(f"| `{kind}` | [{name}](#{name.lower()}) |" for kind, name in kinds.items())]
+        ["| kind | keys |", "|---|---|", *(f"| `{kind}` | [{name}](#{name.lower()}) |" for kind, name in names.items())]
     )
     definitions = schema["$defs"]
-    order = [*kinds.values(), *(name for name in sorted(definitions) if name not in kinds.values())]
+    order = [*names.values(), *(name for name in sorted(definitions) if name not in names.values())]
     for name in order:
         definition = definitions[name]
         yield f"## {name}"
-        yield _cell(definition.get("description", ""))
+        texts = key_texts(classes[name])
+        yield _cell((inspect.getdoc(classes[name]) or "").partition("\n\n")[0])
         required = definition.get("required", [])
         rows = []
         for key, value in definition.get("properties", {}).items():
-            cells = (f"`{key}`{', required' * (key in required)}", _type(value), value.get("description", ""))
+            meaning = texts.get(key) or value.get("description") or of_cells[key]
+            cells = (f"`{key}`{', required' * (key in required)}", _type(value), meaning)
             rows.append(f"| {' | '.join(map(_cell, cells))} |")
         if rows:
             yield "\n".join(["| key | value | meaning |", "|---|---|---|", *rows])
+
+
+def _subclasses(cls: type) -> Iterator[type]:
+    for inner in cls.__subclasses__():
+        yield inner
+        yield from _subclasses(inner)
 
 
 def _type(schema: Any) -> str:

@@ -30,10 +30,8 @@ COMMANDS = (
     "compare",
     "replicate",
     "list",
-    "schema",
     "check-layer",
     "card",
-    "completion",
 )
 """The commands in the order of the help. Each is a module here that defines `HELP`, `EXAMPLES` (command lines without
 the program), `add_options(parser)` and `execute(args)`, which returns the exit code. Bodies import torch, pandas and
@@ -41,7 +39,7 @@ matplotlib where they need them."""
 
 PROGRAM = "python -m harness"
 
-WITHOUT_TORCH = ("cancel", "completion", "list", "schema", "status")
+WITHOUT_TORCH = ("cancel", "list", "status")
 ADDRESS_SPACE = 4 << 30  # bytes, of which importing torch with its CUDA libraries takes most
 INTERRUPTED = 130
 BROKEN_PIPE = 141  # exit code that a shell reports for a program ended by SIGPIPE

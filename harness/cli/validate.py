@@ -26,7 +26,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Return 0; raise the fault of the suite, or those of its data."""
-    from harness.interface.validate import validate
+    from harness.interface.plan import validate
 
     counts = [f"{name} {_count(plan)}" for name, plan in validate(**keywords(args)).items()]
     print(f"ok: {args.suite} ({', '.join(counts)})")

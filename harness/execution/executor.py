@@ -20,8 +20,8 @@ from harness.core.explain import explain
 from harness.core.provenance.environment import usable_cores
 from harness.core.settings import Settings
 from harness.execution import executors
+from harness.planning.cells import Where, raise_faults
 from harness.planning.overrides import assigned, blamed, merged, parse_pairs
-from harness.planning.problems import Where, raise_faults
 
 if TYPE_CHECKING:
     from harness.core.records import Record

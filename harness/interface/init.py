@@ -22,12 +22,9 @@ if TYPE_CHECKING:
     from harness.datasets import Splits
 
 TRIES = 6  # of loading the data, each with what the refusal before proposes
-QUICK, LOCAL = 600, 7200  # seconds that the profiles are to take on all cores
-REPETITIONS = {"quick": 5, "local": 8}
-TRAININGS = (
-    1 + 5 / 4
-)  # per row and repetition: halving of 8 candidates takes 5 times its steps, a quarter of a training's
-LEAST, MOST = {"quick": 100, "local": 400}, {"quick": 2000, "local": 20000}  # steps
+PROFILES = {"quick": (600, 5, 100, 2000, 4), "local": (7200, 8, 400, 20000, 8)}
+"""Profile -> seconds that it is to take on all cores, repetitions, least and most steps, patience."""
+TRAININGS = 5 * (1 + 5 / 4)  # of 5 rows in a repetition; the halving of 8 candidates takes 5 times a quarter of each
 LONGEST_REASON = 200  # characters of a refusal
 
 EMERGING, PERIODIC = "emerging: {options: {kernel_size: 3}}", "periodic: {options: {kernel_size: 3}}"
@@ -62,15 +59,13 @@ profiles:
     training: {{steps: 10, evaluate_every: 5}}
     datasets: &data
       {name}: {{data: {dataset}, {scale}options: {options}}}
-  quick:   # a first answer, in about {quick_minutes} minutes on {cores} cores
-    repetitions: {{number: {quick_repetitions}}}
-    tuning: {{candidates: 8, strategy: halving, steps: {quick_tuning}}}
-    training: {{steps: {quick_steps}, evaluate_every: {quick_every}, patience: 4}}
-    datasets: *data
-  local:   # until validation stops improving, in at most {local_minutes} minutes
-    repetitions: {{number: {local_repetitions}}}
-    tuning: {{candidates: 8, strategy: halving, steps: {local_tuning}}}
-    training: {{steps: {local_steps}, evaluate_every: {local_every}, patience: 8}}
+"""
+
+PROFILE = """\
+  {profile}:   # until validation stops improving, in at most so many steps
+    repetitions: {{number: {repetitions}}}
+    tuning: {{candidates: 8, strategy: halving, steps: {tuning}}}
+    training: {{steps: {steps}, evaluate_every: {every}, patience: {patience}}}
     datasets: *data
 """
 
@@ -100,29 +95,24 @@ def init(source: Place, out: Annotated[Path | None, optional(path, str | Path)] 
     reasons += [f"preprocessing: {scale}, as single values are far from all others"] if scale else []
     for line in reasons:
         print(line)
-    facts = _form(splits) | {
-        "source": visible(str(source)),
-        "name": name,
-        "reasons": "\n".join(
-            textwrap.fill(line, 118, initial_indent="# ", subsequent_indent="#   ") for line in reasons
-        ),
-        "scale": f"preprocessing: {scale}, " if scale else "",
-        "dataset": dataset,
-        "options": _flow_style(options),
-    }
+    suite = SUITE.format(
+        source=visible(str(source)),
+        name=name,
+        reasons="\n".join(textwrap.fill(line, 118, initial_indent="# ", subsequent_indent="#   ") for line in reasons),
+        scale=f"preprocessing: {scale}, " if scale else "",
+        dataset=dataset,
+        options=_flow_style(options),
+        **_form(splits),
+    )
     root = source.resolve().parent if "records" in options else None
-    write_atomically(target, SUITE.format(**facts, **_budgets(1.0)).encode())
+    write_atomically(target, suite.encode())
     try:
         seconds = _seconds_of_a_step(target, root)
     except BaseException:
         target.unlink(missing_ok=True)
         raise
-    steps = _budgets(seconds)
-    write_atomically(target, SUITE.format(**facts, **steps).encode())
-    print(
-        f"a training step of the slowest layer takes {1000 * seconds:.3g} ms here, so quick has at most "
-        f"{steps['quick_steps']:,} steps and local {steps['local_steps']:,}"
-    )
+    write_atomically(target, "".join([suite, *(_profile(profile, seconds) for profile in PROFILES)]).encode())
+    print(f"a training step of the slowest layer takes {1000 * seconds:.3g} ms here: steps of {' and '.join(PROFILES)}")
     rest = f" --data {root}" if root else ""
     print(f"wrote {target}; next: python -m harness run {target}{rest}")
     return target
@@ -190,17 +180,13 @@ def _seconds_of_a_step(suite: Path, root: Path | None) -> float:
         return float((trained["train_seconds"] / trained["steps"]).max())
 
 
-def _budgets(seconds: float) -> dict[str, int]:
-    """Return the steps of the profiles for the seconds of a step on one core."""
-    facts = {"cores": os.cpu_count() or 1}
-    for profile, whole in (("quick", QUICK), ("local", LOCAL)):
-        trainings = 5 * REPETITIONS[profile] * TRAININGS
-        steps = whole * facts["cores"] / trainings / seconds
-        steps = round(min(max(steps, LEAST[profile]), MOST[profile]), -2)
-        facts |= {f"{profile}_steps": int(steps), f"{profile}_every": max(10, int(steps) // 20)}
-        facts |= {f"{profile}_tuning": max(20, int(steps) // 4), f"{profile}_repetitions": REPETITIONS[profile]}
-        facts[f"{profile}_minutes"] = max(1, round(steps * seconds * trainings / facts["cores"] / 60))
-    return facts
+def _profile(name: str, seconds: float) -> str:
+    """Return a profile with as many steps as its time allows, at so many seconds of a step on one core."""
+    whole, repetitions, least, most, patience = PROFILES[name]
+    steps = whole * (os.cpu_count() or 1) / (TRAININGS * repetitions) / seconds
+    steps = int(round(min(max(steps, least), most), -2))
+    budget = {"steps": steps, "tuning": steps // 4, "every": steps // 20}
+    return PROFILE.format(profile=name, repetitions=repetitions, patience=patience, **budget)
 
 
 def _flow_style(options: Mapping[str, Any]) -> str:

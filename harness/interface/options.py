@@ -7,20 +7,22 @@ that the plan can state the command that makes it again.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
 from harness.core.arguments import Option, Place, Whole, optional, path, read_whole, rule
-from harness.core.errors import SuiteError, UserError
+from harness.core.errors import UserError
 from harness.core.explain import shown
 from harness.core.run_options import CHECKPOINT_SECONDS, Stale, parse_bytes, parse_seconds, parse_timeout
 from harness.core.settings import Flag, Settings
+from harness.core.texts import control_fault
 from harness.execution.executor import executor_names
 from harness.planning.plan import GivenDevice
-from harness.planning.strict_yaml import load
 from harness.planning.suite_model import ProfileName
 
 Texts = str | Sequence[str] | Mapping[str, Any]
@@ -35,52 +37,41 @@ MERGED = Path("reports/merged")
 """Folder below which the results of merged runs and of archives are written, in a folder named after the suite."""
 
 
-def setting_texts(value: Texts) -> tuple[str, ...]:
-    """Return an argument as texts `path=value`, the values in YAML."""
-    if isinstance(value, Mapping):
-        pairs = zip(texts(list(value)), value.values(), strict=True)
-        return tuple(f"{path}={_yaml(path, inner)}" for path, inner in pairs)
-    return texts(value)
-
-
-def only_texts(value: Texts) -> tuple[str, ...]:
-    """Return the argument `only` as texts `key=value`, one for each value of a key."""
-    if isinstance(value, Mapping):
-        pairs = zip(texts(list(value)), value.values(), strict=True)
-        several = {key: inner if isinstance(inner, (list, tuple)) else [inner] for key, inner in pairs}
-        for key, selected in several.items():
-            if not selected:
-                raise ValueError(f"{key}: [] selects nothing; give values, or leave {key!r} out to select all")
-            if (odd := next((part for part in selected if not isinstance(part, (str, int))), selected)) is not selected:
-                raise ValueError(f"{key}: expected a name or a number, or a list of them, got {shown(odd)}")
-        return tuple(f"{key}={text}" for key, selected in several.items() for text in selected)
-    return texts(value)
-
-
 def texts(value: Any) -> tuple[str, ...]:
     """Return one text or several as a tuple."""
-    several = (value,) if isinstance(value, str) else value
+    several = [value] if isinstance(value, str) else value
     if not isinstance(several, (list, tuple)):
-        raise ValueError(f"expected a text, a list of texts or a mapping, got {shown(value)}")
+        raise ValueError(f"expected a text or a list of texts, got {shown(value)}")
     for text in several:
-        if not isinstance(text, str) or not text.strip() or text.encode(errors="replace").decode() != text:
+        if not isinstance(text, str) or not text.strip():
             raise ValueError(f"expected a text, got {shown(text)}")
+        if (fault := control_fault(text)) is not None:
+            raise ValueError(fault)
     return tuple(several)
 
 
-def _yaml(path: str, value: Any) -> str:
-    """Return a value as a text that strict YAML reads as this value."""
-    if isinstance(value, str):
-        try:
-            if load(value, path).value == value:
-                return value
-        except SuiteError:
-            pass
+def pairs(form: Callable[[str, Any], str], value: Any) -> tuple[str, ...]:
+    """Return texts; of a mapping `key=value` for each key, with the form of a value."""
+    if not isinstance(value, Mapping):
+        return texts(value)
+    return tuple(f"{key}={form(key, inner)}" for key, inner in zip(texts(list(value)), value.values(), strict=True))
+
+
+def in_yaml(key: str, value: Any) -> str:
+    """Return a value of a suite as a text that strict YAML reads as this value."""
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         hint = "give numbers, texts, lists or mappings"
-        raise ValueError(f"{path}: {shown(value)} is not a value of a suite; {hint}") from error
+        raise ValueError(f"{key}: {shown(value)} is no value of a suite; {hint}") from error
+
+
+def selected(key: str, value: Any) -> str:
+    """Return the values of `only` that a key selects, as a text."""
+    several = value if isinstance(value, (list, tuple)) else [value]
+    if not several or not all(isinstance(part, (str, int)) for part in several):
+        raise ValueError(f"{key}: expected a name or a number, or a list of one or more, got {shown(value)}")
+    return ",".join(map(str, several))
 
 
 class Arguments(Settings):
@@ -113,16 +104,31 @@ class Arguments(Settings):
     data: Annotated[Path | None, optional(path, str | Path), Option("ROOT")] = None
     jobs: Whole = None
     executor: ExecutorName = "local"
-    cluster: Annotated[tuple[str, ...], rule(setting_texts, Texts), Option("KEY=VALUE")] = ()
+    cluster: Annotated[tuple[str, ...], rule(partial(pairs, in_yaml), Texts), Option("KEY=VALUE")] = ()
     retry_failed: Flag = False
     stale: Stale = "keep"
     seeds: Whole = None
-    only: Annotated[tuple[str, ...], rule(only_texts, Texts), Option("KEY=VALUE")] = ()
-    settings: Annotated[tuple[str, ...], rule(setting_texts, Texts), Option("PATH=VALUE", ("--set",))] = ()
+    only: Annotated[tuple[str, ...], rule(partial(pairs, selected), Texts), Option("KEY=VALUE")] = ()
+    settings: Annotated[tuple[str, ...], rule(partial(pairs, in_yaml), Texts), Option("PATH=VALUE", ("--set",))] = ()
     layers: Annotated[tuple[str, ...], rule(texts, str | Sequence[str]), Option("FILE.py:CLASS", ("--layer",))] = ()
     datasets: Annotated[
         tuple[str, ...], rule(texts, str | Sequence[str]), Option("LABEL=FILE[:OPTIONS]", ("--dataset",))
     ] = ()
+
+    def command(self, suite: str, device: str) -> str:
+        """Return the command that makes the same plan again, for a report: without folders of this machine."""
+        layers = map(_name, self.layers)
+        datasets = (f"{label}={_name(place)}" for label, _, place in (text.partition("=") for text in self.datasets))
+        repeated = {"--only": self.only, "--set": self.settings, "--layer": layers, "--dataset": datasets}
+        options = ["--profile", self.profile, "--device", device]
+        options += [word for option, values in repeated.items() for value in values for word in (option, value)]
+        options += [] if self.seeds is None else ["--seeds", str(self.seeds)]
+        options += [] if self.data is None else ["--data", "ROOT"]
+        return shlex.join(["python", "-m", "harness", "run", _name(suite), *options])
+
+
+def _name(place: str) -> str:
+    return Path(place).name if Path(place).is_absolute() else place
 
 
 class RunArguments(Arguments):
@@ -154,6 +160,10 @@ class RunArguments(Arguments):
         """Print a line, unless the run is quiet."""
         if not self.quiet:
             print(line, flush=True)
+
+    def command(self, suite: str, device: str) -> str:
+        """Return the command, and that it checks no layer."""
+        return super().command(suite, device) + " --unchecked" * self.unchecked
 
     @model_validator(mode="after")
     def _one_amount(self) -> RunArguments:

@@ -1,79 +1,132 @@
-"""`harness.plan`: the trials of a suite, the state of each, and what a run would do."""
+"""`harness.plan` and `harness.validate`: the trials of a suite, the state of each, and what a run would do."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import contextlib
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
-from harness.core.arguments import check, taking
-from harness.core.errors import DataError, DataMissing
-from harness.core.run_options import Stale, shown_seconds
+from pydantic import SkipValidation
+
+from harness.core.archive import StoredRecords, read_records
+from harness.core.arguments import check, checked, optional, path, taking
+from harness.core.errors import DataError, DataMissing, UserError
+from harness.core.run_options import shown_seconds
 from harness.core.settings import DataRef
-from harness.execution.agenda import AgendaEntry, counted, forget_settled, outlook, total_seconds
-from harness.execution.data import check_data
+from harness.core.third_party import is_third_party
+from harness.execution.agenda import AgendaEntry, Digests, agenda, counted, forget_settled, outlook
+from harness.execution.data import check_data, examine_data, raise_faults
+from harness.execution.executor import Executor, check_section, executor_class
 from harness.interface.options import Arguments
-from harness.interface.request import data_root, make_request
 from harness.planning.plan import Plan
-from harness.planning.settle import Checksums
-from harness.planning.suite import Source
-
-if TYPE_CHECKING:
-    import pandas as pd
+from harness.planning.settle import CHANGES, Checksums, check_suite, settle
+from harness.planning.suite import Source, read_suite
 
 HEADERS = ("id", "kind", "place", "layer", "repetition", "state", "time")
 
 
 @dataclass(frozen=True)
+class Request:
+    """The trials that a call or a command asks for."""
+
+    plan: Plan  # the trials of the profile that `--only` selects
+    folder: Path  # OUT/<suite>
+    executor: Executor
+    options: Arguments
+
+    def records(self) -> StoredRecords:
+        """Return the records in the folder now, with those of other trials."""
+        return read_records(self.folder, self.plan.trials, others=True)
+
+    def entries(self, digests: Digests) -> list[AgendaEntry]:
+        """Return the trials with their states now (see `agenda`)."""
+        retry_failed, stale = self.options.retry_failed, self.options.stale
+        return agenda(self.plan, self.folder, digests, self.records(), retry_failed=retry_failed, stale=stale)
+
+
+def make_request(
+    source: Source,
+    options: Arguments,
+    check_now: Callable[..., Checksums],
+    tell: Callable[[str], object],
+    prepare: bool = False,
+) -> Request:
+    """Return the request that the options describe; raise a UserError if they cannot be met.
+
+    Args:
+        source: the suite.
+        check_now: takes the data that trials read, and `optional` ones, left out where they are missing; returns the
+            checksums of those that are there, by `DataRef.arrays`, or none if it has not looked.
+        tell: takes a line for each data set that has changed since the last run.
+        prepare: let the executor begin its preparations, as the trials will run.
+    """
+    from harness.checking.isolated import try_imports
+
+    suite = read_suite(source, data=data_root(options.data))
+    check_section(suite)
+    executor = executor_class(options.executor)(options.jobs, suite.cluster, options.cluster)
+    if prepare and options.profile in suite.profile_names:
+        names = [name for part in suite.parts.values() for name in part.data_names(options.profile)]
+        executor.prepare({part.kind for part in suite.parts.values()}, names)
+    added = [(name, suite.origin.folder) for name in filter(is_third_party, options.layers)]
+    try_imports([*suite.third_party, *added])
+    changes = {name: getattr(options, name) for name in ("only", *CHANGES)}
+    device, here, cores = executor.device(options.device), executor.here, executor.cores
+    settled = settle(suite, options.profile, device, here=here, cores=cores, **changes)
+    folder, before = options.out / suite.suite, dict[DataRef, str | None]()
+    with contextlib.suppress(UserError):  # there may be no last run
+        before = {data.arrays: data.checksum for trial in Plan.load(folder).trials for data in trial.data_sets}
+    checksums = check_now(settled.data, optional=settled.optional)
+    for key, checksum in checksums.items():
+        if before.get(key, checksum) != checksum:
+            tell(f"{key.name}: its data have changed since the last run here, so trials on them are others")
+    plan, selected = settled.plan({**before, **checksums})  # those of the last run, for data that are not checked now
+    missing = [data for data in settled.data if checksums and data.arrays not in checksums]
+    if left_out := list(dict.fromkeys(data.label for data in missing if data in settled.optional)):
+        selected = tuple(trial for trial in selected if trial.column not in left_out)
+        remark = f"{plan.remark} Left out, as their files are missing: {', '.join(left_out)}"
+        plan = plan.model_copy(update={"remark": remark.strip()})
+    if options.only or left_out:
+        plan = plan.limited(selected)
+    if not isinstance(source, Mapping):  # no command makes the plan of a mapping
+        plan = plan.model_copy(update={"command": options.command(str(source), plan.device)})
+    return Request(plan, folder, executor, options)
+
+
+def data_root(option: Path | None) -> Path | None:
+    """Return `data`, else $INVERTBENCH_DATA, else None; raise DataMissing if a named root does not exist."""
+    variable = os.environ.get("INVERTBENCH_DATA")
+    root = option or (Path(variable) if variable else None)
+    if root is not None and not root.is_dir():
+        name = "--data" if option else "$INVERTBENCH_DATA"
+        raise DataMissing(f"{name} {root}: no such folder; give the folder that holds the data sets")
+    return root.resolve() if root else None
+
+
+@dataclass(frozen=True, repr=False)
 class Outlook:
     """The trials that a run would have; printed, they are a table with the counts and the time that is left.
 
     Attributes:
         plan: the trials and what a report of them needs.
         folder: of the run, `out/<suite>`.
-        entries: every trial that is due with its state in the folder.
-        at_once: the number of trials that run side by side.
-        stale: whether records of changed source are kept.
-        remarks: on the data, and why a run would stop because of them.
+        entries: every trial that is due with its state in the folder, and its estimated seconds.
+        remarks: counts, the time that is left, and remarks on the data, also why a run would stop because of them.
     """
 
     plan: Plan
     folder: Path
     entries: tuple[AgendaEntry, ...]
-    at_once: int
-    stale: Stale
     remarks: tuple[str, ...]
 
-    @property
-    def remaining(self) -> tuple[AgendaEntry, ...]:
-        """The trials that a run executes."""
-        return tuple(entry for entry in self.entries if entry.runs)
-
-    @property
-    def seconds(self) -> float | None:
-        """The estimated duration of a run, of the trials that have an estimate; None if none has."""
-        return total_seconds(self.remaining, self.at_once)
-
-    @property
-    def frame(self) -> pd.DataFrame:
-        """The trials as a pandas frame: identity, state, and the estimated seconds of those that a run does."""
-        import pandas as pd
-
-        lines = [(*_identity(entry), entry.seconds) for entry in self.entries]
-        types = dict.fromkeys(HEADERS, "string") | {"time": "Float64"}
-        return pd.DataFrame(lines, columns=list(HEADERS), dtype=object).astype(types)
-
     def __repr__(self) -> str:
-        return f"<{self.plan.heading}: {counted(self.entries)}>"
-
-    def __str__(self) -> str:
         from tabulate import tabulate
 
-        lines = [(*_identity(entry), _time(entry)) for entry in self.entries]
-        table = tabulate(lines, headers=HEADERS, tablefmt="simple", disable_numparse=True)
-        about = [f"{self.plan.heading}: {counted(self.entries)}", *outlook(self.entries, self.at_once, self.stale)]
-        return "\n".join([table, "", *about, *self.remarks])
+        table = tabulate(map(_line, self.entries), headers=HEADERS, tablefmt="simple", disable_numparse=True)
+        return "\n".join([table, "", *self.remarks])
 
 
 @taking(Arguments)
@@ -103,15 +156,51 @@ def plan(suite: Source, **arguments: Any) -> Outlook:
     entries = request.entries(Sources().of)
     forget_settled(entries, request.folder)
     at_once = request.executor.at_once([entry.trial for entry in entries if entry.runs])
-    return Outlook(request.plan, request.folder, tuple(entries), at_once, options.stale, (*remarks, *missing))
+    about = [f"{request.plan.heading}: {counted(entries)}", *outlook(entries, at_once, options.stale)]
+    return Outlook(request.plan, request.folder, tuple(entries), (*about, *remarks, *missing))
 
 
-def _identity(entry: AgendaEntry) -> tuple[str, ...]:
+def _line(entry: AgendaEntry) -> tuple[str, ...]:
     trial = entry.trial
-    return trial.id, trial.kind, trial.place, ", ".join(trial.rows), trial.repeat, entry.text()
+    time = "" if not entry.runs else "?" if entry.seconds is None else shown_seconds(entry.seconds)
+    return trial.id, trial.kind, trial.place, ", ".join(trial.rows), trial.repeat, entry.text(), time
 
 
-def _time(entry: AgendaEntry) -> str:
-    if not entry.runs:
-        return ""
-    return "?" if entry.seconds is None else shown_seconds(entry.seconds)
+@checked
+def validate(
+    suite: SkipValidation[Source],
+    *,
+    profile: str | None = None,
+    data: Annotated[Path | None, optional(path, str | Path)] = None,
+) -> dict[str, Plan]:
+    """Check a suite and the data that are there, and return the plan of each profile; nothing runs.
+
+    Missing data are a fault if `data` names their folder and a run would not leave them out, else a printed remark: a
+    suite is right on any machine.
+
+    Args:
+        suite: as of `harness.run`.
+        profile: only this one; by default all.
+        data: the folder of the data sets; by default $INVERTBENCH_DATA.
+
+    Raises:
+        SuiteError: the suite is wrong, with every fault and its place.
+        UserError: data are missing (DataMissing) or wrong.
+    """
+    from harness.checking.isolated import try_imports
+
+    root = data_root(data)
+    read = read_suite(suite, data=root)
+    check_section(read)
+    try_imports(read.third_party)
+    check_suite(read, shapes=profile is None)
+    settled = {name: settle(read, name, "cpu") for name in (read.profile_names if profile is None else [profile])}
+    needed = [reference for of_profile in settled.values() for reference in of_profile.data]
+    optional = {reference for of_profile in settled.values() for reference in of_profile.optional}
+    _, faults = examine_data(needed, root, offline=True, tell=print)
+    may_miss = optional if data else set(needed)
+    absent = [key for key, fault in faults.items() if isinstance(fault, DataMissing) and key in may_miss]
+    for line in dict.fromkeys(f"note: not here, so not checked: {faults.pop(key)}" for key in absent):
+        print(line)
+    raise_faults(faults.values())
+    return {name: of_profile.plan().plan for name, of_profile in settled.items()}

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from harness.core.archive import StoredRecords
 from harness.core.arguments import check, taking
 from harness.core.records import Record, verdict
 from harness.core.run_options import RunOptions
-from harness.core.settings import DataRef, Progress, silent
+from harness.core.settings import Progress, silent
 from harness.core.trial import trial_class
-from harness.execution.agenda import AgendaEntry, all_accepted, counted, forget_settled, outlook, ready, trials_text
+from harness.execution.agenda import all_accepted, counted, forget_settled, outlook, ready, trials_text
 from harness.execution.data import check_data
 from harness.execution.executor import Following, attached_trials
 from harness.execution.folder import claimed, make_folder, remove_leftovers, writing
 from harness.execution.progress import QuietReporter, Reporter, ReportProgress, VerboseReporter, make_reporter
-from harness.interface.options import RunArguments
-from harness.interface.request import Request, data_root, make_request
-from harness.planning.plan import stray_records
-from harness.planning.settle import Checksums
+from harness.interface.options import RunArguments, Terms
+from harness.interface.plan import Request, data_root, make_request
+from harness.planning.plan import Plan, stray_records
 from harness.planning.suite import Source
 from harness.reporting.report import ReportedResults, write_report
 
@@ -47,50 +46,41 @@ def run(suite: Source, **arguments: Any) -> ReportedResults:
     options = check(RunArguments, arguments)
     root = data_root(options.data)
 
-    def check_now(data: Sequence[DataRef], optional: Collection[DataRef]) -> Checksums:
-        return check_data(data, root, options.offline, options.tell, optional)
-
+    check_now = partial(check_data, root=root, offline=options.offline, tell=options.tell)
     request = make_request(suite, options, check_now, options.tell, prepare=True)
     plan, folder = request.plan, request.folder
     with claimed(make_folder(folder), options.host):
         _run_remaining(request, root, options)
-        stored = request.records()
-        shown: AbstractContextManager[Progress] = nullcontext(silent) if options.quiet else ReportProgress(folder.name)
-        with writing(folder), shown as progress:
-            results = ReportedResults.of(plan, stored.records.values(), folder, stored.damaged)
-            write_report(folder, results=results, progress=progress)
-        for line in stray_records(plan, folder, stored):
-            options.tell(line)
-    return results
+        progress = silent if options.quiet else ReportProgress(folder.name)
+        return reported(plan, folder, request.records(), progress, options.tell)
 
 
 def _run_remaining(request: Request, root: Path | None, options: RunArguments) -> None:
+    """Run the trials in passes, as some wait for others, such as for the candidates of their tuning."""
     from harness.execution.gate import check_layers, leave_out_refused
     from harness.execution.provenance import RunProvenance
 
-    plan, folder = request.plan, request.folder
-    submitted = attached_trials(folder, request.executor)
+    plan, folder, executor = request.plan, request.folder, request.executor
+    submitted = attached_trials(folder, executor)
     if not submitted:
         remove_leftovers(folder)
     provenance = RunProvenance(options.host)
     entries = request.entries(provenance.digests)
     forget_settled(entries, folder)
     attached = [entry.trial for entry in entries if entry.trial.id in submitted]
-    _announce(request, entries, submitted, options)
+    others = [entry for entry in entries if entry.trial.id not in submitted]
+    remaining = [entry.trial for entry in others if entry.runs]
+    options.tell(f"{plan.heading}: {counted(entries)}")
+    for line in outlook(others, executor.at_once(remaining), options.stale):
+        options.tell(line)
+    if attached:
+        options.tell(f"{trials_text(len(attached))} of them were submitted before: this run waits for their results")
     with writing(folder):
         plan.save(folder)
         provenance.save(folder)
-    if not attached and not any(entry.runs for entry in entries):
+    if not remaining and not attached:
+        options.tell("nothing to run")
         return
-    run_options = RunOptions(
-        out=folder,
-        root=root,
-        timeout=plan.timeout if options.timeout is None else options.timeout,
-        memory=plan.memory if options.memory is None else options.memory,
-        checkpoint=options.checkpoint,
-        stale=options.stale,
-        host=options.host,
-    )
 
     def good(record: Record) -> bool:
         return trial_class(record.trial["kind"]).accepts(verdict(record), plan.unsupported)
@@ -105,15 +95,21 @@ def _run_remaining(request: Request, root: Path | None, options: RunArguments) -
     attempted = {trial.id for trial in attached}
     settled = {entry.trial.id for entry in entries if not entry.runs}
     left = (trial for trial in plan.trials if trial.id not in settled | attempted)
-    run_options = replace(run_options, checks=check_layers(left, options.unchecked, options.tell))
-    # What a trial waits for, such as the candidates of its tuning, runs in an earlier pass.
+    run_options = RunOptions(
+        out=folder,
+        root=root,
+        timeout=plan.timeout if options.timeout is None else options.timeout,
+        memory=plan.memory if options.memory is None else options.memory,
+        checks=check_layers(left, options.unchecked, options.tell),
+        **{name: getattr(options, name) for name in ("checkpoint", "stale", "host")},
+    )
     while (wave := ready(entries, attempted)) or attached:
         attempted |= {trial.id for trial in wave}
         with writing(folder):
             trials = leave_out_refused(wave, run_options, provenance.of)
         if options.fail_fast and len(trials) < len(wave):
             break
-        request.executor.run(trials, attached, run_options, following)
+        executor.run(trials, attached, run_options, following)
         finished, attached = {trial.id for trial in (*trials, *attached)}, []
         entries = request.entries(provenance.digests)
         outcomes = [entry for entry in entries if entry.trial.id in finished]
@@ -121,19 +117,19 @@ def _run_remaining(request: Request, root: Path | None, options: RunArguments) -
             break
 
 
-def _announce(
-    request: Request, entries: Sequence[AgendaEntry], submitted: Collection[str], options: RunArguments
-) -> None:
-    """Print what the run does, and what it leaves out."""
-    others = [entry for entry in entries if entry.trial.id not in submitted]
-    trials, attached = [entry.trial for entry in others if entry.runs], len(entries) - len(others)
-    at_once = request.executor.at_once(trials)
-    options.tell(f"{request.plan.heading}: {counted(entries)}")
-    for line in outlook(others, at_once, options.stale):
-        options.tell(line)
-    if attached:
-        options.tell(f"{trials_text(attached)} of them were submitted before: this run waits for their results")
-    if options.jobs is not None and trials and at_once < min(options.jobs, len(trials)):
-        options.tell(f"--jobs {options.jobs}: {at_once} at once, as the threads of more would compete for the cores")
-    if not trials and not attached:
-        options.tell("nothing to run")
+def reported(
+    plan: Plan,
+    folder: Path,
+    stored: StoredRecords,
+    progress: Progress,
+    tell: Callable[[str], object],
+    at: Sequence[Terms] = (),
+    archive: bool = False,
+) -> ReportedResults:
+    """Write the report of a run from its stored records, tell what it leaves out, and return the results."""
+    results = ReportedResults.of(plan, stored.records.values(), folder, stored.damaged)
+    with writing(folder):
+        write_report(folder, at, archive, results, progress)
+    for line in stray_records(plan, folder, stored):
+        tell(line)
+    return results

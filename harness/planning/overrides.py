@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import os
 import re
-import shlex
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -67,7 +66,7 @@ def scope_of(
     form = f"path=value, such as flow.width=32; paths begin with {', '.join(type(profile).model_fields)}"
     pairs, wrong_pairs = parse_pairs("--set", settings, form)
     faults += wrong_pairs
-    assignments = [*added, *((f"--set {text}", split_path(path, labels), value) for text, path, value in pairs)]
+    assignments = [*added, *((f"--set {text}", tuple(path.split(".")), value) for text, path, value in pairs)]
     if seeds is not None:
         assignments.insert(0, (f"--seeds {seeds}", ("seeds",), seeds))
     content, changes = assigned(assignments)
@@ -191,17 +190,6 @@ def blamed(changes: Changes, faults: Iterable[Explained], otherwise: str) -> lis
     return [f"{option_behind(changes, fault.place) or otherwise}: {fault.message}" for fault in faults]
 
 
-def split_path(path: str, labels: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """Split `layers.butterfly.options.levels` into its parts; a label of `labels` stays whole, even with dots in it."""
-    head, _, rest = path.partition(".")
-    if not rest or head not in labels:
-        return (head, *rest.split(".")) if rest else (head,)
-    whole = [label for label in labels[head] if rest == label or rest.startswith(f"{label}.")]
-    label = max(whole, key=len) if whole else rest.partition(".")[0]
-    inner, others = rest[len(label) + 1 :], {key: names for key, names in labels.items() if key != head}
-    return (head, label, *(split_path(inner, others) if inner else ()))
-
-
 def pick(selection: Mapping[str, Sequence[str]], key: str, candidates: Mapping[str, str]) -> list[str]:
     """Return the labels that the values of a key select: a value is a label, or the name behind labels.
 
@@ -234,24 +222,3 @@ def parse_only(
                 raise UserError(f"--only {text}: unknown key {key!r}; {nearest(key, keys)}")
             picked[key].append(value)
     return picked
-
-
-def run_command(suite: str, options: Mapping[str, Sequence[str] | str | None]) -> str:
-    """Return the command that makes the same plan again, for a report: without folders of this machine.
-
-    Args:
-        suite: its name or path.
-        options: option -> its value, or the values of one that is given several times; None: it is not given.
-    """
-
-    def shown(place: str) -> str:
-        return Path(place).name if Path(place).is_absolute() else place
-
-    words = ["python", "-m", "harness", "run", shown(suite)]
-    for option, given in options.items():
-        for value in [given] if isinstance(given, str) else given or ():
-            if option == "--dataset":
-                label, _, place = value.partition("=")
-                value = f"{label}={shown(place)}"
-            words += [option, shown(value) if option == "--layer" else value] if value else [option]
-    return shlex.join(words)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -181,56 +181,42 @@ def _checked_plan(content: bytes) -> tuple[Plan | None, str | None]:
 def plan_fault(plan: Plan) -> str | None:
     """Return how parts of a plan contradict each other, as in no plan that a suite gives; None if they agree."""
     try:
-        if (fault := _size_fault(plan)) is not None:
-            return fault
-        planned = {trial.id for trial in plan.trials}
-        if len(planned) < len(plan.trials):
-            return "two trials of one id"
-        for name, labels in (("rows", plan.rows), ("columns", plan.columns)):
-            if len(set(labels)) < len(labels):
-                return f"{name}: two of one label"
-        names, heads = {section.name for section in plan.sections}, {section.head.suite for section in plan.sections}
-        if min(len(names), len(heads)) < len(plan.sections):
-            return "two sections of one name or suite"
-        for section in plan.sections:
-            nested = section.head.trials or section.head.sections
-            if (fault := "it has trials of its own" if nested else plan_fault(plan.part(section))) is not None:
-                return f"section {section.name}: {fault}"
-        for trial in plan.trials:
-            if (fault := _trial_fault(plan, trial, heads or {plan.suite}, planned)) is not None:
-                return f"trial {trial.id}: {fault}"
+        return next(_faults(plan), None)
     except (ValueError, TypeError, KeyError, AttributeError) as error:  # settings that no trial can have
         return f"settings that no trial has: {bounded(str(error) or type(error).__name__, LONGEST_REASON)}"
-    return None
 
 
-def _size_fault(plan: Plan) -> str | None:
-    """Return that a plan has no trials, or larger tables than any suite; None if it has not."""
-    if not plan.trials:
-        return "it has no trials"
-    cells = len(plan.rows) * (len(plan.columns) + len(plan.averages))
-    sizes = (("cells", cells, MOST_CELLS), ("seeds times cells", max(1, len(plan.seeds)) * cells, MOST_TRIALS))
-    large = (f"{size:,} {noun}, and at most {most:,} are possible" for noun, size, most in sizes if size > most)
-    return None if plan.sections else next(large, None)  # each section has tables of its own
-
-
-def _trial_fault(plan: Plan, trial: Trial, suites: Collection[str], planned: Set[str]) -> str | None:
-    """Return how a trial contradicts its plan; None if it agrees."""
-    check_numbers(trial.identity.values())
-    seeds = plan.seeds if trial.repeats == "seed" and not plan.sections else (trial.repeat_index,)
-    agrees = {
-        "suite": trial.suite in suites,
-        "profile": trial.profile == plan.profile,
-        "device": trial.device == plan.device,
-        "data set or sweep": trial.column in plan.columns,
-        "layer": set(trial.rows) <= set(plan.rows),
-        "seed": trial.repeat_index in seeds,
+def _faults(plan: Plan) -> Iterator[str]:
+    planned, heads = {trial.id for trial in plan.trials}, {section.head.suite for section in plan.sections}
+    names = {section.name for section in plan.sections}
+    cells = 0 if plan.sections else len(plan.rows) * (len(plan.columns) + len(plan.averages))  # sections have tables
+    contradictions = {
+        "it has no trials": not plan.trials,
+        "two trials of one id": len(planned) < len(plan.trials),
+        "rows: two of one label": len({*plan.rows}) < len(plan.rows),
+        "columns: two of one label": len({*plan.columns}) < len(plan.columns),
+        "two sections of one name or suite": min(len(names), len(heads)) < len(plan.sections),
+        "more cells than any suite": cells > MOST_CELLS or cells * len(plan.seeds) > MOST_TRIALS,
     }
-    if (wrong := next((name for name in agrees if not agrees[name]), None)) is not None:
-        return f"its {wrong} is not in the plan"
-    needed = {early.id for early in trial.prerequisites({})}  # a plan may be of final trials alone
-    missing = needed - planned if needed & planned else set()
-    return f"{min(missing)}, on which it depends, is not in the plan" if missing else None
+    yield from (fault for fault, stands in contradictions.items() if stands)
+    for section in plan.sections:
+        if section.head.trials or section.head.sections:
+            yield f"section {section.name}: it has trials of its own"
+        yield from (f"section {section.name}: {fault}" for fault in _faults(plan.part(section)))
+    for trial in plan.trials:
+        check_numbers(trial.identity.values())
+        agrees = {
+            "suite": trial.suite in (heads or {plan.suite}),
+            "profile": trial.profile == plan.profile,
+            "device": trial.device == plan.device,
+            "data set or sweep": trial.column in plan.columns,
+            "layer": set(trial.rows) <= set(plan.rows),
+            "seed": trial.repeats != "seed" or bool(plan.sections) or trial.repeat_index in plan.seeds,
+        }
+        yield from (f"trial {trial.id}: its {name} is not in the plan" for name, good in agrees.items() if not good)
+        needed = {early.id for early in trial.prerequisites({})}
+        if needed & planned and needed - planned:  # a plan may be of final trials alone
+            yield f"trial {trial.id}: a trial on which it depends is not in the plan"
 
 
 def stray_records(plan: Plan, run: Path, stored: StoredRecords | None = None) -> list[str]:

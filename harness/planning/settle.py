@@ -19,10 +19,9 @@ from harness.core.provenance.environment import usable_cores
 from harness.core.settings import DataRef
 from harness.core.texts import one_line
 from harness.core.trial import AnyTrial
-from harness.planning.cells import Scope
+from harness.planning.cells import Scope, raise_faults
 from harness.planning.overrides import parse_only, pick, scope_of
 from harness.planning.plan import Device, GivenDevice, Plan, Section
-from harness.planning.problems import raise_faults
 from harness.planning.suite import Source, read_suite
 from harness.planning.suite_base import Suite, SuiteFile
 from harness.planning.suite_model import EVERY_LAYER
@@ -137,12 +136,11 @@ def load_suite(source: Source, *, shapes: bool = False) -> SuiteFile:
     return check_suite(read_suite(source), shapes=shapes)
 
 
-def check_suite(suite: SuiteFile, *, shapes: bool = False, but: str | None = None) -> SuiteFile:
-    """Return the suite after checking all that does not depend on the command line; `read_suite` checked its structure.
+def check_suite(suite: SuiteFile, *, shapes: bool = False) -> SuiteFile:
+    """Return the suite after checking all its profiles; `read_suite` checked its structure.
 
     Args:
         shapes: whether to build every layer on every shape of every profile.
-        but: a profile that is not checked, as `settle` will.
 
     Raises:
         SuiteError: with every problem of the first part that has any, each as ``file:line:column: message``.
@@ -150,8 +148,7 @@ def check_suite(suite: SuiteFile, *, shapes: bool = False, but: str | None = Non
     from harness.planning.suite_checks import suite_problems  # imports torch
 
     for part in suite.parts.values():
-        scopes = [scope_of(part, name) for name in part.profiles if name != but]
-        raise_faults(part.origin.document, suite_problems(scopes, shapes))
+        raise_faults(part.origin.document, suite_problems([scope_of(part, name) for name in part.profiles], shapes))
     return suite
 
 

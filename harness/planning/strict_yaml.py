@@ -1,10 +1,9 @@
 """YAML 1.2 with positions: the subset of YAML that a suite may use, and where in the file each part stands.
 
 PyYAML's own safe loader follows YAML 1.1: `1e-3` is a string, `no` is false, `10:30` is 630, a date is an
-object, and of two equal keys the last wins. Here numbers, booleans and null follow the core schema of YAML 1.2,
-and duplicate keys, tags outside that schema, numbers that are not finite or beyond 64 bits, texts with control
-characters and keys that are not strings are refused. Anchors, aliases and the merge key `<<` work, as far as the
-document stays small and finite.
+object, and of two equal keys the last wins. Here numbers, booleans and null follow YAML 1.2, and duplicate keys,
+other tags, numbers beyond 64 bits, texts with control characters and keys that are not strings are refused. Anchors,
+aliases and the merge key `<<` work, as far as the document stays small and finite.
 """
 
 from __future__ import annotations
@@ -18,45 +17,51 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from yaml.constructor import ConstructorError
 
 from harness.core.errors import SuiteError
 from harness.core.explain import Place, dotted
 from harness.core.files import DATA, open_file
 from harness.core.files import SUITE as MAX_BYTES
-from harness.core.texts import CONTROL, control_fault
+from harness.core.texts import CONTROL, bounded, control_fault
 
 MAX_NODES = 20_000  # values, also after expansion of aliases: ten lines of them can stand for a billion
 MAX_TEXT = 2_000  # characters of one key or value
 MAX_INTEGER = (1 << 63) - 1
+LONGEST_FAULT, LONGEST_VALUE = 300, 40  # characters of the parser's message, and of a value in one
 
 _TAG = "tag:yaml.org,2002:"
+_MERGE = f"{_TAG}merge"
 _SCALARS = {
-    "null": re.compile(r"(?:null|Null|NULL|~|)\Z"),
-    "bool": re.compile(r"(?:true|True|TRUE|false|False|FALSE)\Z"),
-    "int": re.compile(r"(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)\Z"),
-    "float": re.compile(  # also as JSON has numbers that are not finite
-        r"(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
-        r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)|-?Infinity|NaN)\Z"
-    ),
+    "null": r"(?:null|Null|NULL|~|)\Z",
+    "bool": r"(?:true|True|TRUE|false|False|FALSE)\Z",
+    "int": r"[-+]?[0-9]+\Z",
+    "float": r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z",
+    "merge": r"<<\Z",
 }
 
 
 class StrictLoader(yaml.SafeLoader):
-    """PyYAML's safe loader with the core schema of YAML 1.2 in place of the types of YAML 1.1."""
+    """PyYAML's safe loader with the scalars of YAML 1.2 in place of the types of YAML 1.1, and unique keys."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 (as the base class)
 
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """Return a mapping; raise if two of its keys are equal, or one is not a string."""
+        node: yaml.MappingNode = super().compose_mapping_node(anchor)
+        lines: dict[str, int] = {}
+        for key, _ in node.value:
+            text = bounded(str(key.value), LONGEST_VALUE) if isinstance(key, yaml.ScalarNode) else "(a list or mapping)"
+            if key.tag not in (f"{_TAG}str", _MERGE):
+                raise _refusal(key, f"the key {text} is not a string; put it in quotes if it is a name")
+            if key.value in lines:
+                raise _refusal(key, f"the key {text!r} stands twice, first in line {lines[key.value]}; keep one")
+            lines[key.value] = _start(key)[0]
+        return node
+
 
 for _name, _pattern in _SCALARS.items():
-    StrictLoader.add_implicit_resolver(_TAG + _name, _pattern, None)
-StrictLoader.add_implicit_resolver(_TAG + "merge", re.compile(r"^<<$"), ["<"])
-
-
-class _Refused(yaml.MarkedYAMLError):
-    """A part of a YAML document that a suite may not have."""
-
-    def __init__(self, node: yaml.Node, message: str) -> None:
-        super().__init__(problem=message, problem_mark=node.start_mark)
+    StrictLoader.add_implicit_resolver(_TAG + _name, re.compile(_pattern), None)
 
 
 @dataclass
@@ -68,15 +73,14 @@ class Document:
     of_file: bool = True  # else there are no lines to point at, and messages name the keys
     _values: dict[Place, tuple[int, int]] = field(default_factory=dict)
     _keys: dict[Place, tuple[int, int]] = field(default_factory=dict)
+    _nodes: int = 0
 
-    def position(self, place: Place) -> tuple[int, int]:
-        """Return line and column, from 1, of a value, or of the nearest part around it if there is no such value."""
+    def position(self, place: Place, at_key: bool = False) -> tuple[int, int]:
+        """Return line and column, from 1, of a value or of its key, or else of the nearest part around it."""
+        if at_key and place in self._keys:
+            return self._keys[place]
         around = (place[:length] for length in range(len(place), -1, -1))
         return next((self._values[part] for part in around if part in self._values), (1, 1))
-
-    def key_position(self, place: Place) -> tuple[int, int]:
-        """Return line and column, from 1, of the key that names a value, or those of `position` if there is none."""
-        return self._keys.get(place) or self.position(place)
 
     def located(self, position: tuple[int, int], message: str) -> str:
         """Return a message after its place: file:line:column, or the keys that lead to it."""
@@ -86,6 +90,33 @@ class Document:
         keys = dotted(places.get(position, ()))
         return f"{self.name}: {message if message.startswith(keys) else f'{keys}: {message}'}"
 
+    def built(self, node: yaml.Node, place: Place) -> Any:
+        """Return the value of a node, and note the positions in it."""
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
+            what = f"more than {MAX_NODES:,} values, those of aliases included, the limit of a suite; split it"
+            raise _refusal(node, what)
+        self._values[place] = _start(node)  # before a fault inside is located
+        if isinstance(node, yaml.MappingNode) and node.tag == f"{_TAG}map":
+            content: dict[str, Any] = {}
+            merges = [item for key, item in node.value if key.tag == _MERGE]
+            # The mapping's own keys come last, over merged ones, of which those of the first mapping come last.
+            sources = [part for item in merges for part in (item.value if item.id == "sequence" else [item])]
+            for source in reversed(sources):
+                if not isinstance(source, yaml.MappingNode):
+                    raise _refusal(source, "the merge key << takes a mapping or a list of mappings")
+                content |= self.built(source, place)
+            for key, item in node.value:
+                if key.tag != _MERGE:
+                    name = _scalar(key)
+                    self._keys[*place, name] = _start(key)
+                    content[name] = self.built(item, (*place, name))
+            self._values[place] = _start(node)  # over that of a merged mapping
+            return content
+        if isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":
+            return [self.built(item, (*place, index)) for index, item in enumerate(node.value)]
+        return _scalar(node)
+
 
 def read(path: Path, name: str | None = None) -> Document:
     """Parse a file; one that cannot be read raises SuiteError."""
@@ -93,8 +124,6 @@ def read(path: Path, name: str | None = None) -> Document:
     try:
         with open_file(path, DATA) as file:
             return load(file.read(MAX_BYTES + 1), name)
-    except IsADirectoryError as error:
-        raise SuiteError(f"{name}: a directory; name a YAML file in it") from error
     except OSError as error:
         raise SuiteError(f"{name}: cannot be read ({error.strerror}); name a YAML file that can") from error
 
@@ -102,9 +131,9 @@ def read(path: Path, name: str | None = None) -> Document:
 def document_of(value: Mapping[str, Any], name: str) -> Document:
     """Return a mapping as a document: under the same rules, as the text that it is in YAML."""
     try:
-        text = json.dumps(value, ensure_ascii=False, default=_plain)
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, default=_plain)
     except (TypeError, ValueError, RecursionError) as error:
-        hint = "give mappings, lists, texts, numbers, booleans and None"
+        hint = "give mappings, lists, texts, finite numbers, booleans and None"
         raise SuiteError(f"{name}: not a suite ({error}); {hint}") from error
     text = CONTROL.sub(lambda control: f"\\u{ord(control[0]):04x}", text)  # YAML takes some of them for line ends
     return load(text, name, of_file=False)
@@ -129,20 +158,15 @@ def load(content: bytes | str, name: str, *, of_file: bool = True) -> Document:
     try:
         node = StrictLoader(content).get_single_node()
         if node is not None:
-            document.value = _Walk(document).value(node, ())
+            document.value = document.built(node, ())
     except yaml.reader.ReaderError as error:
-        before = content[: error.position]
-        text = before if isinstance(before, str) else before.decode("utf-8", "replace")
-        position = text.count("\n") + 1, len(text) - text.rfind("\n")
-        of_text = error.encoding == "unicode"
-        what = f"the character {chr(error.character)!r}" if of_text else f"the byte 0x{error.character:02x}"
-        message = f"{what} is not allowed in YAML text; is this a suite file?"
-        raise SuiteError(document.located(position, message)) from error
+        what = f"{error.reason} at position {error.position}, which YAML text cannot have; is this a suite file?"
+        raise SuiteError(f"{name}: {what}") from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         position = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         what = ", ".join(part for part in (error.context, error.problem) if part)
-        message = what if isinstance(error, _Refused) else f"not valid YAML: {_short(what, 300)}"
+        message = what if isinstance(error, ConstructorError) else f"not valid YAML: {bounded(what, LONGEST_FAULT)}"
         raise SuiteError(document.located(position, message)) from error
     except RecursionError as error:  # also of an alias inside its own anchor
         message = "nested too deeply, or a value that contains itself; a suite has a handful of levels"
@@ -150,95 +174,34 @@ def load(content: bytes | str, name: str, *, of_file: bool = True) -> Document:
     return document
 
 
-class _Walk:
-    """One walk over the composed nodes, which builds the value and notes positions."""
-
-    def __init__(self, document: Document) -> None:
-        self.document = document
-        self.nodes = 0
-
-    def value(self, node: yaml.Node, place: Place) -> Any:
-        self.nodes += 1
-        if self.nodes > MAX_NODES:
-            what = f"more than {MAX_NODES:,} values, those of aliases included, the limit of a suite; split it"
-            raise _Refused(node, what)
-        self.document._values[place] = _start(node)  # before a fault inside is located
-        value: Any
-        if isinstance(node, yaml.ScalarNode):
-            value = _scalar(node)
-        elif isinstance(node, yaml.MappingNode) and node.tag == _TAG + "map":
-            value = self.mapping(node, place)
-        elif isinstance(node, yaml.SequenceNode) and node.tag == _TAG + "seq":
-            value = [self.value(item, (*place, index)) for index, item in enumerate(node.value)]
-        else:
-            raise _unknown_tag(node)
-        self.document._values[place] = _start(node)  # over that of a mapping merged into this one
-        return value
-
-    def mapping(self, node: yaml.MappingNode, place: Place) -> dict[str, Any]:
-        """Return own keys over those merged by `<<`; of several mappings behind `<<`, an earlier one has precedence."""
-        merges = [item for key, item in node.value if key.tag == _TAG + "merge"]
-        result: dict[str, Any] = {}
-        for source in reversed([part for item in merges for part in (item.value if item.id == "sequence" else [item])]):
-            if not isinstance(source, yaml.MappingNode):
-                raise _Refused(source, "the merge key << takes a mapping or a list of mappings")
-            result |= self.value(source, place)
-        lines: dict[str, int] = {}
-        for key_node, item in node.value:
-            if key_node.tag == _TAG + "merge":
-                continue
-            key = _scalar(key_node) if isinstance(key_node, yaml.ScalarNode) else None
-            if not isinstance(key, str):
-                what = f"the key {_shown(key_node)} is not a string; put it in quotes if it is a name"
-                raise _Refused(key_node, what)
-            if key in lines:
-                raise _Refused(key_node, f"the key {key!r} stands twice, first in line {lines[key]}; keep one")
-            lines[key] = _start(key_node)[0]
-            self.document._keys[*place, key] = _start(key_node)
-            result[key] = self.value(item, (*place, key))
-        return result
+def _scalar(node: yaml.Node) -> Any:
+    """Return the value of a scalar, as YAML 1.2 reads it."""
+    kind, text = node.tag.removeprefix(_TAG), node.value
+    plain = isinstance(node, yaml.ScalarNode)
+    if not plain or (kind != "str" and (kind not in _SCALARS or not re.match(_SCALARS[kind], text))):
+        tag = bounded(kind, LONGEST_VALUE)
+        raise _refusal(node, f"the tag !!{tag} is not allowed here: a suite holds plain values; remove the tag")
+    if kind == "null":
+        return None
+    if kind == "bool":
+        return text.lower() == "true"
+    shown = bounded(text, LONGEST_VALUE)
+    if kind in ("int", "float"):
+        number = int(text) if kind == "int" and len(text) < LONGEST_VALUE else float(text)
+        if abs(number) <= MAX_INTEGER if kind == "int" else math.isfinite(number):
+            return number
+        rule = "a whole number is at most 2^63 - 1"
+        raise _refusal(node, f"{shown} is not a finite number that a setting could have; {rule}")
+    if len(text) > MAX_TEXT:
+        raise _refusal(node, f"{shown} has {len(text):,} characters; shorten it to {MAX_TEXT:,}")
+    if fault := control_fault(text):
+        raise _refusal(node, fault)
+    return text
 
 
-def _scalar(node: yaml.ScalarNode) -> str | int | float | bool | None:
-    kind, text = node.tag.removeprefix(_TAG), str(node.value)
-    if kind in ("str", "merge"):
-        if len(text) > MAX_TEXT:
-            raise _Refused(node, f"{_shown(node)} has {len(text):,} characters; shorten it to {MAX_TEXT:,}")
-        if fault := control_fault(text):
-            raise _Refused(node, fault)
-        return text
-    if kind not in _SCALARS:
-        raise _unknown_tag(node)
-    if not _SCALARS[kind].match(text):
-        raise _Refused(node, f"{_shown(node)!r} cannot be read as {kind}")
-    if kind in ("null", "bool"):
-        return None if kind == "null" else text.lower() == "true"
-    number: int | float
-    try:
-        if kind == "int":
-            number = int(text, 0) if text.startswith(("0o", "0x")) else int(text)
-        else:  # 1.2 writes .inf where Python writes inf
-            number = float(re.sub(r"\.(?=inf|nan)", "", text.lower()))
-    except ValueError:  # Python reads no integer of more than 4,300 digits
-        number = math.nan
-    if abs(number) <= MAX_INTEGER if isinstance(number, int) else math.isfinite(number):
-        return number
-    rule = "a whole number is at most 2^63 - 1"
-    raise _Refused(node, f"{_shown(node)} is not a finite number that a setting could have; {rule}")
-
-
-def _unknown_tag(node: yaml.Node) -> _Refused:
-    tag = _short(node.tag.replace(_TAG, "!!"))
-    return _Refused(node, f"the tag {tag} is not allowed: a suite holds plain values; remove the tag")
+def _refusal(node: yaml.Node, message: str) -> ConstructorError:
+    return ConstructorError(problem=message, problem_mark=node.start_mark)
 
 
 def _start(node: yaml.Node) -> tuple[int, int]:
     return node.start_mark.line + 1, node.start_mark.column + 1
-
-
-def _shown(node: yaml.Node) -> str:
-    return _short(str(node.value)) if isinstance(node, yaml.ScalarNode) else "(a list or mapping)"
-
-
-def _short(text: str, most: int = 40) -> str:
-    return text if len(text) <= most else text[: most - 3] + "..."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any, Literal
@@ -10,9 +10,9 @@ from typing import Any, Literal
 from pydantic import ValidationError, create_model
 
 from harness.core.errors import SuiteError, nearest
-from harness.core.explain import Explained, dotted, explain, shown
+from harness.core.explain import explain, shown
 from harness.core.texts import control_fault
-from harness.planning.problems import Problem, Where, raise_faults
+from harness.planning.cells import Where, raise_faults
 from harness.planning.strict_yaml import Document, document_of, read
 from harness.planning.suite_base import Origin, Suite, SuiteFile
 from harness.planning.suite_model import SUITES
@@ -53,7 +53,8 @@ def read_suite(source: Source, *, data: Path | None = None, examined: bool = Fal
         suite: SuiteFile = kinds[document.value["kind"]].model_validate(document.value)
     except ValidationError as error:
         model = kinds.get(str(document.value.get("kind")), SuiteFile)
-        raise_faults(document, _structure_problems(document, explain(error, model, kinds)))
+        faults = explain(error, model, kinds)
+        raise_faults(document, [Where(place).says(message, at_key) for place, message, at_key in faults])
         raise
     return suite.attach(Origin(document, folder, data, examined, _joined(suite, document, folder, data, examined)))
 
@@ -96,29 +97,15 @@ def _joined(
 ) -> dict[str, Suite]:
     """Return the suites that a suite joins, by label."""
     parts: dict[str, Suite] = {}
-    names: dict[str, str] = {}
-    problems: list[Problem] = []
-    for label, (file, where) in suite.part_files.items():
+    for label, file in suite.part_files.items():
         place = file if folder is None else folder / file
         part = None if examined else read_suite(place, data=data, examined=True)
         if not isinstance(part, Suite):
             raise SuiteError(f"{document.name}: a claim is tested by trials, and suites of claims have none")
         parts[label] = part
-        first = names.setdefault(part.suite, label)
-        if first != label:
-            problems.append(where.says(f"{file} is called {part.suite}, as is that of {first!r}"))
-    raise_faults(document, problems)
+    if len({part.suite for part in parts.values()}) < len(parts):
+        raise SuiteError(f"{document.name}: two of the suites that it names have one name; rename one")
     return parts
-
-
-def _structure_problems(document: Document, structure: list[Explained]) -> Iterable[Problem]:
-    """Return the problems of the structure, each once in a part that aliases put into several places."""
-    problems: dict[tuple[Any, str], Problem] = {}
-    for place, message, at_key in structure:
-        problem = Where(place).says(message, at_key)
-        rule = message.removeprefix(dotted(place)).replace(dotted(place[:-1]), "")
-        problems.setdefault((problem.position(document), rule), problem)
-    return problems.values()
 
 
 def find_document(source: Source) -> tuple[Document, Path | None]:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from copy import copy
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, PrivateAttr, create_model
 
-from harness.core.settings import DataRef, Flag, Settings, key_texts
+from harness.core.settings import DataRef, Flag, Settings
 from harness.core.third_party import is_third_party
 from harness.core.trial import Trial
-from harness.planning.cells import Cell, Scope, class_name
-from harness.planning.problems import Problem, Where
+from harness.planning.cells import Cell, Problem, Scope, Where, class_name
 from harness.planning.strict_yaml import Document
 from harness.planning.suite_model import (
     EVERY_LAYER,
@@ -99,8 +97,8 @@ class SuiteFile(Settings):
         return {}
 
     @property
-    def part_files(self) -> Mapping[str, tuple[str, Where]]:
-        """Label -> the file of a suite that this one joins, from its folder, and the place that names the file."""
+    def part_files(self) -> Mapping[str, str]:
+        """Label -> the file of a suite that this one joins, from its folder."""
         return {}
 
     @property
@@ -123,10 +121,6 @@ class SuiteFile(Settings):
             named = [*rows, *(name for profile in part.profiles for name in part.data_names(profile))]
             specs += [(name, part.origin.folder) for name in filter(is_third_party, named)]
         return specs
-
-    def data_names(self, profile: str) -> list[str]:
-        """Return the names of the data sets of a profile."""
-        return [name for part in self.parts.values() for name in part.data_names(profile)]
 
     def about(self, label: str) -> dict[str, Any]:
         """Return the fields of a part's section in the plan, beside its name and head."""
@@ -165,12 +159,10 @@ class Suite(SuiteFile):
     @cache
     def file_model(cls) -> type[Self]:
         """Return the model that reads files of this kind: each part has its own keys, and those of cells."""
-        texts = key_texts(cls.cell_model)
 
         def part(noun: str, base: type[Settings], section: str, keys: dict[str, Any]) -> Any:
             for key in cls.cell_model.keys(section):
-                setting = copy(cls.cell_model.model_fields[key])
-                setting.description = texts.get(key)
+                setting = cls.cell_model.model_fields[key]
                 keys[key] = (setting.annotation, setting)
             name = f"{cls.__name__.removesuffix('Suite')}{noun}"
             return create_model(name, __base__=base, __module__=cls.__module__, **keys)

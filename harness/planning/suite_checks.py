@@ -15,8 +15,7 @@ from harness.core.settings import FlowSettings
 from harness.core.third_party import same_folder
 from harness.datasets import find_dataset
 from harness.pipeline.models import layer_shapes
-from harness.planning.cells import Cell, Column, Scope, class_name
-from harness.planning.problems import Problem, Where
+from harness.planning.cells import Cell, Column, Problem, Scope, Where, class_name
 from harness.planning.suite_model import EVERY_LAYER, MOST_CELLS, MOST_TRIALS
 from layers import UnsupportedShape
 
@@ -39,13 +38,11 @@ def suite_problems(
 
 def _size_problems(scope: Scope) -> Iterator[Problem]:
     """Yield a problem if a profile is too large to be examined cell by cell."""
-    rows, columns = len(scope.rows), len(scope.columns) + len(getattr(scope.profile, "averages", ()))
-    seeds = max(map(len, scope.suite.repeats(scope).values()), default=1) if rows * columns <= MOST_CELLS else 1
-    for count, most, noun in ((rows * columns, MOST_CELLS, "cells"), (rows * columns * seeds, MOST_TRIALS, "trials")):
-        if count > most:
-            about = f"rows: {rows:,}, columns: {columns:,}{f', seeds: {seeds:,}' if noun == 'trials' else ''}; they"
-            rule = f"make {count:,} {noun}, and a profile has at most {most:,}; split the suite"
-            yield scope.where.says(f"profiles.{scope.name}: {about} {rule}", at_key=True)
+    cells = len(scope.rows) * (len(scope.columns) + len(getattr(scope.profile, "averages", ())))
+    seeds = max(map(len, scope.suite.repeats(scope).values()), default=1) if cells <= MOST_CELLS else 1
+    if cells > MOST_CELLS or cells * seeds > MOST_TRIALS:
+        rule = f"a profile has at most {MOST_CELLS:,} and {MOST_TRIALS:,}; split the suite"
+        yield scope.where.says(f"profiles.{scope.name}: {cells:,} cells and {cells * seeds:,} trials; {rule}", True)
 
 
 def _settings_problems(scope: Scope) -> Iterator[Problem]:
@@ -83,14 +80,12 @@ def _unknown_labels(scope: Scope) -> Iterator[Problem]:
     for label, (row, _) in scope.suite.rows(scope.extra).items():
         sections[row.section].setdefault(label)
     every = [label for labels in sections.values() for label in labels]
-    for label in scope.profile.rows or ():
-        if label not in every:
-            yield scope.at("rows").says(f"rows: the suite has no row {label!r}; {nearest(label, every)}")
-    for column in scope.data.values():
-        for label in column.entry.rows or ():
-            if label not in scope.rows:
-                yield column.place("rows").says(f"rows: no row {label!r} in the profile; {nearest(label, scope.rows)}")
     for part, place in scope.parts:
+        there, whose = (scope.rows, "profile") if "datasets" in place else (every, "suite")
+        for label in getattr(part, "rows", None) or () if place else ():
+            if label not in there:
+                message = f"rows: no row {label!r} in the {whose}; {nearest(label, there)}"
+                yield scope.locate((*place, "rows")).says(message)
         for section, labels in sections.items():
             under = "" if section == "layers" else f" under `{section}`"
             for label in getattr(part, section):

@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 from pydantic_core import PydanticCustomError
 
+from harness.core.arguments import optional
 from harness.core.records import WHOLE
 from harness.core.run_options import parse_bytes, parse_timeout
 from harness.core.settings import Count, FlowSettings, LayerRef, Settings, size_fault
@@ -72,16 +73,8 @@ Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_le
 Shape = Annotated[tuple[Count, ...], Field(min_length=2, max_length=3), AfterValidator(_small)]
 Average = Annotated[tuple[Label, ...], Field(min_length=2)]  # the columns of which another is the mean
 Widths = Annotated[tuple[Count, ...], Field(min_length=1)]
-# A number of seconds or of bytes, or a text such as "30 min" or "4GiB".
-Quantity = float | str | None
-Duration = Annotated[
-    float | None,
-    BeforeValidator(lambda value: None if value is None else parse_timeout(value), json_schema_input_type=Quantity),
-]
-Memory = Annotated[
-    int | None,
-    BeforeValidator(lambda value: None if value is None else parse_bytes(value), json_schema_input_type=Quantity),
-]
+Duration = Annotated[float | None, optional(parse_timeout, float | str)]
+Memory = Annotated[int | None, optional(parse_bytes, float | str)]
 Threads = Count | Literal["auto"]  # auto: the cores, divided by --jobs
 OptionValues = Annotated[dict[str, Any], OrEmpty]
 Number = Annotated[int | float, BeforeValidator(_number), Field(gt=-WHOLE, lt=WHOLE)]

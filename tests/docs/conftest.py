@@ -1,10 +1,7 @@
 """Scripts of the docs as modules."""
 
-import importlib.util
-import sys
-from collections.abc import Callable, Iterator
+import importlib
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -12,18 +9,12 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.fixture(scope="module")
-def load_script() -> Iterator[Callable[[str], ModuleType]]:
+def load_script():
     """Return a function that imports a script by its path below docs/."""
-    loaded = []
 
-    def load(path: str) -> ModuleType:
-        spec = importlib.util.spec_from_file_location(Path(path).stem, DOCS / path)
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = module  # where dataclasses look up their types
-        loaded.append(spec.name)
-        spec.loader.exec_module(module)
-        return module
+    def load(path):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.syspath_prepend(str((DOCS / path).parent))
+            return importlib.import_module(Path(path).stem)
 
-    yield load
-    for name in loaded:
-        del sys.modules[name]
+    return load

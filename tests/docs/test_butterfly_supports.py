@@ -1,15 +1,11 @@
 """The figure of the supports of butterfly factors agrees with their definition."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 from matplotlib.patches import PathPatch
 
 from layers.butterfly import Butterfly
-
-FIGURES = Path(__file__).parents[2] / "docs" / "figures"
 
 
 @pytest.fixture(scope="module")
@@ -47,17 +43,3 @@ def test_supports_equal_those_of_the_layer(script, shape, width, levels):
     for level, support in enumerate(supports.values(), start=1):
         layer = Butterfly(shape, block_size=width, levels=[level], initialisation="rotation")
         assert torch.equal(layer.dense() != 0, torch.from_numpy(support))
-
-
-def test_names_the_parts_of_a_partition(script):
-    layer = Butterfly((3, 4), block_size=2, partition=[8, 4], bi_direction=True)
-    assert list(script.factor_supports(layer)) == ["B(1, 8, 2)", "B(2, 8, 2)", "B(1, 4, 2)"]
-
-
-def test_writes_the_same_files_again(script, tmp_path):
-    script.write_supports(tmp_path / "one")
-    script.write_supports(tmp_path / "two")
-    kept = {path.name for path in FIGURES.glob("butterfly-supports.*")}
-    assert kept == {"butterfly-supports.png", "butterfly-supports.svg"}
-    for name in kept:
-        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()

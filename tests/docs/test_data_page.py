@@ -13,11 +13,7 @@ from harness.planning.settle import load_suite
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "data.md"
 FETCHED = ("torchvision:FashionMNIST", "wfdb")  # their files cannot be made by an example
-SUITE = {
-    "suite": "examples",
-    "kind": "density",
-    "layers": {"conv1x1": {}},
-}
+SUITE = {"suite": "examples", "kind": "density", "layers": {"conv1x1": {}}}
 
 
 def blocks(language):

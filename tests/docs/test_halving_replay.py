@@ -20,13 +20,10 @@ def complete(script):
     return list(script.tunings([ROOT / "reports" / "tuned-2core-epyc"]))
 
 
-def test_a_rule_that_keeps_all_changes_no_choice(script, complete):
+def test_a_rule_that_keeps_all_changes_no_choice_and_one_that_halves_counts_both_rungs(script, complete):
     outcomes = [script.replay(tuning, QUARTER, ALL) for tuning in complete]
     assert len(outcomes) == 80 and {outcome.loss for outcome in outcomes} == {0.0}
     assert {outcome.steps for outcome in outcomes} == {QUARTER + 1}
-
-
-def test_the_rule_counts_the_steps_of_both_rungs(script, complete):
     for tuning in complete:
         failed = len(tuning.candidates) - len(tuning.values(tuning.candidates))
         outcome = script.replay(tuning, QUARTER, HALF)

@@ -18,8 +18,7 @@ from harness.planning.overrides import parse_options, scope_of
 from harness.planning.settle import load_suite
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "libraries.md").read_text()
-SECTIONS = PAGE.split("\n## ")[1:]
-CHECK, FLOWS, SUITE = SECTIONS
+CHECK, FLOWS, SUITE = PAGE.split("\n## ")[1:]
 RULES = ("log-det", "reverse-log-det", "inverse", "gradients", "weight-updates")
 LIBRARIES = ["nflows", "normflows", "freia", "zuko", "distributions"]
 

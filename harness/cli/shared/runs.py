@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.core.archive import archive_of, reading
 from harness.core.errors import UserError
-from harness.core.texts import bounded
 from harness.planning.plan import FILE
 
 if TYPE_CHECKING:
@@ -33,10 +31,7 @@ def add_folder(parser: argparse.ArgumentParser) -> None:
 
 
 def run_folders(folder: Path) -> list[Path]:
-    """Return the folder or archive if it holds a run, else the runs in the folder; raise a UserError without any.
-
-    Folders in the folder that cannot be read are named on standard error.
-    """
+    """Return the folder or archive if it holds a run, else the runs in the folder; raise a UserError without any."""
     with reading(folder):
         if archive_of(folder) is not None or (folder / FILE).is_file():
             return [folder]
@@ -44,13 +39,7 @@ def run_folders(folder: Path) -> list[Path]:
             raise UserError(
                 f"{folder}: no such folder or archive; give the folder of a run, OUT/<suite>, or its archive"
             )
-        places = sorted(folder.iterdir())
-    inner = []
-    for place in places:
-        try:
-            inner += [place] if (place / FILE).is_file() else []
-        except OSError as error:
-            print(f"left out: {bounded(str(place))}: cannot be read ({error.strerror})", file=sys.stderr)
+        inner = [place for place in sorted(folder.iterdir()) if (place / FILE).is_file()]
     if not inner:
         raise UserError(f"{folder}: no {FILE} in it or in its folders, so no suite was run here; give OUT/<suite>")
     return inner

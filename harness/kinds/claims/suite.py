@@ -22,7 +22,6 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, StringConstraints
 
 from harness.core.settings import Settings
-from harness.planning.problems import Where
 from harness.planning.suite_base import SuiteFile
 from harness.planning.suite_model import Slug
 
@@ -59,9 +58,9 @@ class ClaimsSuite(SuiteFile, kind="claims"):
     claims: Annotated[Mapping[Slug, Claim], Field(min_length=1)]
 
     @property
-    def part_files(self) -> Mapping[str, tuple[str, Where]]:
+    def part_files(self) -> Mapping[str, str]:
         """The files of the claims' suites."""
-        return {label: (claim.suite, Where(("claims", label, "suite"))) for label, claim in self.claims.items()}
+        return {label: claim.suite for label, claim in self.claims.items()}
 
     def about(self, label: str) -> dict[str, Any]:
         """Return the claim and its test."""

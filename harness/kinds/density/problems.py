@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.core.errors import UserError, nearest
 from harness.core.settings import Scaling, augmentation_fault
-from harness.planning.cells import Column, Scope
-from harness.planning.problems import Problem, Where
+from harness.planning.cells import Column, Problem, Scope, Where
 
 if TYPE_CHECKING:
     from harness.datasets import Dataset

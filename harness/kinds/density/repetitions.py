@@ -20,8 +20,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from harness.core.settings import PER_SEED, Count, Flag, Settings
-from harness.planning.cells import Scope
-from harness.planning.problems import Problem
+from harness.planning.cells import Problem, Scope
 
 STRIDE = 1000  # between the seeds of two draws
 MOST = 100  # repetitions

@@ -14,8 +14,6 @@ from harness.execution.outcome import log_path
 from harness.execution.progress import QuietReporter, VerboseReporter
 from harness.kinds.parameters.trial import ParametersTrial
 
-PACKAGES = ("layers", "flows", "harness")
-
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_examples_of_a_command_can_be_parsed(capsys, name):
@@ -32,7 +30,7 @@ def test_the_version(capsys):
     assert capsys.readouterr().out == f"invertbench {version('invertbench')}\n"
 
 
-@pytest.mark.parametrize("package", PACKAGES)
+@pytest.mark.parametrize("package", ["layers", "flows", "harness"])
 def test_packages_say_that_they_are_typed(package):
     assert (importlib.resources.files(package) / "py.typed").is_file()
 

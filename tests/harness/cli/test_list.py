@@ -49,14 +49,3 @@ def test_a_field_ends_at_the_next_field_or_at_the_end_of_its_paragraph():
     fields = listing.docstring_fields(inspect.cleandoc(Layer.__doc__))
     assert fields["Family"] == "tests" and fields["forward"] == "one thing and another"
     assert fields["inverse"] == "it" and fields["Source"] == "an author (2020)" and fields["Shapes"] == "every one"
-
-
-def test_a_layer_without_a_docstring_or_a_constructor_is_listed(tmp_path, monkeypatch):
-    (tmp_path / "layers").mkdir()
-    (tmp_path / "layers" / "bare.py").write_text('class Bare(Parent, name="bare"):\n    pass\n')
-    (tmp_path / "layers" / "parent.py").write_text(
-        'class Parent:\n    """A parent."""\n    def __init__(self, shape, size, *, deep=True): ...\n'
-    )
-    monkeypatch.setattr(listing, "PROJECT", tmp_path)
-    page = listing.layers()
-    assert page.startswith("bare: \n  family     not stated\n") and page.endswith("  options    size; deep = True")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli.parser import main
-from harness.cli.shared.streams import Escaping, Forgiving
+from harness.cli.shared.streams import Escaping
 from harness.core.isolation.process import LONGEST_FOLDER, _short_temporary_folder
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -76,16 +76,15 @@ def test_standard_output_escapes_control_characters():
     assert written.getvalue() == b"a\\x1b[31m\tb\\u202e\\udcff\n"
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
-def test_what_cannot_be_written_is_remembered():
-    with Forgiving("/dev/full", "wb") as file:
-        assert file.write(b"abc") == 3 and file.fault == "No space left on device"
-
-
 def test_a_message_shows_the_end_after_a_long_name_and_no_control_characters(capsys):
     assert main(["status", f"{'n' * 200}/\x1b[31m" + "m" * 5000]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("nnn") and "\\x1b[31m" in error and len(error) < 2100 and error.rstrip()[-20:] in HINTS
+    assert (
+        error.startswith("nnn")
+        and "\\x1b[31m" in error
+        and len(error) < 2100
+        and error.endswith(("give another\n", "its archive\n"))
+    )
 
 
 def test_an_address_space_too_small_for_torch_is_one_message(capsys, monkeypatch):
@@ -93,6 +92,3 @@ def test_an_address_space_too_small_for_torch_is_one_message(capsys, monkeypatch
     monkeypatch.setattr(resource, "getrlimit", lambda which: (3 << 30, -1) if which == resource.RLIMIT_AS else (-1, -1))
     assert main(["plan", "quickstart"]) == 2
     assert capsys.readouterr().err.startswith("ulimit -v: ")
-
-
-HINTS = "make it readable for this user, or give another; give the folder of a run, OUT/<suite>, or its archive"

@@ -66,57 +66,23 @@ def pictures(folder):
     return folder / "pictures"
 
 
+SEQUENCE = {"kind": "sequence", "layout": "channels_last", "shape": [2, 16]}
+ARRAYS = {"arrays": ["train_images", "test_images"], "layout": "channels_last", "shape": [3, 8, 8]}
 CASES = [
-    (four_digits, "few", {"data": "csv", "options": {"file": "few.csv", "shuffle": True, "noise": "last_digit"}}),
-    (numbered, "numbered", {"data": "csv", "options": {"file": "numbered.csv", "time": "row", "shuffle": True}}),
-    (people, "long-table", {"data": "csv", "options": {"file": "Long Table.csv", "groups": "patient_id"}}),
-    (
-        without_header,
-        "uci",
-        {"data": "csv", "options": {"file": "uci.data", "separator": ";", "header": False, "shuffle": True}},
-    ),
-    (with_holes, "holes", {"data": "csv", "options": {"file": "holes.csv", "time": "time", "missing": "drop"}}),
-    (
-        arrays,
-        "x",
-        {
-            "data": "npz",
-            "options": {"file": "x.npz", "array": "X", "shuffle": True, "kind": "sequence", "shape": [5, 1]},
-        },
-    ),
-    (
-        given_splits,
-        "med",
-        {
-            "data": "npz",
-            "options": {
-                "file": "med.npz",
-                "arrays": ["train_images", "test_images"],
-                "layout": "channels_last",
-                "shape": [3, 8, 8],
-            },
-        },
-    ),
-    (
-        windows,
-        "w",
-        {
-            "data": "npz",
-            "options": {
-                "file": "w.npz",
-                "groups": "subject",
-                "kind": "sequence",
-                "layout": "channels_last",
-                "shape": [2, 16],
-            },
-        },
-    ),
-    (pictures, "pictures", {"data": "images", "options": {"folder": "pictures", "shape": [1, 16, 16], "resize": True}}),
+    (four_digits, "few", "csv", {"file": "few.csv", "shuffle": True, "noise": "last_digit"}),
+    (numbered, "numbered", "csv", {"file": "numbered.csv", "time": "row", "shuffle": True}),
+    (people, "long-table", "csv", {"file": "Long Table.csv", "groups": "patient_id"}),
+    (without_header, "uci", "csv", {"file": "uci.data", "separator": ";", "header": False, "shuffle": True}),
+    (with_holes, "holes", "csv", {"file": "holes.csv", "time": "time", "missing": "drop"}),
+    (arrays, "x", "npz", {"file": "x.npz", "array": "X", "shuffle": True, "kind": "sequence", "shape": [5, 1]}),
+    (given_splits, "med", "npz", {"file": "med.npz", **ARRAYS}),
+    (windows, "w", "npz", {"file": "w.npz", "groups": "subject", **SEQUENCE}),
+    (pictures, "pictures", "images", {"folder": "pictures", "shape": [1, 16, 16], "resize": True}),
 ]
 
 
-@pytest.mark.parametrize(("make", "name", "expected"), CASES, ids=[name for _, name, _ in CASES])
-def test_a_suite_holds_the_options_that_load_the_data(tmp_path, monkeypatch, capsys, make, name, expected):
+@pytest.mark.parametrize(("make", "name", "dataset", "options"), CASES, ids=[name for _, name, *_ in CASES])
+def test_a_suite_holds_the_options_that_load_the_data(tmp_path, monkeypatch, capsys, make, name, dataset, options):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(module, "_seconds_of_a_step", lambda suite, root: 0.05)
     path = init(make(tmp_path))
@@ -124,11 +90,11 @@ def test_a_suite_holds_the_options_that_load_the_data(tmp_path, monkeypatch, cap
     written = yaml.safe_load(path.read_text())
     found = written["profiles"]["quick"]["datasets"][name]
     found.pop("preprocessing", None)
-    assert found == expected
+    assert found == {"data": dataset, "options": options}
     assert load_suite(path, shapes=True).profile_names == ["smoke", "quick", "local"]
     said = capsys.readouterr().out
-    assert f"data: {expected['data']}, " in said and f"next: python -m harness run {name}.yaml" in said
-    assert ("is left out of the values" in said) == ("time" in expected["options"])
+    assert f"data: {dataset}, " in said and f"next: python -m harness run {name}.yaml" in said
+    assert ("is left out of the values" in said) == ("time" in options)
     steps = written["profiles"]["quick"]["training"]["steps"]
     assert steps == round(min(max(600 * (module.os.cpu_count() or 1) / (5 * 5 * 2.25) / 0.05, 100), 2000), -2)
 

@@ -45,7 +45,6 @@ def shown(table):
     ("changes", "message"),
     [
         ({"training__stepz": 2}, "tiny: training.stepz: unknown key 'stepz' in training; did you mean steps"),
-        ({"training__steps": "two"}, "tiny: training.steps: expected a whole number, got the string 'two'"),
         (
             {"layers__butterfly": {"options": {"levels": 12}}},
             "tiny: layers.butterfly.options: .*at most 6 levels; asked for 12",
@@ -74,12 +73,12 @@ def test_a_mapping_is_planned_like_the_file_of_the_same_content(tmp_path):
 
 def test_mappings_of_arguments_are_the_texts_of_the_command_line():
     values = {"training.steps": 3, "a": "auto", "b": "1e-3", "c": [1, 2], "d": None, "e": True, "f": 1e-5}
-    expected = ("training.steps=3", "a=auto", 'b="1e-3"', "c=[1, 2]", "d=null", "e=true", "f=1e-05")
+    expected = ("training.steps=3", 'a="auto"', 'b="1e-3"', "c=[1, 2]", "d=null", "e=true", "f=1e-05")
     made = check(Arguments, {"settings": values, "only": {"layer": ["a", "b"], "seed": 0}, "layers": "a.py:A"})
-    assert made.settings == expected and made.only == ("layer=a", "layer=b", "seed=0") and made.layers == ("a.py:A",)
+    assert made.settings == expected and made.only == ("layer=a,b", "seed=0") and made.layers == ("a.py:A",)
     made = check(Arguments, {"settings": "x=1", "only": "x=1", "cluster": ["x=1"]})
     assert made.settings == made.only == made.cluster == ("x=1",)
-    with pytest.raises(UserError, match="settings: x: the number nan is not a value of a suite"):
+    with pytest.raises(UserError, match="settings: x: the number nan is no value of a suite"):
         check(Arguments, {"settings": {"x": float("nan")}})
 
 
@@ -174,8 +173,6 @@ def test_options_stand_once():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"executor": "locl"}, "executor: the string 'locl' is not one of .*; did you mean local"),
-        ({"timeout": "soon"}, "timeout: the string 'soon' is not a time"),
         ({"profile": "huge"}, "suite tiny has no profile 'huge'; it has"),
         ({"only": {"layer": "absent"}}, "--only layer=absent: nothing in this profile has it"),
         ({"quiet": True, "verbose": True}, "quiet and verbose: exclude each other"),
@@ -221,12 +218,6 @@ def test_quiet_runs_in_two_threads_leave_standard_output_as_it_is(stand_in, no_f
     print("still there")
     assert (sys.stdout, sys.stderr) == before and capsys.readouterr() == ("still there\n", "")
     assert len(stand_in) == 4
-
-
-def test_a_failed_trial_is_no_exception(stand_in, no_figures):
-    stand_in.status = "error"
-    results = harness.run(suite())
-    assert not results.ok and set(results.statuses.values()) == {"error"}
 
 
 def test_asking_for_the_functions_imports_no_torch():

@@ -1,10 +1,8 @@
-"""The local profiles of suites: their rows and data sets, the real data, and a trial on them."""
+"""The local profiles of suites: their rows and data sets, and the real data."""
 
-import numpy as np
 import pytest
 
 from harness.datasets import Store, find_dataset
-from harness.kinds.density.run import run as run_density
 from harness.planning.settle import load_suite, settle
 
 PERMUTED = ("mnist", "cifar10-subset", "tiny-imagenet")
@@ -65,30 +63,3 @@ def test_the_data_sets_of_which_layer_are_in_the_data_root(data_root):
         shape, fewest = WHICH_LAYER[data.label]
         splits = find_dataset(data.name).loaded(Store.at(data_root, offline=True), dict(data.options))
         assert splits.shape == shape and len(splits.test) >= fewest and splits.lattice, data.label
-
-
-@pytest.mark.parametrize(
-    ("suite", "row", "shape", "splits"),
-    [
-        ("permuted", "oracle", (1, 28, 28), "59,000 train, 1,000 validation, 10 test"),
-        ("galaxy", "conv1x1", (3, 32, 32), "420 train, 60 validation, 10 test"),
-    ],
-)
-def test_a_trial_on_real_data(suite, row, shape, splits, data_root, tmp_path):
-    column = {"permuted": "permuted-mnist", "galaxy": "galaxy-zoo"}[suite]
-    small = [
-        "tuning.candidates=0",
-        "training.steps=1",
-        "training.evaluate_every=1",
-        "training.batch_size=8",
-        f"datasets.{column}.options.test=10",
-    ]
-    only = [f"layer={row}", f"dataset={column}"]
-    small += ["flow.steps=1", "flow.width=4", "flow.levels=1"]
-    _, (trial,) = settle(load_suite(suite), "local", "cpu", seeds=1, settings=small, only=only).plan()
-    find_dataset(trial.data.name).check(Store.at(data_root, offline=True), dict(trial.data.options))
-    record = run_density(trial, data_root, tmp_path, lambda done, text: None)
-    assert (record.status, record.audit["verdict"]) == ("ok", "passed"), record.reason or record.audit["reasons"]
-    assert record.notes["splits"] == splits and len(record.notes["checksum"]) == 64
-    arrays = np.load(tmp_path / "records" / record.arrays)
-    assert arrays["data"].shape == arrays["samples"].shape == (10, *shape)

@@ -10,7 +10,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from harness.core.records import blank_record
-from harness.planning.overrides import run_command
+from harness.interface.options import RunArguments
 from harness.reporting.figures.figure_style import render
 from harness.reporting.figures.figures import ReportFigure
 from harness.reporting.page.answer import Answer, Finding
@@ -189,11 +189,11 @@ def test_differing_environments_are_listed_with_counts_of_trials(runtime_run):
 
 
 def test_the_command_is_shown_without_folders_of_the_machine():
-    options = {"--seeds": "2", "--set": ["training.steps=10", "layers.a b.options.levels=[2, 1]"], "--only": None}
-    options |= {"--layer": ["/home/me/a.py:A", "./b.py:B"], "--unchecked": ""}
-    assert run_command("/home/me/x.yaml", options) == (
-        "python -m harness run x.yaml --seeds 2 --set training.steps=10 --set 'layers.a b.options.levels=[2, 1]' "
-        "--layer a.py:A --layer ./b.py:B --unchecked"
+    settings = {"training.steps": 10, "layers.a b.options.levels": [2, 1]}
+    options = RunArguments(settings=settings, layers=["/home/me/a.py:A", "./b.py:B"], seeds=2, unchecked=True)
+    assert options.command("/home/me/x.yaml", "cpu") == (
+        "python -m harness run x.yaml --profile quick --device cpu --set training.steps=10 "
+        "--set 'layers.a b.options.levels=[2, 1]' --layer a.py:A --layer ./b.py:B --seeds 2 --unchecked"
     )
 
 

@@ -12,8 +12,7 @@ from harness.kinds.density.repetitions import Drawn, drawn
 from harness.kinds.density.trial import Tuning
 from harness.kinds.density.tuning.space import TuningSettings
 from harness.kinds.density.tuning.strategy import MOST_SETTINGS
-from harness.planning.cells import Cell, Scope
-from harness.planning.problems import Problem
+from harness.planning.cells import Cell, Problem, Scope
 
 
 def tuning_of(cell: Cell, repetition: Drawn) -> Tuning | None:

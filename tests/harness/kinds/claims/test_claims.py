@@ -133,7 +133,7 @@ def test_set_changes_the_suite_of_one_claim(two):
         ("suite: parts/mixes.yaml", "suite: parts/gone.yaml", "no such file"),
         ("suite: parts/mixes.yaml", "suite: two.yaml", "a claim is tested by trials"),
         ("title: Two claims", "title: Two claims\nlayers: {}", "'layers' means nothing in a suite of kind claims"),
-        ("suite: parts/mixes.yaml", "suite: parts/blocks.yaml", "is called part-blocks, as is that of 'mixes'"),
+        ("suite: parts/mixes.yaml", "suite: parts/blocks.yaml", "two of the suites that it names have one name"),
     ],
 )
 def test_faults_of_a_file_of_claims(two, old, new, words):
