@@ -14,11 +14,11 @@ from harness.core.records import Record, verdict
 from harness.core.run_options import RunOptions
 from harness.core.settings import DataRef, Progress, silent
 from harness.core.trial import trial_class
-from harness.execution.agenda import AgendaEntry, all_accepted, counted, forget_settled, outlook, ready, trials_text
+from harness.execution.agenda import AgendaEntry, counted, forget_settled, outlook, ready, trials_text
 from harness.execution.data import check_data
 from harness.execution.executor import Following, attached_trials
 from harness.execution.folder import claimed, make_folder, remove_leftovers, writing
-from harness.execution.progress import QuietReporter, Reporter, ReportProgress, VerboseReporter, make_reporter
+from harness.execution.progress import FailedFast, Reporter, ReportProgress, make_reporter
 from harness.interface.options import RunArguments
 from harness.interface.request import Request, data_root, make_request
 from harness.planning.plan import stray_records
@@ -52,7 +52,7 @@ def run(suite: Source, **arguments: Any) -> ReportedResults:
 
     request = make_request(suite, options, check_now, options.tell, prepare=True)
     plan, folder = request.plan, request.folder
-    with claimed(make_folder(folder), options.host):
+    with claimed(make_folder(folder)):
         _run_remaining(request, root, options)
         stored = request.records.read(plan.trials)
         shown: AbstractContextManager[Progress] = nullcontext(silent) if options.quiet else ReportProgress(folder.name)
@@ -65,8 +65,8 @@ def run(suite: Source, **arguments: Any) -> ReportedResults:
 
 
 def _run_remaining(request: Request, root: Path | None, options: RunArguments) -> None:
-    from harness.execution.gate import check_layers, leave_out_refused
-    from harness.execution.provenance import RunProvenance
+    from harness.execution.gate import check_layers
+    from harness.execution.outcome import RunProvenance
 
     plan, folder = request.plan, request.folder
     submitted = attached_trials(folder, request.executor)
@@ -96,12 +96,11 @@ def _run_remaining(request: Request, root: Path | None, options: RunArguments) -
         return trial_class(record.trial["kind"]).accepts(verdict(record), plan.unsupported)
 
     def reporter_for(total: int) -> Reporter:
-        if options.quiet:
-            return QuietReporter(total, sys.stderr, folder, good)
-        return VerboseReporter(total, sys.stderr, folder) if options.verbose else make_reporter(total, folder)
+        reporter = Reporter(total, sys.stderr, folder, good) if options.quiet else make_reporter(total, folder)
+        reporter.stop_at = lambda record: options.fail_fast and not good(record)
+        return reporter
 
-    stop_at = (lambda record: not good(record)) if options.fail_fast else None
-    following = Following(reporter_for, stop_at, provenance.of, options.tell)
+    following = Following(reporter_for, provenance.of, options.tell)
     attempted = {trial.id for trial in attached}
     settled = {entry.trial.id for entry in entries if not entry.runs}
     left = (trial for trial in plan.trials if trial.id not in settled | attempted)
@@ -109,16 +108,11 @@ def _run_remaining(request: Request, root: Path | None, options: RunArguments) -
     # What a trial waits for, such as the candidates of its tuning, runs in an earlier pass.
     while (wave := ready(entries, attempted)) or attached:
         attempted |= {trial.id for trial in wave}
-        with writing(folder):
-            trials = leave_out_refused(wave, run_options, provenance.of)
-        if options.fail_fast and len(trials) < len(wave):
+        try:
+            request.executor.run(wave, attached, run_options, following)
+        except FailedFast:
             break
-        request.executor.run(trials, attached, run_options, following)
-        finished, attached = {trial.id for trial in (*trials, *attached)}, []
-        entries = request.entries(provenance.digests)
-        outcomes = [entry for entry in entries if entry.trial.id in finished]
-        if options.fail_fast and not all_accepted(outcomes, plan.unsupported):
-            break
+        attached, entries = [], request.entries(provenance.digests)
 
 
 def _announce(

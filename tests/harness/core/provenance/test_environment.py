@@ -8,7 +8,7 @@ import torch
 
 from harness.core.provenance.environment import environment, git_state, package_version
 from harness.core.provenance.machine import usable_cores
-from harness.execution.provenance import RunProvenance
+from harness.execution.outcome import RunProvenance
 
 
 def git(folder, *arguments):
