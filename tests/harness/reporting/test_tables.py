@@ -292,9 +292,10 @@ def test_runtime_tables(runtime_run):
     assert [table.name for table in made_tables] == [
         f"made_up-{sweep}-{name}"
         for sweep in ("spatial", "batch")
-        for name in ("forward", "forward_backward", "inverse", "memory")
+        for name in ("forward", "forward_backward", "inverse", "growth", "memory")
+        if (sweep, name) != ("batch", "growth")  # two points
     ]
-    spatial, batch = made_tables[0], made_tables[4]
+    spatial, batch = made_tables[0], made_tables[5]
     assert spatial.header == ("layer", "3×4×4", "3×8×8", "3×16×16")
     assert grid(spatial)["<script>"] == {
         "layer": "<script>",
@@ -305,7 +306,7 @@ def test_runtime_tables(runtime_run):
     assert spatial.notes == ("[1] <script>: side 8 is even",)
     assert "median (interquartile range) of 5 samples, layers" in spatial.caption and "batch 4" in spatial.caption
     assert batch.header == ("layer", "batch 1", "batch 2") and "shape 3×4×4" in batch.caption
-    memory = made_tables[3]
+    memory = made_tables[4]
     assert grid(memory)["conv1x1"]["3×4×4"] == "5.3 / 5.3 / 5.3"  # 4096 bytes of 4 * 4 * 48
     assert grid(memory)["<script>"]["3×8×8"] == "unsupported [1]"
     assert "<script>: side 8 is even" in memory.notes[0]
