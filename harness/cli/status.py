@@ -6,7 +6,7 @@ import argparse
 
 from harness.cli.shared.runs import add_folder, run_folders
 from harness.core.archive import read_records
-from harness.execution.agenda import MISSING, agenda, all_accepted, counted, time_left
+from harness.execution.agenda import MISSING, agenda, all_accepted, counted
 from harness.execution.executor import every_executor
 from harness.planning.plan import Plan, stray_records
 
@@ -24,8 +24,6 @@ def execute(args: argparse.Namespace) -> int:
         stored = read_records(run, plan.trials, others=True)
         entries = agenda(plan, run, stored=stored)
         print(f"{run}: {plan.suite}, profile {plan.profile}, on {plan.device}: {counted(entries)}")
-        if about := time_left(entries):
-            print(f"  left{about}")
         for entry in entries:
             if entry.state != MISSING and not entry.trial.accepts(entry.state, unsupported=False):
                 print(f"  {entry.trial.id}  {entry.state}: {entry.reason}")

@@ -188,27 +188,14 @@ def _entry(
 
 
 def counted(entries: Sequence[AgendaEntry]) -> str:
-    """Return the counts as text: `48 trials: 30 ok, 1 failed before (diverged), 2 stale, 15 to run`."""
-    counts = Counter(entry.state for entry in entries if not entry.open)
-    failed = Counter(entry.state for entry in entries if entry.failed)
-    ordered = sorted(counts.items(), key=lambda item: (item[0] != "ok", item[0]))
-    parts = [f"{count} {state}" for state, count in ordered if state not in failed]
-    if failed:
-        kinds = ", ".join(f"{count} {state}" for state, count in sorted(failed.items()))
-        parts.append(f"{failed.total()} failed before ({kinds})")
-    waiting = Counter(
-        entry.state if entry.state == MISSING else f"{entry.state} (runs again)" for entry in entries if entry.open
-    )
-    parts += [f"{count} {state}" for state, count in sorted(waiting.items())]
-    stale = sum(1 for entry in entries if entry.stale and not entry.open)
-    text = f"{trials_text(len(entries))}: {', '.join(parts)}"
-    return f"{text}; {stale} of them stale" if stale else text
-
-
-def time_left(entries: Sequence[AgendaEntry]) -> str:
-    """Return the time that the trials without an outcome take, as text; empty if no similar trial has ended."""
-    waiting = [entry for entry in entries if entry.open]
-    return _about(waiting, 1, f", one at a time{_unknown(waiting)}")
+    """Return the counts as text: `19 trials: 2 ok, 1 oom (failed before), 16 to run; 1 of them stale`."""
+    counts: Counter[tuple[bool, bool, str]] = Counter()
+    for entry in entries:
+        note = " (failed before)" if entry.failed else " (runs again)" if entry.open and entry.state != MISSING else ""
+        counts[entry.open, entry.state != "ok", f"{entry.state}{note}"] += 1
+    parts = [f"{count} {state}" for (*_, state), count in sorted(counts.items())]
+    stale = sum(bool(entry.stale) and not entry.open for entry in entries)
+    return f"{trials_text(len(entries))}: {', '.join(parts)}" + f"; {stale} of them stale" * bool(stale)
 
 
 def outlook(entries: Sequence[AgendaEntry], at_once: int, stale_option: Stale = "keep") -> list[str]:
@@ -217,18 +204,14 @@ def outlook(entries: Sequence[AgendaEntry], at_once: int, stale_option: Stale = 
     lines = [f"damaged: {entry.reason}" for entry in entries if entry.state == DAMAGED]
     if doing:
         more = " or more" if any(entry.missing and entry.trial.open_ended for entry in doing) else ""
-        rest = f" (from earlier trials, {at_once} at once{_unknown(doing)})"
-        lines.append(f"a run does {trials_text(len(doing))}{more}{_about(doing, at_once, rest)}")
-    failed = [entry for entry in entries if entry.failed and not entry.runs]
-    if failed:
-        stay, them = ("stays", "it") if len(failed) == 1 else ("stay", "them")
-        lines.append(f"{trials_text(len(failed))} failed before and {stay} so; --retry-failed runs {them} again")
-    stale = [entry for entry in entries if entry.stale]
-    if stale:
+        lines.append(f"a run does {trials_text(len(doing))}{more}{_time(doing, at_once)}")
+    if failed := sum(entry.failed and not entry.runs for entry in entries):
+        lines.append(f"{trials_text(failed)} failed before, and only --retry-failed runs them again")
+    if stale := [entry for entry in entries if entry.stale]:
         named = first_changes(list(dict.fromkeys(change for entry in stale for change in entry.stale)))
         kept = "existing results are kept; --stale rerun runs them again"
         treatment = kept if stale_option == "keep" else "they run again; --stale keep keeps existing results"
-        lines.append(f"{trials_text(len(stale))} {'is' if len(stale) == 1 else 'are'} stale ({named}): {treatment}")
+        lines.append(f"{trials_text(len(stale))} stale ({named}): {treatment}")
     return lines
 
 
@@ -238,14 +221,12 @@ def total_seconds(entries: Iterable[AgendaEntry], at_once: int) -> float | None:
     return sum(seconds if alone else seconds / at_once for alone, seconds in estimated) if estimated else None
 
 
-def _about(entries: Sequence[AgendaEntry], at_once: int, rest: str = "") -> str:
-    total = total_seconds(entries, at_once)
-    return "" if total is None else f", in about {shown_seconds(total)}{rest}"
-
-
-def _unknown(entries: Sequence[AgendaEntry]) -> str:
+def _time(entries: Sequence[AgendaEntry], at_once: int) -> str:
+    if (total := total_seconds(entries, at_once)) is None:
+        return ""
     unknown = sum(entry.seconds is None for entry in entries)
-    return f", and {unknown} of unknown duration" if unknown else ""
+    rest = f", and {unknown} of unknown duration" if unknown else ""
+    return f", in about {shown_seconds(total)} (from earlier trials, {at_once} at once{rest})"
 
 
 def trials_text(count: int) -> str:

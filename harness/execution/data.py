@@ -7,7 +7,6 @@ from pathlib import Path
 
 from harness.core.errors import DataError, DataMissing, UserError
 from harness.core.settings import NO_LOGIT, DataRef
-from harness.core.trial import Trial
 
 
 def check_data(
@@ -76,25 +75,3 @@ def examine_data(
         except UserError as error:
             faults[data] = error
     return checksums, faults
-
-
-def check_prepared(trial: Trial, root: Path | None, hint: str) -> None:
-    """Raise if the data on a machine of a cluster differ from those that the command has prepared.
-
-    Args:
-        trial: as planned by the command.
-        root: of the data here.
-        hint: where this machine looks for data.
-
-    Raises:
-        DataMissing, DataError: the data are missing here, or differ; nothing is downloaded.
-    """
-    try:
-        checksums = check_data(trial.data_sets, root, offline=True)
-    except DataMissing as error:
-        raise DataMissing(f"{error} ({hint})") from error
-    for data in trial.data_sets:
-        if (checksum := checksums[data.arrays]) != data.checksum:
-            raise DataError(
-                f"{data.name}: the data have checksum {checksum}, and the run has prepared {data.checksum} ({hint})"
-            )

@@ -24,11 +24,10 @@ from harness.planning.cells import Where, raise_faults
 from harness.planning.overrides import assigned, blamed, merged, parse_pairs
 
 if TYPE_CHECKING:
-    from harness.core.records import Record
     from harness.core.run_options import RunOptions
     from harness.core.trial import Trial
+    from harness.execution.outcome import Provenance
     from harness.execution.progress import Reporter
-    from harness.execution.provenance import Provenance
     from harness.planning.plan import GivenDevice
     from harness.planning.suite_base import SuiteFile
 
@@ -39,13 +38,11 @@ class Following:
 
     Attributes:
         reporter: returns the reporter of the progress of so many trials, a context manager.
-        stop_at: returns whether a record ends the run (--fail-fast); None: none does.
         provenance: returns that for the record of a trial which runs on this machine.
         tell: takes a line for standard output.
     """
 
     reporter: Callable[[int], Reporter]
-    stop_at: Callable[[Record], bool] | None
     provenance: Provenance
     tell: Callable[[str], None] = print
 
@@ -75,11 +72,6 @@ class Executor(ABC):
 
     def __init__(self, jobs: int | None = None, section: Mapping[str, Any] | None = None, texts: Sequence[str] = ()):
         self.jobs = jobs
-        if texts and not self.Section.model_fields:
-            raise UserError(
-                f"--cluster {texts[0]}: the option has no effect on --executor {self.name}; leave it out, or give the "
-                "executor of a cluster"
-            )
         pairs, faults = parse_pairs("--cluster", texts, "KEY=VALUE")
         given = ((f"--cluster {text}", tuple(key.split(".", 1)), value) for text, key, value in pairs)
         content, changes = assigned(given)
@@ -115,7 +107,7 @@ class Executor(ABC):
         """Run trials until each has left its record, and follow those that an earlier command submitted.
 
         On KeyboardInterrupt, or any other exception, the trials end without a record, or continue if the executor can
-        attach to them again.
+        attach to them again. FailedFast of the reporter ends them in any case.
         """
 
     @classmethod

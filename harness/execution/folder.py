@@ -1,22 +1,32 @@
-"""The folder of a run: used by one run at a time, and cleared of files that a killed run left incomplete."""
+"""The folder of a run: used by one run at a time, and cleared of files that a killed run left incomplete.
+
+The process of a run lists there the trials that run now, here or on workers, from which `status` describes them. The
+list says nothing unless a run holds the lock of the folder.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import platform
+import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
+from pydantic import TypeAdapter, ValidationError
+
 from harness.core.errors import UserError
-from harness.core.files import read_text, remove_unfinished, write_atomically
-from harness.planning.plan import FILE
+from harness.core.files import RECORD, TEMPORARY, read_file, remove_unfinished
+from harness.core.run_options import shown_seconds
+from harness.core.texts import visible
 
 LOCK = ".lock"
-OWNER = ".working"
 RUNNING = ".running.json"
 PATIENCE = 0.3  # seconds: `working` holds the lock for a moment
+
+Running = dict[str, tuple[str, float]]
+"""Id of a trial -> where it runs, such as "process 4713", and its start in seconds since 1970."""
+
+_RUNNING = TypeAdapter(Running)
 
 
 def make_folder(folder: Path) -> Path:
@@ -30,17 +40,15 @@ def make_folder(folder: Path) -> Path:
             raise UserError(
                 f"{place}: cannot be read and written by this user; change its mode, or choose another --out"
             )
-    if (folder / FILE).is_dir():
-        raise UserError(f"{folder}: cannot be written to; choose another --out")
     return folder
 
 
 @contextlib.contextmanager
-def claimed(folder: Path, host: bool = False) -> Iterator[None]:
-    """Lock a folder of `make_folder` until the context or this process ends; `host`: publish this machine's name.
+def claimed(folder: Path) -> Iterator[None]:
+    """Lock a folder of `make_folder` until the context or this process ends.
 
     Raises:
-        UserError: another run uses the folder; the message says which.
+        UserError: another run uses the folder.
     """
     import filelock
 
@@ -48,27 +56,21 @@ def claimed(folder: Path, host: bool = False) -> Iterator[None]:
     try:
         lock.acquire(timeout=PATIENCE)
     except filelock.Timeout:
-        raise UserError(
-            f"{folder}: another run uses this folder{_owner(folder)}; wait for its end, or choose another --out"
-        ) from None
+        text = "another run uses this folder; wait for its end, or choose another --out"
+        raise UserError(f"{folder}: {text}") from None
     except OSError as error:
         raise UserError(f"{folder}: cannot be locked ({error.strerror}); choose another --out") from error
     try:
-        with writing(folder):
-            (folder / RUNNING).unlink(missing_ok=True)  # of a killed run, whose trials have ended with it
-            where = f" on {platform.node()}" if host else ""
-            since = datetime.now(UTC).isoformat(timespec="seconds")
-            write_atomically(folder / OWNER, f" (process {os.getpid()}{where}, since {since})".encode())
+        write_running(folder, {})  # a killed run has left its list, whose trials have ended with it
         yield
     finally:
         with contextlib.suppress(OSError):
-            (folder / OWNER).unlink(missing_ok=True)
             (folder / RUNNING).unlink(missing_ok=True)
         lock.release()
 
 
-def working(folder: Path) -> str | None:
-    """Return the process of the run that uses a folder now and since when, as text; None if none does.
+def working(folder: Path) -> bool:
+    """Return whether a run uses a folder now.
 
     A killed run has lost its lock. The lock of a folder that this user may not read is unknown, and counts as none.
     """
@@ -77,17 +79,31 @@ def working(folder: Path) -> str | None:
     try:
         with (folder / LOCK).open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return _owner(folder)
-    except OSError:
-        return None
-    return None
+    except OSError as error:
+        return isinstance(error, BlockingIOError)
+    return False
 
 
-def _owner(folder: Path) -> str:
+def write_running(folder: Path, trials: Running) -> None:
+    """Replace the list of the trials that run; an error of the disk ends no trial, and leaves an older list."""
+    # Not forced onto the disk: a list that is lost with the machine was of trials that have ended with it.
     with contextlib.suppress(OSError):
-        return read_text(folder / OWNER)
-    return ""
+        new = folder / f"{RUNNING}{TEMPORARY}"
+        new.write_bytes(_RUNNING.dump_json(trials))
+        new.replace(folder / RUNNING)
+
+
+def running_lines(folder: Path) -> list[str]:
+    """Return the lines of `status` on a run that uses the folder now, and on each of its trials; none without one."""
+    if not working(folder):
+        return []
+    trials: Running = {}
+    with contextlib.suppress(OSError, ValidationError):
+        trials = _RUNNING.validate_json(read_file(folder / RUNNING, RECORD))
+    lines = [f"a run uses this folder: {len(trials)} of its trials run now"]
+    for key, (place, since) in trials.items():
+        lines.append(f"  {key}  running for {shown_seconds(max(0.0, time.time() - since))} ({place})")
+    return list(map(visible, lines))
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Before a run: check every third-party layer with check-layer; trials of a refused layer do not start.
+"""Before a run: check every third-party layer with check-layer; trials of a refused layer end at once.
 
 A layer is checked on small events and on those of its trials. If time runs out before a rule fails, its trials run, and
 tables say "not fully checked": the clock of a busy machine is no fault of a layer.
@@ -16,12 +16,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.core.errors import UserError
-from harness.core.records import Record, blank_record, write_record
-from harness.core.run_options import NOT_FULLY_CHECKED, PASSED, UNCHECKED, RunOptions, shown_seconds
+from harness.core.records import Record, blank_record
+from harness.core.run_options import NOT_FULLY_CHECKED, PASSED, UNCHECKED, shown_seconds
 from harness.core.settings import LayerRef
 from harness.core.texts import shortened, visible
 from harness.core.trial import Trial
-from harness.execution.provenance import Provenance
 
 REFUSED = "check-layer refused it:"
 LONGEST_FAULT = 180  # characters, so that tables, which shorten reasons, still show the remedy
@@ -31,17 +30,16 @@ HINT = "fix the layer, or run it anyway: --unchecked with --retry-failed"
 def check_layers(trials: Iterable[Trial], unchecked: bool, tell: Callable[[str], None] = print) -> dict[str, str]:
     """Check each third-party layer of some trials once for each set of options; return `RunOptions.checks`."""
     layers: dict[str, LayerRef] = {}
-    shapes: defaultdict[str, set[tuple[int, ...]]] = defaultdict(set)  # of events, by `LayerRef.check_key`
-    batches: defaultdict[str, set[int]] = defaultdict(set)  # their sizes
+    extents: defaultdict[str, tuple[set[tuple[int, ...]], set[int]]] = defaultdict(lambda: (set(), set()))
     for trial in trials:
         for layer in trial.layers_to_check:
             if (key := layer.check_key) is not None:
                 layers[key] = layer
-                shapes[key].update(trial.layer_shapes)
-                batches[key].update(trial.layer_batches)
+                extents[key][0].update(trial.layer_shapes)
+                extents[key][1].update(trial.layer_batches)
     if unchecked:
         return dict.fromkeys(layers, UNCHECKED)
-    return {key: _check(layer, sorted(shapes[key]), sorted(batches[key]), tell) for key, layer in layers.items()}
+    return {key: _check(layer, sorted(extents[key][0]), sorted(extents[key][1]), tell) for key, layer in layers.items()}
 
 
 def _check(
@@ -50,9 +48,7 @@ def _check(
     from harness.checking.check_layer import SHAPES  # here: trials import this module, and check nothing
     from harness.checking.isolated import check_in_process
 
-    about = f", and those of the suite: {', '.join(map(str, shapes))}" if shapes else ""
-    sizes = f", in batches of {' and '.join(map(str, batches))}" if batches else ""
-    tell(f"check-layer {layer.layer}: on small events{about}{sizes}")
+    tell(f"check-layer {layer.layer}: on small events, and in shapes and batches of the suite")
     try:
         report = check_in_process(
             layer.layer,
@@ -69,10 +65,8 @@ def _check(
             return PASSED
         if report.outcome == "undecided":
             rules = visible(", ".join(report.unanswered))
-            text = (
-                f"check-layer {layer.layer}: not fully checked after {shown_seconds(report.seconds)}, so tables mark it"
-            )
-            print(f"{text}; its trials run. Not answered: {rules}", file=sys.stderr, flush=True)
+            text = f"not fully checked, so tables mark it; its trials run. Not answered: {rules}"
+            print(f"check-layer {layer.layer}: {text}", file=sys.stderr, flush=True)
             return f"{NOT_FULLY_CHECKED} {rules}"
         fault = report.reason()
     # Records and reports contain no folders of this machine.
@@ -81,18 +75,12 @@ def _check(
     return f"{REFUSED} {shortened(fault, LONGEST_FAULT)}; {HINT}"
 
 
-def leave_out_refused(trials: Sequence[Trial], run_options: RunOptions, provenance: Provenance) -> list[Trial]:
-    """Write a record for each trial whose layers were all refused; return the others."""
-    left = []
-    for trial in trials:
-        layers, reasons = trial.layers_to_check, refusals(trial, run_options.checks)
-        if len(reasons) < len(layers) or not layers:
-            left.append(trial)
-            continue
-        record = blank_record(trial, "error", "; ".join(dict.fromkeys(reasons.values())))
-        record.environment = dict(provenance(trial))
-        write_record(run_options.out / "records", record)
-    return left
+def refused(trial: Trial, checks: Mapping[str, str]) -> Record | None:
+    """Return the record of a trial whose layers were all refused; None of any other."""
+    reasons = refusals(trial, checks)
+    if not reasons or len(reasons) < len(trial.layers_to_check):
+        return None
+    return blank_record(trial, "error", "; ".join(dict.fromkeys(reasons.values())))
 
 
 def refusals(trial: Trial, checks: Mapping[str, str]) -> dict[str, str]:

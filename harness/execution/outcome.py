@@ -1,16 +1,23 @@
-"""Turn the end of a trial's process into a record: the one that it left, or one with the reason why it left none."""
+"""What a run knows of a trial: its provenance, and the record that its process has left, or why it has left none.
+
+Provenance is collected once when a run starts: all its trials run the code imported then.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import platform
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.core.errors import UserError
-from harness.core.files import RECORD, checked_name, read_file
+from harness.core.files import RECORD, checked_name, read_file, write_atomically
 from harness.core.isolation.process import SERVER_GONE, ending_text, log_tail, signal_name
+from harness.core.provenance.environment import git_state
+from harness.core.provenance.sources import Sources
 from harness.core.records import Record, Status, blank_record, read_record
+from harness.core.run_options import PROJECT
 from harness.core.trial import Trial
 
 # Signals that a machine or a person sends; faults of a program end it by other signals.
@@ -25,6 +32,34 @@ class End(NamedTuple):
     status: Status
     reason: str
     signal: str | None = None  # that is the reason
+
+
+Provenance = Callable[[Trial], Mapping[str, Any]]
+"""Function from a trial to the provenance for its record."""
+
+
+class RunProvenance:
+    """The checkout's commit, and the host on request, which all trials share; the digests of each trial's source."""
+
+    def __init__(self, host: bool = False) -> None:
+        self._sources = Sources()
+        state, self.diff = git_state(PROJECT)
+        self.common: dict[str, Any] = {"git": state} | ({"host": platform.node()} if host else {})
+
+    def digests(self, trial: Trial) -> Mapping[str, str]:
+        """Return the digests of the source that can change this trial's result."""
+        return self._sources.of(trial)
+
+    def of(self, trial: Trial) -> dict[str, Any]:
+        """Return the provenance for the trial's record."""
+        return self.common | {"sources": self.digests(trial)}
+
+    def save(self, out: Path) -> None:
+        """Save the diff of the checkout against its commit, under the digest by which records refer to it."""
+        if self.diff and self.common["git"] is not None:
+            path = out / "source" / f"{self.common['git']['diff']}.diff"
+            if not path.exists():
+                write_atomically(path, self.diff.encode("utf-8", "surrogateescape"))
 
 
 def record_path(out: Path, trial: Trial) -> Path:
@@ -77,24 +112,19 @@ def missing_record(
     return record
 
 
-def end_of(code: int | None, fault: str, out_of_memory: bool) -> End:
-    """Return the end of a process that nobody ended.
+def end_of(code: int | None, fault: str) -> End:
+    """Return the end of a process that nobody here has ended.
 
     Args:
         code: its exit code; negative: the number of the signal that ended it.
         fault: why there is no record.
-        out_of_memory: whether the kernel has killed processes for lack of memory meanwhile.
     """
     text = ending_text(code)
     if code == SERVER_GONE:
         return End("killed", text)
     if code is None or code >= 0:
-        return End(
-            "error", f"{text} before it left a result" if (code, fault) == (0, NO_RECORD) else f"{text} and {fault}"
-        )
+        return End("error", f"{text} and {fault}")
     name = signal_name(-code)
-    if name == "SIGKILL" and out_of_memory:
-        return End("oom", "the system was out of memory and ended the process; run fewer --jobs or give a --memory")
     if name == "SIGKILL":
-        text += "; if no user sent it, the system was out of memory: run with fewer --jobs or a smaller batch"
+        text += "; if no user sent it, the system was out of memory: run with fewer --jobs, or give a --memory"
     return End("killed", text, name)

@@ -1,4 +1,4 @@
-"""Report the progress of a run: one plain line per trial, below them a bar on a terminal."""
+"""Report the progress of a run: one plain line per trial, below them one that changes, on a terminal."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from harness.core.files import RECORD, read_text
 from harness.core.records import Record, verdict
-from harness.core.texts import bounded
+from harness.core.texts import shortened
 from harness.core.trial import Trial, trial_class
-from harness.execution.local.running import Running, write_running
-from harness.execution.outcome import log_path
+from harness.execution.folder import Running, write_running
 
 REASON_WIDTH = 160
 LINE_SECONDS = 5.0  # between two lines on the progress of a report
+
+
+class FailedFast(Exception):
+    """A trial has failed, in a run that shall end then."""
 
 
 class Reporter(contextlib.AbstractContextManager["Reporter"]):
@@ -32,9 +32,21 @@ class Reporter(contextlib.AbstractContextManager["Reporter"]):
         total: number of trials.
         stream: of the lines.
         folder: of the run, which keeps the list for `status`; None: there is no list.
+        hidden: whether the line of a trial is left out.
+
+    Attributes:
+        stop_at: whether a record ends the run (--fail-fast).
     """
 
-    def __init__(self, total: int, stream: TextIO, folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        total: int,
+        stream: TextIO,
+        folder: Path | None = None,
+        hidden: Callable[[Record], bool] = lambda record: False,
+    ) -> None:
+        self.hidden = hidden
+        self.stop_at: Callable[[Record], bool] = lambda record: False
         self.total = total
         self.done = 0
         self.stream = stream
@@ -54,15 +66,14 @@ class Reporter(contextlib.AbstractContextManager["Reporter"]):
         """Note the progress of a running trial."""
 
     def finished(self, trial: Trial, record: Record) -> None:
-        """Report that a trial has left its record."""
+        """Report that a trial has left its record; raise FailedFast if it ends the run."""
         self._running.pop(trial.id, None)
         self._list()
         self.done += 1
-        self.report(trial, record)
-
-    def report(self, trial: Trial, record: Record) -> None:
-        """Write the line of a finished trial."""
-        self.line(f"[{self.done}/{self.total}] {trial.slug}: {outcome(record)}")
+        if not self.hidden(record):
+            self.line(f"[{self.done}/{self.total}] {trial.slug}: {outcome(record)}")
+        if self.stop_at(record):
+            raise FailedFast
 
     def line(self, text: str) -> None:
         """Write one line."""
@@ -74,52 +85,27 @@ class Reporter(contextlib.AbstractContextManager["Reporter"]):
 
 
 class LiveReporter(Reporter):
-    """Write the same lines above a progress bar for the whole run, with the time left and the last message of a trial.
-
-    In a notebook the bar is a widget.
-    """
+    """Write the same lines above one that changes: how many trials have ended, and the last message of a trial."""
 
     def __init__(self, total: int, stream: TextIO, folder: Path | None = None) -> None:
         super().__init__(total, stream, folder)
-        self._progress = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            TaskProgressColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[text]}", markup=False, style="dim"),
-            console=Console(file=stream, highlight=False),
-            transient=True,
-            # The bar advances by fractions of trials, so the window must span several of them.
-            speed_estimate_period=120.0,
-        )
-        self._whole = self._progress.add_task("all trials", total=total, text="starting")
-        self._fractions: dict[str, float] = {}  # of the running trials
+        self._console = Console(file=stream, highlight=False)
+        self._status = self._console.status("starting")
 
     def __enter__(self) -> LiveReporter:
-        self._progress.start()
+        self._status.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+        self._status.stop()
 
     def update(self, trial: Trial, fraction: float, text: str) -> None:
-        """Move the bar by the trial's share, and show its message."""
-        self._fractions[trial.id] = fraction
-        self._advance(f", {trial.slug}: {text}")
-
-    def report(self, trial: Trial, record: Record) -> None:
-        """Write the line, and move the bar to the end of the trial."""
-        super().report(trial, record)
-        self._fractions.pop(trial.id, None)
-        self._advance()
+        """Show the message of a trial."""
+        self._status.update(Text(f"{self.done} of {self.total} done, {trial.slug}, {fraction:.0%}: {text}"))
 
     def line(self, text: str) -> None:
-        """Write one line above the bar."""
-        self._progress.console.print(Text(text), soft_wrap=True)
-
-    def _advance(self, text: str = "") -> None:
-        completed = self.done + sum(self._fractions.values())
-        self._progress.update(self._whole, completed=completed, text=f"{self.done} of {self.total} done{text}")
+        """Write one line above that one."""
+        self._console.print(Text(text), soft_wrap=True)
 
 
 class ReportProgress(contextlib.AbstractContextManager["ReportProgress"]):
@@ -127,7 +113,7 @@ class ReportProgress(contextlib.AbstractContextManager["ReportProgress"]):
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._stream, _ = _place()
+        self._stream = _stream()
         self._told = time.monotonic()
 
     def __exit__(self, *_: object) -> None:
@@ -140,60 +126,22 @@ class ReportProgress(contextlib.AbstractContextManager["ReportProgress"]):
             print(f"report of {self.name}, {fraction:.0%}: {text}", file=self._stream, flush=True)
 
 
-class QuietReporter(Reporter):
-    """Write a line only for a trial that does not count as ok."""
-
-    def __init__(self, total: int, stream: TextIO, folder: Path | None, good: Callable[[Record], bool]) -> None:
-        super().__init__(total, stream, folder)
-        self.good = good
-
-    def report(self, trial: Trial, record: Record) -> None:
-        """Write the line of a trial that has failed."""
-        if not self.good(record):
-            super().report(trial, record)
-
-
-class VerboseReporter(Reporter):
-    """Write every progress message of a trial, and its log below the line of its end."""
-
-    _last = ""
-
-    def update(self, trial: Trial, fraction: float, text: str) -> None:
-        """Write a message that differs from the last one."""
-        if (line := f"{trial.slug}: {text}") != self._last:
-            self._last = line
-            self.line(line)
-
-    def report(self, trial: Trial, record: Record) -> None:
-        """Write the line, and everything that the trial's process has printed."""
-        super().report(trial, record)
-        with contextlib.suppress(OSError):  # a trial on a cluster may have left no log here
-            for text in read_text(log_path(self.folder or Path(), trial), RECORD).splitlines():
-                self.line(f"    {bounded(text)}")  # third-party code may print escape sequences
-
-
 def make_reporter(total: int, folder: Path | None = None, stream: TextIO | None = None) -> Reporter:
-    """Return a reporter for the stream: live on a terminal, and in a notebook that can show widgets; plain elsewhere.
-
-    By default the stream is standard error, in a notebook standard output: notebooks show errors as alarms.
-    """
-    stream, live = _place(stream)
-    return (LiveReporter if live else Reporter)(total, stream, folder)
+    """Return a reporter for the stream, live on a terminal; by default the stream is that of all progress."""
+    stream = stream or _stream()
+    return (LiveReporter if stream.isatty() else Reporter)(total, stream, folder)
 
 
-def _place(stream: TextIO | None = None) -> tuple[TextIO, bool]:
-    """Return the stream of progress, and whether it can show bars."""
-    notebook = Console().is_jupyter
-    if stream is None:
-        stream = sys.stdout if notebook else sys.stderr
-    return stream, find_spec("ipywidgets") is not None if notebook else stream.isatty()
+def _stream() -> TextIO:
+    """Return standard error, in a notebook standard output: notebooks show errors as alarms."""
+    return sys.stdout if Console().is_jupyter else sys.stderr
 
 
 def outcome(record: Record) -> str:
     """Return the outcome of a trial in a few words: its main measure and time, or its status and the reason."""
     if record.status != "ok":
         reason = " ".join((record.reason or "no reason given").split())
-        return f"{record.status}: {reason[:REASON_WIDTH]}{'…' if len(reason) > REASON_WIDTH else ''}"
+        return f"{record.status}: {shortened(reason, REASON_WIDTH)}"
     took = "" if record.seconds is None else f" in {record.seconds:.1f} s"
     measured = trial_class(record.trial["kind"]).headline(record.rows) if record.rows else ""
     return f"{verdict(record)}{measured and f' {measured}'}{took}"

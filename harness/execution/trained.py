@@ -13,9 +13,9 @@ from harness.core.errors import UserError, nearest
 from harness.core.global_settings import default_device_cpu
 from harness.core.layer_classes import kept_default_dtype
 from harness.core.provenance.sources import Sources, changes
-from harness.core.records import AUDIT_FAILED, Record, read_record, verdict
+from harness.core.records import AUDIT_FAILED, read_record, verdict
 from harness.core.third_party import is_third_party, looking_in
-from harness.core.trial import TRIALS, Trial
+from harness.core.trial import TRIALS
 from harness.execution.outcome import record_path
 from harness.planning.plan import Plan
 
@@ -48,7 +48,9 @@ def _load(folder: Path, name: str, device: str, third_party: bool) -> Any:
     if module is None or not trial.stage:  # a candidate of a tuning keeps none
         keeping = " or ".join(kind for kind, cls in sorted(TRIALS.items()) if cls.stage and sibling(cls, "trained"))
         raise UserError(f"{name}: a trial of kind {trial.kind} keeps no weights; name one of kind {keeping}")
-    record = _record(folder, trial)
+    path = record_path(folder, trial)
+    if not path.exists() or (record := read_record(path)).status != "ok":
+        raise UserError(f"{name}: the trial has left no weights; `python -m harness status {folder}` says why")
     named = [layer.layer for layer in trial.layers_under_test] + [data.name for data in trial.data_sets]
     specs = dict.fromkeys(filter(is_third_party, named))
     if specs and not third_party:
@@ -68,14 +70,3 @@ def _load(folder: Path, name: str, device: str, third_party: bool) -> Any:
         reason = "; ".join(str(row["audit_reason"]) for row in record.rows)
         warnings.warn(f"{name} failed its audit, so its log-densities may not be likelihoods: {reason}", stacklevel=5)
     return module.load(trial, folder, device)
-
-
-def _record(folder: Path, trial: Trial) -> Record:
-    """Return the record of a trial that ended with weights."""
-    path = record_path(folder, trial)
-    if not path.exists():
-        raise UserError(f"{trial.id}: the trial has not run; run the suite, which keeps its weights")
-    record = read_record(path)
-    if record.status != "ok":
-        raise UserError(f"{trial.id}: the trial left no weights, as it ended with {record.status}: {record.reason}")
-    return record

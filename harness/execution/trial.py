@@ -25,13 +25,13 @@ from harness.core.settings import Progress
 from harness.core.texts import LONGEST, LONGEST_LOGGED, bounded, error_text, message_of
 from harness.core.third_party import source_digest
 from harness.core.trial import Trial
-from harness.execution.gate import with_checks, without_refused
+from harness.execution.gate import refused, with_checks, without_refused
 from harness.training.checkpoints import Checkpoints
 from layers import UnsupportedShape
 
-Run = Callable[[Any, RunOptions, Progress, Checkpoints], Record]
+Run = Callable[[Any, Path | None, Path, Progress, Checkpoints], Record]
 
-TRACEBACK_LINES, LONGEST_LINE = 40, 500
+TRACEBACK_LINES = 40
 # Messages of torch and CUDA libraries, in a plain RuntimeError, when an allocation fails.
 OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "CUBLAS_STATUS_ALLOC_FAILED", "std::bad_alloc")
 SETTLED = ("ok", "unsupported", "diverged")  # training again from a checkpoint would give the same result
@@ -56,12 +56,14 @@ def execute(
     configure(trial, run_options.memory)
     surroundings: dict[str, Any] = {}
     checkpoints = Checkpoints(trial, trial.steps, run_options, provenance.get("sources", {}))
-    run = run or _run
     try:
         check_third_party_files(trial)
         surroundings = environment(trial.device)  # before the trial: a crashed device answers no queries
-        record = run(without_refused(trial, run_options.checks), run_options, progress, checkpoints)
-        record = with_checks(record, trial, run_options.checks)
+        run = run or import_module(trial.run_path()).run
+        chosen, checks = without_refused(trial, run_options.checks), run_options.checks
+        record = refused(trial, checks) or with_checks(
+            run(chosen, run_options.root, run_options.out, progress, checkpoints), trial, checks
+        )
     except BaseException as error:  # third-party code may raise anything: that is its result
         if isinstance(error, Unwritten):
             raise
@@ -82,13 +84,6 @@ def execute(
         remove_old_arrays(run_options.out / "records", record)
     if record.status in SETTLED:
         checkpoints.remove()
-    return record
-
-
-def _run(trial: Trial, run_options: RunOptions, progress: Progress, checkpoints: Checkpoints) -> Record:
-    record: Record = import_module(trial.run_path()).run(
-        trial, run_options.root, run_options.out, progress, checkpoints
-    )
     return record
 
 
@@ -115,8 +110,8 @@ def failure(trial: Trial, error: BaseException) -> Record:
     text = "".join(traceback.format_exception(error))
     with contextlib.suppress(Exception):  # third-party code may have closed or replaced the stream
         print(bounded(text, LONGEST_LOGGED), flush=True)
-    lines = [bounded(line, LONGEST_LINE) for line in text[-LONGEST_LOGGED:].splitlines()[-TRACEBACK_LINES:]]
-    record.notes["traceback"] = "\n".join(lines)
+    lines = text[-LONGEST_LOGGED:].splitlines()[-TRACEBACK_LINES:]
+    record.notes["traceback"] = "\n".join(bounded(line, 500) for line in lines)
     return record
 
 

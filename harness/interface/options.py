@@ -13,10 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from harness.core.arguments import Option, Place, Whole, optional, path, read_whole, rule
-from harness.core.errors import UserError
 from harness.core.explain import shown
 from harness.core.run_options import CHECKPOINT_SECONDS, Stale, parse_bytes, parse_seconds, parse_timeout
 from harness.core.settings import Flag, Settings
@@ -143,7 +142,6 @@ class RunArguments(Arguments):
         unchecked: run third-party layers without check-layer.
         host: name this machine in records.
         quiet: print only failures, and with the command a last line.
-        verbose: print the progress and the log of each trial.
     """
 
     offline: Flag = False
@@ -154,7 +152,6 @@ class RunArguments(Arguments):
     unchecked: Flag = False
     host: Flag = False
     quiet: Annotated[Flag, Option(flags=("-q", "--quiet"))] = False
-    verbose: Annotated[Flag, Option(flags=("-v", "--verbose"))] = False
 
     def tell(self, line: str) -> None:
         """Print a line, unless the run is quiet."""
@@ -164,12 +161,6 @@ class RunArguments(Arguments):
     def command(self, suite: str, device: str) -> str:
         """Return the command, and that it checks no layer."""
         return super().command(suite, device) + " --unchecked" * self.unchecked
-
-    @model_validator(mode="after")
-    def _one_amount(self) -> RunArguments:
-        if self.quiet and self.verbose:
-            raise UserError("quiet and verbose: exclude each other; leave one out")
-        return self
 
 
 class ReplicateArguments(RunArguments):

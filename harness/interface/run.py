@@ -14,11 +14,11 @@ from harness.core.records import Record, verdict
 from harness.core.run_options import RunOptions
 from harness.core.settings import Progress, silent
 from harness.core.trial import trial_class
-from harness.execution.agenda import all_accepted, counted, forget_settled, outlook, ready, trials_text
+from harness.execution.agenda import counted, forget_settled, outlook, ready, trials_text
 from harness.execution.data import check_data
 from harness.execution.executor import Following, attached_trials
 from harness.execution.folder import claimed, make_folder, remove_leftovers, writing
-from harness.execution.progress import QuietReporter, Reporter, ReportProgress, VerboseReporter, make_reporter
+from harness.execution.progress import FailedFast, Reporter, ReportProgress, make_reporter
 from harness.interface.options import RunArguments, Terms
 from harness.interface.plan import Request, data_root, make_request
 from harness.planning.plan import Plan, stray_records
@@ -49,7 +49,7 @@ def run(suite: Source, **arguments: Any) -> ReportedResults:
     check_now = partial(check_data, root=root, offline=options.offline, tell=options.tell)
     request = make_request(suite, options, check_now, options.tell, prepare=True)
     plan, folder = request.plan, request.folder
-    with claimed(make_folder(folder), options.host):
+    with claimed(make_folder(folder)):
         _run_remaining(request, root, options)
         progress = silent if options.quiet else ReportProgress(folder.name)
         return reported(plan, folder, request.records(), progress, options.tell)
@@ -57,8 +57,8 @@ def run(suite: Source, **arguments: Any) -> ReportedResults:
 
 def _run_remaining(request: Request, root: Path | None, options: RunArguments) -> None:
     """Run the trials in passes, as some wait for others, such as for the candidates of their tuning."""
-    from harness.execution.gate import check_layers, leave_out_refused
-    from harness.execution.provenance import RunProvenance
+    from harness.execution.gate import check_layers
+    from harness.execution.outcome import RunProvenance
 
     plan, folder, executor = request.plan, request.folder, request.executor
     submitted = attached_trials(folder, executor)
@@ -86,12 +86,11 @@ def _run_remaining(request: Request, root: Path | None, options: RunArguments) -
         return trial_class(record.trial["kind"]).accepts(verdict(record), plan.unsupported)
 
     def reporter_for(total: int) -> Reporter:
-        if options.quiet:
-            return QuietReporter(total, sys.stderr, folder, good)
-        return VerboseReporter(total, sys.stderr, folder) if options.verbose else make_reporter(total, folder)
+        reporter = Reporter(total, sys.stderr, folder, good) if options.quiet else make_reporter(total, folder)
+        reporter.stop_at = lambda record: options.fail_fast and not good(record)
+        return reporter
 
-    stop_at = (lambda record: not good(record)) if options.fail_fast else None
-    following = Following(reporter_for, stop_at, provenance.of, options.tell)
+    following = Following(reporter_for, provenance.of, options.tell)
     attempted = {trial.id for trial in attached}
     settled = {entry.trial.id for entry in entries if not entry.runs}
     left = (trial for trial in plan.trials if trial.id not in settled | attempted)
@@ -105,16 +104,11 @@ def _run_remaining(request: Request, root: Path | None, options: RunArguments) -
     )
     while (wave := ready(entries, attempted)) or attached:
         attempted |= {trial.id for trial in wave}
-        with writing(folder):
-            trials = leave_out_refused(wave, run_options, provenance.of)
-        if options.fail_fast and len(trials) < len(wave):
+        try:
+            executor.run(wave, attached, run_options, following)
+        except FailedFast:
             break
-        executor.run(trials, attached, run_options, following)
-        finished, attached = {trial.id for trial in (*trials, *attached)}, []
-        entries = request.entries(provenance.digests)
-        outcomes = [entry for entry in entries if entry.trial.id in finished]
-        if options.fail_fast and not all_accepted(outcomes, plan.unsupported):
-            break
+        attached, entries = [], request.entries(provenance.digests)
 
 
 def reported(

@@ -24,10 +24,10 @@ from harness.execution.trial import execute
 from layers import UnsupportedShape
 
 
-def behave(trial, run_options, progress, checkpoints):
+def behave(trial, root, out, progress, checkpoints):
     """Call the behaviour named by the sweep or label of the trial."""
     name = trial.sweep if trial.kind == "runtime" else trial.label
-    folder = run_options.out / "notes"
+    folder = out / "notes"
     folder.mkdir(exist_ok=True, parents=True)
     begin = time.time()
     (folder / f"{trial.id}.pid").write_text(str(os.getpid()))
@@ -127,11 +127,6 @@ def take_memory_in_a_daemon(trial):
     time.sleep(60)
 
 
-def ask_for_too_much(trial):
-    """Allocate without writing, so that only the limit of the kernel refuses it."""
-    return torch.empty(1 << 33, dtype=torch.uint8)
-
-
 def find_no_space_elsewhere(trial):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "a cache of the layer")
 
@@ -197,11 +192,6 @@ def write_to_every_pipe(content):
             continue
 
 
-def write_four_bytes(trial):
-    write_to_every_pipe(struct.pack("!i", 4))  # the length of a message that never follows
-    return fine(trial)
-
-
 def write_four_bytes_and_hang(trial):
     write_to_every_pipe(struct.pack("!i", 1 << 20))
     time.sleep(60)
@@ -253,7 +243,6 @@ BEHAVIOURS = {
         hang,
         take_memory,
         take_memory_in_a_daemon,
-        ask_for_too_much,
         find_no_space_elsewhere,
         stop_the_server,
         stop_the_server_and_hang,
@@ -262,7 +251,6 @@ BEHAVIOURS = {
         fill_the_disk_at_the_record,
         visible_gpus,
         change_directory,
-        write_four_bytes,
         write_four_bytes_and_hang,
         write_garbage,
         write_wrong_types,

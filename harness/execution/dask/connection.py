@@ -109,12 +109,9 @@ def _ask(address: str) -> None:
         if not isinstance(identity, dict) or identity.get("type") != "Scheduler":
             raise ValueError("it is something else")
 
-    async def limited() -> None:
-        await asyncio.wait_for(identify(), CONNECT_SECONDS)
-
     def ask() -> None:
         try:
-            answers.put(asyncio.run(limited()))
+            answers.put(asyncio.run(asyncio.wait_for(identify(), CONNECT_SECONDS)))
         except Exception as error:
             answers.put(error)
 

@@ -11,14 +11,12 @@ import time
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import cloudpickle
 from distributed import CancelledError, Client
 
 from harness.core.errors import UserError
-from harness.core.provenance.environment import package_version
 from harness.core.records import Record, blank_record, write_record
 from harness.core.run_options import RunOptions
 from harness.core.texts import error_text, visible
@@ -43,11 +41,11 @@ class SchedulerGone(UserError):
 
     exit_code = 130
 
-    def __init__(self, client: Client) -> None:
-        super().__init__(
-            f"the Dask scheduler {client.scheduler.address if client.scheduler else ''} has ended, or has dropped this "
-            "run; finished trials keep their records, and the same command runs the others"
-        )
+
+GONE = (
+    "the Dask scheduler has ended, or has dropped this run; finished trials keep their records, and the same command "
+    "runs the others"
+)
 
 
 def workers(client: Client) -> dict[str, int]:
@@ -56,7 +54,7 @@ def workers(client: Client) -> dict[str, int]:
         described = client.scheduler_info(n_workers=-1)["workers"].items()
         return {str(name): int(facts["nthreads"]) for name, facts in described if facts["status"] == "running"}
     except Exception as error:  # distributed raises almost any
-        raise SchedulerGone(client) from error
+        raise SchedulerGone(GONE) from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,13 +75,11 @@ class Dispatch:
     following: Following
     reporter: Reporter
     jobs: int | None  # trials at once; None: as many as have room
-    data: Path | None  # folder of the data on workers, over their $INVERTBENCH_DATA
     _workers: dict[str, int] = field(default_factory=dict)  # address -> threads
     _left_out: dict[str, tuple[str, int]] = field(default_factory=dict)  # address -> fault and exit code
     _waiting: deque[Trial] = field(default_factory=deque)
     _running: list[_SentTrial] = field(default_factory=list)
     _deaths: Counter[str] = field(default_factory=Counter)
-    _stopped: bool = False
     _told: bool = False
     _looked: float = 0.0
 
@@ -97,7 +93,7 @@ class Dispatch:
         try:
             for alone in (False, True):
                 self._waiting = deque(trial for trial in trials if trial.alone == alone)
-                while (self._waiting or self._running) and not self._stopped:
+                while self._waiting or self._running:
                     if time.monotonic() - self._looked >= WORKERS_PERIOD:
                         self._look()
                     self._submit(1 if alone else self.jobs)
@@ -112,12 +108,12 @@ class Dispatch:
     def _look(self) -> None:
         """Ask for the workers, and take back the trials of those that have ended."""
         if self.client.status != "running":
-            raise SchedulerGone(self.client)
+            raise SchedulerGone(GONE)
         self._workers, self._looked = workers(self.client), time.monotonic()
         for task in list(self._running):
             if task.address not in self._workers:
                 task.future.cancel()
-                self._lose(task, "its worker ended")
+                self._lose(task)
         if not self._workers and not self._told:
             self.reporter.line("the scheduler has no worker: the run waits for one")
         self._told = not self._workers
@@ -130,27 +126,17 @@ class Dispatch:
     def _submit(self, jobs: int | None) -> None:
         """Submit trials, in order, while a worker has room for the first one."""
         while self._waiting and (jobs is None or len(self._running) < jobs):
-            load: Counter[str] = Counter()
-            for task in self._running:
-                load[task.address] += task.trial.threads
+            busy = Counter(task.address for task in self._running)
             threads = self._waiting[0].threads
-            free = [
-                name
-                for name, room in self._workers.items()
-                if name not in self._left_out and (not load[name] or load[name] + threads <= room)
-            ]
+            good = self._workers.keys() - self._left_out.keys()
+            free = [name for name in sorted(good) if busy[name] < max(1, self._workers[name] // threads)]
             if not free:
                 return
-            self._start(self._waiting.popleft(), min(free, key=load.__getitem__))
+            self._start(self._waiting.popleft(), min(free, key=busy.__getitem__))
 
     def _start(self, trial: Trial, address: str) -> None:
-        job = Job(
-            version=package_version("invertbench"),
-            trial=trial,
-            sources=dict(self.following.provenance(trial)["sources"]),
-            run_options=self.run_options,
-            data=self.data,
-        )
+        sources = dict(self.following.provenance(trial)["sources"])
+        job = Job(trial=trial, sources=sources, run_options=self.run_options)
         future = self.client.submit(
             lambda *arguments: run_trial(*arguments),  # not importable by name, so it is sent as code
             files_of(job, self.run_options.out),
@@ -168,7 +154,7 @@ class Dispatch:
         try:
             content = task.future.result(timeout=FETCH_SECONDS)
         except CancelledError as error:
-            raise SchedulerGone(self.client) from error
+            raise SchedulerGone(GONE) from error
         except Exception as error:  # of the worker, so of any kind
             self._look()
             if task in self._running:  # the worker is still there
@@ -180,9 +166,7 @@ class Dispatch:
         except ValueError as error:
             self._leave_out(task, f"it has returned {error}", 2)
             return
-        if head.lost:
-            self._lose(task, head.fault)
-        elif record is None:
+        if record is None:
             self._leave_out(task, head.fault, head.code)
         else:
             self._end(task, record)
@@ -195,20 +179,20 @@ class Dispatch:
             self._left_out[task.address] = " ".join(visible(fault).split()), code
             self.reporter.line(f"worker {task.address} gets no more trials: {self._left_out[task.address][0]}")
 
-    def _lose(self, task: _SentTrial, reason: str) -> None:
-        """Let the trial of a task run once more, or write its record."""
+    def _lose(self, task: _SentTrial) -> None:
+        """Let the trial of a worker that has ended run once more, or write its record."""
         trial = task.trial
         self._deaths[trial.id] += 1
         if self._deaths[trial.id] < TRIES:
             self._running.remove(task)
-            self.reporter.line(f"{trial.slug}: {reason} ({task.address}); it runs again")
+            self.reporter.line(f"{trial.slug}: its worker ended ({task.address}); it runs again")
             self._waiting.appendleft(trial)
             return
-        hint = (
-            "if no user ended the workers, their machines were out of memory or their time was over: run with fewer "
-            "threads per worker, a --memory, or a longer time"
+        reason = (
+            f"its worker ended, in each of {TRIES} tries; if no user ended the workers, their machines were out of "
+            "memory or their time was over: run with fewer threads per worker, a --memory, or a longer time"
         )
-        record = blank_record(trial, "killed", f"{reason}, in each of {TRIES} tries; {hint}")
+        record = blank_record(trial, "killed", reason)
         record.environment = dict(self.following.provenance(trial))
         with writing(self.run_options.out):
             write_record(self.run_options.out / "records", record)
@@ -217,5 +201,3 @@ class Dispatch:
     def _end(self, task: _SentTrial, record: Record) -> None:
         self._running.remove(task)
         self.reporter.finished(task.trial, record)
-        if self.following.stop_at is not None and self.following.stop_at(record):
-            self._stopped = True

@@ -2,9 +2,9 @@
 
     python -m harness.execution.dask.job FOLDER
 
-runs the trial in the folder of `harness.execution.dask.worker.run_trial`, checks version, source and data before, and
-writes what comes back to the file `outcome`: one line of JSON (`Returned`), then the files of the trial in its order.
-It ends with its standard input. A worker may be anybody's: the command takes a record of the trial that it has sent,
+runs the trial in the folder of `harness.execution.dask.worker.run_trial`, checks source and data before, and writes
+what comes back to the file `outcome`: one line of JSON (`Returned`), then the files of the trial in its order. It ends
+with its standard input. A worker may be anybody's: the command takes a record of the trial that it has sent,
 the files beside it, and no more.
 """
 
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import re
 import signal
@@ -20,7 +19,6 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 from pydantic import Field, ValidationError
@@ -28,65 +26,44 @@ from pydantic import Field, ValidationError
 from harness.core.errors import DataError, DataMissing, UserError
 from harness.core.explain import explain
 from harness.core.files import RECORD, SOURCE, read_file, write_atomically
-from harness.core.provenance.environment import package_version
 from harness.core.provenance.sources import changes
 from harness.core.records import Record, parse_record, read_record, remove_old_arrays
 from harness.core.run_options import RunOptions
-from harness.core.settings import DataRef, Settings
+from harness.core.settings import Settings
 from harness.core.texts import LONGEST, message_of
 from harness.core.third_party import followed, is_third_party
 from harness.core.trial import AnyTrial, Trial
-from harness.datasets import find_dataset
 from harness.execution.agenda import first_changes
 from harness.execution.dask.worker import OUTCOME, failed
-from harness.execution.data import check_prepared
 from harness.execution.folder import writing
 from harness.execution.local.process import start_server
-from harness.execution.local.slots import make_slots
-from harness.execution.local.supervisor import run_trials
-from harness.execution.outcome import record_path
-from harness.execution.progress import Reporter
-from harness.execution.provenance import RunProvenance
+from harness.execution.outcome import RunProvenance, record_path
+from harness.execution.remote import end_in_order, run_trial
 
 FILE = "job.json"
-SENT = 8 << 20  # bytes of a file of data that is sent with each of its trials
 HEAD = 1 << 16  # bytes of the line of JSON
 LARGEST = {"records": RECORD, "weights": 1 << 31, "logs": 1 << 24, "source": 1 << 24}  # bytes of a file, by folder
 INSTALL = "install the same version of invertbench, with the same packages, for the command and its workers"
-HINT = "a worker's data root is its $INVERTBENCH_DATA, or --cluster data=PATH"
+HINT = "a worker's data root is its $INVERTBENCH_DATA, or else that of the command"
 
 
 class Job(Settings):
     """A trial, and what must be the same for it on the worker.
 
     Attributes:
-        version: of invertbench.
         sources: digests of the source that can change the result.
-        data: folder of data on the worker, over its $INVERTBENCH_DATA.
     """
 
-    version: str | None
     trial: AnyTrial
     sources: dict[str, str]
     run_options: RunOptions
-    data: Path | None = None
-
-    @classmethod
-    def load(cls, folder: Path) -> Job:
-        """Return the job of a folder; raise UserError if another version of invertbench has sent it."""
-        content = read_file(folder / FILE, RECORD)
-        there, here = json.loads(content)["version"], package_version("invertbench")
-        if there != here:
-            names = [version or "not installed (a checkout)" for version in (here, there)]
-            raise UserError(f"invertbench is {names[0]} there, and {names[1]} for the command; {INSTALL}")
-        return cls.model_validate_json(content)
 
 
 def files_of(job: Job, out: Path) -> dict[str, bytes]:
     """Return the files that a worker needs: name below the folder of the job -> content.
 
     Raises:
-        UserError: a third-party file is outside of the working directory, or data beside the suite are too large.
+        UserError: a third-party file is outside of the working directory.
     """
     files = {FILE: job.model_dump_json().encode()}
     for name, record in _records_before(job.trial, out).items():
@@ -103,24 +80,6 @@ def files_of(job: Job, out: Path) -> dict[str, bytes]:
         for path in followed(spec).files:
             if path.is_relative_to(here):  # others must be on the worker, which checks their digests
                 files[f"here/{path.relative_to(here).as_posix()}"] = read_file(path, SOURCE)
-    for data in job.trial.data_sets:
-        files |= _beside_suite(data)
-    return files
-
-
-def _beside_suite(data: DataRef) -> dict[str, bytes]:
-    """Return the files of a data set in the working directory or below it, whose names begin with "./"."""
-    files = {}
-    for option in find_dataset(data.name).paths:
-        value = dict(data.options).get(option)
-        if isinstance(value, str) and value.startswith("./"):
-            try:
-                files[f"here/{value[2:]}"] = read_file(Path(value), SENT)
-            except OSError as error:
-                raise UserError(
-                    f"{data.label}: {option}: {value}: cannot be sent to a worker ({error.strerror}); put it into the "
-                    "data root of the command and of each worker, not beside the suite"
-                ) from error
     return files
 
 
@@ -145,13 +104,11 @@ class Returned(Settings):
     Attributes:
         fault: why the trial could not run there; empty if it has left its record.
         code: exit code of the command if no worker can run it.
-        lost: whether its process was killed, as a worker may be.
         files: name below the folder of the run -> bytes.
     """
 
     fault: Annotated[str, Field(max_length=4 * LONGEST)] = ""
     code: Annotated[int, Field(ge=2, le=3)] = 2
-    lost: bool = False
     files: Annotated[dict[str, Annotated[int, Field(ge=0)]], Field(max_length=8)] = Field(default_factory=dict)
 
 
@@ -219,7 +176,7 @@ def _of(trial: Trial, name: str) -> bool:
 
 def main(folder: Path) -> None:
     """Run the trial of a folder, and write the outcome."""
-    signal.signal(signal.SIGTERM, _end)
+    end_in_order()
     threading.Thread(target=_end_with_worker, daemon=True).start()
     try:
         content = _run(folder)
@@ -232,22 +189,23 @@ def main(folder: Path) -> None:
 def _run(folder: Path) -> bytes:
     from harness.planning.settle import resolve_device
 
-    job = Job.load(folder)
+    try:
+        job = Job.model_validate_json(read_file(folder / FILE, RECORD))
+    except ValidationError as error:
+        raise UserError(f"the version of invertbench there is not that of the command; {INSTALL}") from error
     trial = job.trial
     # Both this process and that server import torch, so let them do it side by side.
     start_server(
         {trial.kind}, [data.name for data in trial.data_sets], kernels=trial.computes and trial.device == "cpu"
     )
-    variable = os.environ.get("INVERTBENCH_DATA")
-    root = job.data or (Path(variable) if variable else job.run_options.root)
-    run_options = replace(job.run_options, out=folder / "run", root=root)
-    provenance = RunProvenance(run_options.host)  # collected here: the trial runs the source on this machine
+    root = os.environ.get("INVERTBENCH_DATA")
+    run_options = replace(job.run_options, out=folder / "run", root=Path(root) if root else job.run_options.root)
+    provenance = RunProvenance(run_options.host)
     provenance.save(run_options.out)
     if differences := changes(job.sources, provenance.digests(trial)):
         raise UserError(f"the source there is not that of the command: {first_changes(differences)}; {INSTALL}")
     resolve_device(trial.device)
-    check_prepared(trial, root, HINT)
-    run_trials([trial], run_options, make_slots([trial], 1), Reporter(1, sys.stderr), provenance=provenance.of)
+    run_trial(trial, run_options, provenance, HINT, sys.stderr)
     return packed(trial, run_options.out)
 
 
@@ -255,11 +213,6 @@ def _end_with_worker() -> None:
     """End in order when the worker closes the standard input of this process, or has ended itself."""
     os.read(0, 1)
     os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _end(number: int, frame: FrameType | None) -> None:
-    """End the trial's processes, then this one."""
-    raise SystemExit(128 + number)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 OUTCOME = "outcome"  # the file that the process writes
 PERIOD = 0.3  # seconds between two looks at the process
@@ -48,33 +47,21 @@ def run_trial(files: Mapping[str, bytes]) -> bytes:
             prefix="invertbench-", dir=worker.local_directory, ignore_cleanup_errors=True
         ) as name:
             folder = Path(name)
-            for inner in ("here", "run/records", "run/logs"):
-                (folder / inner).mkdir(parents=True)
+            (folder / "here").mkdir()
             for file, content in files.items():
                 (folder / file).parent.mkdir(parents=True, exist_ok=True)
                 (folder / file).write_bytes(content)
-            return run_process(folder, environment(worker), wanted)
+            return run_process(folder, wanted)
     except Exception as error:  # such as of a full disk
         return failed(f"{type(error).__name__}: {error}")
 
 
-def failed(fault: str, lost: bool = False, code: int = 2) -> bytes:
+def failed(fault: str, code: int = 2) -> bytes:
     """Return the bytes of a trial that did not run here."""
-    return json.dumps({"fault": fault, "lost": lost, "code": code}).encode() + b"\n"
+    return json.dumps({"fault": fault, "code": code}).encode() + b"\n"
 
 
-def environment(worker: Any) -> dict[str, str]:
-    """Return the environment of the process, without what Dask's nanny has set.
-
-    That is for computations inside of workers: OMP_NUM_THREADS, and a threshold of malloc that makes it slower.
-    """
-    import dask
-
-    nanny = {} if worker.nanny is None else dask.config.get("distributed.nanny.pre-spawn-environ")
-    return {name: value for name, value in os.environ.items() if str(nanny.get(name)) != value}
-
-
-def run_process(folder: Path, variables: Mapping[str, str], wanted: Callable[[], bool]) -> bytes:
+def run_process(folder: Path, wanted: Callable[[], bool]) -> bytes:
     """Return the bytes that the process of the trial has written, or those of its failure.
 
     It ends when its standard input does, and so with this worker, however that one ends.
@@ -83,7 +70,6 @@ def run_process(folder: Path, variables: Mapping[str, str], wanted: Callable[[],
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "harness.execution.dask.job", str(folder)],
             cwd=folder / "here",
-            env=variables,
             stdin=subprocess.PIPE,
             stdout=messages,
             stderr=messages,
@@ -103,8 +89,6 @@ def run_process(folder: Path, variables: Mapping[str, str], wanted: Callable[[],
             process.wait()
     if process.returncode == 0:
         return (folder / OUTCOME).read_bytes()
-    if process.returncode < 0:
-        return failed("the process that supervises the trial was killed", lost=True)
     said = " ".join((folder / "messages").read_text(encoding="utf-8", errors="replace")[-TAIL:].split())
     ended = f"the process of the trial ended with exit code {process.returncode}: {said}"
     return failed(f"{ended}; workers need invertbench as the command has it")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator
@@ -24,10 +23,7 @@ if TYPE_CHECKING:
 
 def _address(value: object) -> str:
     if not isinstance(value, str) or re.fullmatch(r"(tcp|tls|ws|wss)://\S+", value) is None:
-        shown = "" if value is None else repr(value)[:80]  # the option without a value, too
-        raise ValueError(
-            f"{shown or 'nothing'} is not the address of a scheduler; write it as Dask does, tcp://HOST:PORT"
-        )
+        raise ValueError(f"{value!r:.80} is not the address of a scheduler; write it as Dask does, tcp://HOST:PORT")
     return value
 
 
@@ -36,11 +32,9 @@ class DaskSection(Settings):
 
     Attributes:
         address: of a scheduler of Dask that runs.
-        data: folder of the data sets on workers; null: their $INVERTBENCH_DATA, or else that of the command.
     """
 
     address: Annotated[str | None, BeforeValidator(_address)] = None
-    data: Path | None = None
 
 
 class Dask(Executor):
@@ -76,12 +70,10 @@ class Dask(Executor):
         self, trials: Sequence[Trial], attached: Sequence[Trial], run_options: RunOptions, following: Following
     ) -> None:
         """Run the trials on the workers."""
-        if not trials:
-            return
         with self._client() as client, following.reporter(len(trials)) as reporter:
             from harness.execution.dask.dispatch import Dispatch
 
-            Dispatch(client, run_options, following, reporter, self.jobs, self.section.data).run(trials)
+            Dispatch(client, run_options, following, reporter, self.jobs).run(trials)
 
     def _client(self) -> AbstractContextManager[Client]:
         """Connect to the scheduler; raise a UserError if that fails."""

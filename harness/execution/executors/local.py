@@ -8,6 +8,7 @@ from pathlib import Path
 from harness.core.run_options import RunOptions
 from harness.core.trial import Trial, trial_class
 from harness.execution.executor import Executor, Following
+from harness.execution.folder import running_lines
 from harness.execution.local.slots import at_once, make_slots
 
 
@@ -30,15 +31,11 @@ class Local(Executor):
         """Run the trials side by side; those that run alone come last."""
         from harness.execution.local.supervisor import run_trials
 
-        if not trials:
-            return
         slots = make_slots(trials, self.jobs)
         with following.reporter(len(trials)) as reporter:
-            run_trials(trials, run_options, slots, reporter, provenance=following.provenance, stop_at=following.stop_at)
+            run_trials(trials, run_options, slots, reporter, provenance=following.provenance)
 
     @classmethod
     def status(cls, folder: Path) -> list[str]:
         """Return a line on the run that uses the folder now, and one on each of its trials."""
-        from harness.execution.local.running import running_lines
-
         return running_lines(folder)

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, Field
 
 from harness.core.errors import UserError
 from harness.core.run_options import PROJECT, RunOptions
@@ -25,14 +25,14 @@ from harness.execution.agenda import trials_text
 from harness.execution.executor import Executor, Following
 from harness.execution.folder import writing
 from harness.execution.outcome import digest, record_path
-from harness.execution.progress import Reporter
-from harness.execution.slurm.submissions import FOLDER, Submission, run_program, submitted_trials
+from harness.execution.progress import FailedFast, Reporter
+from harness.execution.slurm.submissions import ACTIVE, FOLDER, Submission, run_program, submitted_trials
 from harness.planning.plan import GivenDevice
 from harness.planning.suite_model import Duration, Memory
 
-LONGEST_WAIT = 10.0  # seconds between two looks at the shared disk and the queue
+PERIOD = 3.0  # seconds between two looks at the shared disk and the queue
 LATE_RECORD = 15.0  # seconds between the end of a job and the arrival of its record, as shared disks are slow
-LONGEST_END = 60.0  # seconds for cancelled jobs to end
+
 
 OURS = (
     *("array", "chdir", "cpus-per-task", "error", "exclusive", "gres", "job-name", "mem", "nodes", "ntasks"),
@@ -42,20 +42,13 @@ OURS = (
 """Options of sbatch with a key of their own here, or set by this program."""
 
 
-def _option(name: str) -> str:
-    if name in OURS:
-        raise ValueError(f"--{name} is set by this program; use the keys of cluster itself")
-    return name
-
-
-def _value(value: object) -> object:
-    if value is True or (isinstance(value, (int, str)) and not isinstance(value, bool)):
-        return value
-    raise ValueError(f"{value!r} is no value of an option of sbatch; write text, a whole number, or true")
-
-
-OptionName = Annotated[str, AfterValidator(_option)]
-OptionValue = Annotated[Any, BeforeValidator(_value, json_schema_input_type=str | int | Literal[True])]
+def _options(options: dict[str, Any]) -> dict[str, Any]:
+    for name, value in options.items():
+        if name in OURS:
+            raise ValueError(f"--{name} is set by this program; use the keys of cluster itself")
+        if value is False or not isinstance(value, (int, str)):
+            raise ValueError(f"{name}: {value!r} is no value of sbatch; write text, a whole number, or true")
+    return options
 
 
 class SlurmSection(Settings):
@@ -84,7 +77,7 @@ class SlurmSection(Settings):
     gres: str | None = None
     throttle: Count | None = None
     trials_per_job: Count = 1
-    options: dict[OptionName, OptionValue] = Field(default_factory=dict)
+    options: Annotated[dict[str, Any], AfterValidator(_options)] = Field(default_factory=dict)
 
 
 class Slurm(Executor):
@@ -114,48 +107,75 @@ class Slurm(Executor):
     ) -> None:
         """Submit the trials; wait for them and the attached ones. On KeyboardInterrupt their jobs continue."""
         folder = run_options.out
-        for line in submit(trials, run_options, self.section, self.jobs):
-            following.tell(line)
+        # Runtime trials are one job, alone on its node, so that their times come from one machine.
+        others, size = [trial for trial in trials if not trial.alone], self.section.trials_per_job
+        alone = [trial for trial in trials if trial.alone]
+        arrays = [[others[start : start + size] for start in range(0, len(others), size)], [alone] if alone else []]
+        for array in filter(None, arrays):
+            following.tell(self.submit(array, run_options))
+        following.tell(
+            f"Ctrl-C ends no job: the same command waits for them again, `python -m harness status {folder}` shows "
+            f"them, and `python -m harness cancel {folder}` ends them"
+        )
         try:
             with following.reporter(len(trials) + len(attached)) as reporter:
-                self._follow(folder, {trial.id for trial in (*trials, *attached)}, reporter, following)
-        except KeyboardInterrupt:
-            print(
-                f"the jobs continue: the same command waits for them again, `python -m harness status {folder}` shows "
-                f"them, and `python -m harness cancel {folder}` ends them",
-                file=sys.stderr,
-            )
+                self._follow(folder, {trial.id for trial in (*trials, *attached)}, reporter)
+        except FailedFast:
+            self.cancel(folder)
             raise
 
-    def _follow(self, folder: Path, left: set[str], reporter: Reporter, following: Following) -> None:
+    def submit(self, jobs: Sequence[Sequence[Trial]], run_options: RunOptions) -> str:
+        """Submit an array of jobs, each of some trials, and return a line on it.
+
+        Raises:
+            UserError: SLURM is missing here, or sbatch refuses the job.
+        """
+        trials = [trial for job in jobs for trial in job]
+        out, stamp = run_options.out.absolute(), f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}"
+        place = out / FOLDER / stamp
+        submission = Submission(
+            name=f"invertbench-{trials[0].suite}-{stamp}",
+            jobs=tuple(map(tuple, jobs)),
+            before={trial.id: old for trial in trials if (old := digest(record_path(out, trial)))},
+            run_options=replace(run_options, out=out),
+        )
+        options: dict[str, str | int | None] = {
+            "job-name": submission.name,
+            "array": f"0-{len(jobs) - 1}%{self.jobs or self.section.throttle or len(jobs)}",
+            "output": f"{str(place).replace('%', '%%')}/%a.log",
+            **resources(trials, self.section),
+        }
+        given = [(name, value) for name, value in (options | self.section.options).items() if value is not None]
+        arguments = [f"--{name}" if value is True else f"--{name}={value}" for name, value in given]
+        with writing(out):
+            submission.save(place)  # before sbatch, so that the jobs of a run killed in between can be found by name
+        try:
+            answer = run_program("sbatch", "--parsable", *arguments, text=_script(place, run_options))
+        except UserError as error:
+            shutil.rmtree(place, ignore_errors=True)  # no jobs exist
+            raise UserError(f"{error}; see cluster: in the suite, and --cluster") from error
+        number = answer.strip().partition(";")[0]
+        return f"submitted job {number}: {len(jobs)} of {submission.name}, {len(trials)} trials"
+
+    def _follow(self, folder: Path, left: set[str], reporter: Reporter) -> None:
         """Wait until the cluster has nothing more to do for these trials, and report their ends."""
         ended: dict[str, float] = {}  # when the end of a job without a record was seen
-        period = 1.0
         while left:
-            stopped = False
             for key, job in submitted_trials(folder, left).items():
                 if job.record is not None:
-                    reporter.finished(job.trial, job.record)
                     left.remove(key)
-                    stopped = stopped or (following.stop_at is not None and following.stop_at(job.record))
-                elif job.active:
+                    reporter.finished(job.trial, job.record)
+                elif job.state in ACTIVE:
                     ended.pop(key, None)
-                    if job.state == "running":
-                        reporter.started(job.trial)
                 elif time.monotonic() - ended.setdefault(key, time.monotonic()) > LATE_RECORD:
                     reporter.line(f"{job.trial.slug}: {job.text}; the same command submits it again")
                     left.remove(key)
-            if stopped:
-                reporter.line("--fail-fast: the remaining trials are cancelled")
-                self.cancel(folder)
-                return
-            time.sleep(period)
-            period = min(LONGEST_WAIT, 1.2 * period)
+            time.sleep(PERIOD)
 
     @classmethod
     def active(cls, folder: Path) -> set[str]:
         """Return the trials whose jobs the cluster may still run."""
-        return {submitted.trial.id for submitted in submitted_trials(folder).values() if submitted.active}
+        return {submitted.trial.id for submitted in submitted_trials(folder).values() if submitted.state in ACTIVE}
 
     @classmethod
     def status(cls, folder: Path) -> list[str]:
@@ -170,66 +190,15 @@ class Slurm(Executor):
 
     @classmethod
     def cancel(cls, folder: Path) -> list[str]:
-        """Cancel all jobs of the folder that the cluster may still run, and wait for their end."""
-        counts = Counter(job.submission for job in submitted_trials(folder).values() if job.active)
+        """Cancel all jobs of the folder that the cluster may still run."""
+        counts = Counter(job.submission for job in submitted_trials(folder).values() if job.state in ACTIVE)
         for name in counts:
             run_program("scancel", f"--name={name}")
-        end = time.monotonic() + LONGEST_END
-        while counts and cls.active(folder) and time.monotonic() < end:
-            time.sleep(1.0)
         text = "without a record, which a run submits again"
         return [f"{folder}: cancelled {name}; {trials_text(count)} {text}" for name, count in counts.items()]
 
 
-def submit(
-    trials: Sequence[Trial], run_options: RunOptions, section: SlurmSection, jobs: int | None = None
-) -> list[str]:
-    """Submit trials as one array of jobs, runtime trials as another job, alone on its node; return a line for each.
-
-    `jobs`: those that run at once, over the section's.
-
-    Raises:
-        UserError: SLURM is missing here, or sbatch refuses the job.
-    """
-    run_options = replace(run_options, out=run_options.out.absolute())
-    section = section if jobs is None else section.model_copy(update={"throttle": jobs})
-    alone = [trial for trial in trials if trial.alone]
-    others = [trial for trial in trials if not trial.alone]
-    size = section.trials_per_job
-    arrays = [[others[start : start + size] for start in range(0, len(others), size)], [alone] if alone else []]
-    return [_submit(array, run_options, section) for array in arrays if array]
-
-
-def _submit(jobs: Sequence[Sequence[Trial]], run_options: RunOptions, section: SlurmSection) -> str:
-    trials = [trial for job in jobs for trial in job]
-    stamp = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}"
-    place = run_options.out / FOLDER / stamp
-    submission = Submission(
-        name=f"invertbench-{trials[0].suite}-{stamp}",
-        jobs=tuple(map(tuple, jobs)),
-        before={trial.id: old for trial in trials if (old := digest(record_path(run_options.out, trial)))},
-        run_options=run_options,
-    )
-    with writing(run_options.out):
-        submission.save(place)  # before sbatch, so that the jobs of a run killed in between can be found by name
-    options: dict[str, str | int | bool | None] = {
-        "job-name": submission.name,
-        "array": f"0-{len(jobs) - 1}%{section.throttle or len(jobs)}",
-        "output": f"{str(place).replace('%', '%%')}/%a.log",
-        **resources(trials, section),
-    }
-    given = {name: value for name, value in options.items() if value is not None and value is not False}
-    arguments = [f"--{name}" if value is True else f"--{name}={value}" for name, value in given.items()]
-    try:
-        answer = run_program("sbatch", "--parsable", *arguments, text=_script(place, run_options))
-    except UserError as error:
-        shutil.rmtree(place, ignore_errors=True)  # no jobs exist
-        raise UserError(f"{error}; see cluster: in the suite, and --cluster") from error
-    number = answer.strip().partition(";")[0]
-    return f"submitted job {number}: {len(jobs)} of {submission.name}, {len(trials)} trials"
-
-
-def resources(trials: Sequence[Trial], section: SlurmSection) -> dict[str, str | int | bool | None]:
+def resources(trials: Sequence[Trial], section: SlurmSection) -> dict[str, str | int | None]:
     """Return the options of sbatch for each job that runs these trials."""
     cuda = any(trial.device == "cuda" for trial in trials)
     return {
@@ -240,10 +209,9 @@ def resources(trials: Sequence[Trial], section: SlurmSection) -> dict[str, str |
         "ntasks": 1,
         "cpus-per-task": section.cpus or max(trial.threads for trial in trials),
         "gres": section.gres or ("gpu:1" if cuda else None),
-        "exclusive": any(trial.alone for trial in trials),
+        "exclusive": any(trial.alone for trial in trials) or None,
         "open-mode": "append",  # of a job that is queued again
         "requeue": True,
-        **section.options,
     }
 
 
@@ -258,4 +226,4 @@ def _script(place: Path, run_options: RunOptions) -> str:
     if "site-packages" not in PROJECT.parts:
         lines.append(f'export PYTHONPATH="${{PYTHONPATH:+$PYTHONPATH:}}"{shlex.quote(str(PROJECT))}')
     python, folder = shlex.quote(sys.executable), shlex.quote(str(place))
-    return "\n".join([*lines, f"exec {python} -P -m harness.execution.slurm.job {folder}", ""])
+    return "\n".join([*lines, f"exec {python} -P -m harness.execution.slurm.submissions {folder}", ""])

@@ -6,7 +6,6 @@ import contextlib
 import errno
 import math
 import os
-import resource
 import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
@@ -20,13 +19,10 @@ from harness.core.texts import shortened, visible
 from harness.core.third_party import keep_folder
 from harness.core.trial import Trial, trial_class
 from harness.datasets import DATASETS
-from harness.execution.local.memory import limit_this_process
 
 Work = Callable[[Any, RunOptions, Mapping[str, Any], Progress], object]
 
 NO_SPACE_LEFT = 73  # exit code of a trial without room for its record; EX_CANTCREAT of <sysexits.h>
-UNWRITTEN = 74  # that of one whose record could not be written for another reason; EX_IOERR
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 MESSAGE_PERIOD = 0.1  # seconds between two progress messages of a trial
 LONGEST_TEXT = 300  # characters of a progress text
 
@@ -61,8 +57,7 @@ def run_in_process(
 
     `gpu` is its CUDA_VISIBLE_DEVICES, None: unchanged.
 
-    A full disk concerns all trials. What else prevents writing, such as a limit that a layer has set for its process,
-    is left to the supervisor, which has no such limit.
+    A full disk concerns all trials. What else prevents writing, such as a limit that a layer has set, ends this one.
     """
     if work is None:
         from harness.execution.trial import execute  # here: the supervisor needs no torch
@@ -71,20 +66,14 @@ def run_in_process(
     keep_folder()
     if gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # before the first call to the driver
-    if run_options.memory is not None and trial.device == "cpu":
-        limit_this_process(run_options.memory)
-    largest = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
         work(trial, run_options, provenance, progress_sender(sender))
     except OSError as error:  # other errors are in the trial's record: this one occurred while writing it
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
         with contextlib.suppress(OSError):
-            print(f"{type(error).__name__}: {error}", flush=True)
-        with contextlib.suppress(OSError):
-            sender.send(_message(1.0, f"cannot be written: {error.strerror or error}"))
-        full = error.errno in NO_SPACE and (
-            error.errno != errno.EFBIG or resource.getrlimit(resource.RLIMIT_FSIZE) == largest
-        )
-        os._exit(NO_SPACE_LEFT if full else UNWRITTEN)
+            sender.send(_message(1.0, f"cannot be written: {error.strerror}"))
+        os._exit(NO_SPACE_LEFT)
 
 
 def progress_sender(sender: Sender) -> Progress:

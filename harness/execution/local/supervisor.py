@@ -7,10 +7,9 @@ reads its record, or writes one with the reason why it left none. It computes no
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import wait
-from pathlib import Path
 from typing import Any
 
 from harness.core.errors import UserError
@@ -21,19 +20,21 @@ from harness.core.provenance.environment import memory_watched
 from harness.core.records import Record, write_record
 from harness.core.run_options import RunOptions, shown_bytes, shown_seconds
 from harness.core.trial import Trial
-from harness.execution.local.memory import LOOK_SECONDS, MemoryWatch, kernel_kills
-from harness.execution.local.process import (
-    NO_SPACE_LEFT,
-    UNWRITTEN,
-    Work,
-    read_progress,
-    run_in_process,
-    start_server,
-)
+from harness.execution.folder import writing
+from harness.execution.local.memory import LOOK_SECONDS, MemoryWatch
+from harness.execution.local.process import NO_SPACE_LEFT, Work, read_progress, run_in_process, start_server
 from harness.execution.local.slots import Lease, Slots
-from harness.execution.outcome import End, digest, end_of, left_record, log_path, missing_record, record_path
+from harness.execution.outcome import (
+    End,
+    Provenance,
+    digest,
+    end_of,
+    left_record,
+    log_path,
+    missing_record,
+    record_path,
+)
 from harness.execution.progress import Reporter
-from harness.execution.provenance import Provenance
 
 LONGEST_WAIT = 0.5  # seconds between two checks of the clock
 
@@ -45,7 +46,6 @@ def run_trials(
     reporter: Reporter,
     *,
     provenance: Provenance = lambda trial: {},
-    stop_at: Callable[[Record], bool] | None = None,
     work: Work | None = None,
 ) -> None:
     """Run every trial; leave one record each in `out/records`, and its output in `out/logs`.
@@ -56,7 +56,6 @@ def run_trials(
 
     Args:
         trials: a record of an earlier run stays until its trial leaves another.
-        stop_at: predicate for a record that ends the run (--fail-fast); None: none does.
         work: function that each process runs, in place of `harness.execution.trial.execute`; picklable.
 
     Raises:
@@ -75,10 +74,9 @@ def run_trials(
         kernels=any(trial.computes and trial.device == "cpu" for trial in trials),
     )
     alone = Slots(1, slots.cores, slots.gpus)
-    pool = _Pool(context, run_options, reporter, provenance, stop_at, work)
+    pool = _Pool(context, run_options, reporter, provenance, work)
     for group, room in ((others, slots), (timed, alone)):
-        if not pool.run(group, room):
-            return
+        pool.run(group, room)
 
 
 @dataclass
@@ -91,7 +89,6 @@ class _Task:
     provenance: Mapping[str, Any]
     begin: float
     before: str | None  # digest of the record from before the start
-    kills: int | None  # processes killed by the kernel for lack of memory, at the start
     forced: End | None = None  # why the supervisor has ended it
     last_words: str = ""  # its last progress message
 
@@ -104,28 +101,23 @@ class _Pool:
     run_options: RunOptions
     reporter: Reporter
     provenance: Provenance
-    stop_at: Callable[[Record], bool] | None
     work: Work | None
     running: list[_Task] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.memory = None if self.run_options.memory is None else MemoryWatch(self.run_options.memory)
 
-    def run(self, trials: Sequence[Trial], slots: Slots) -> bool:
-        """Run these trials; return whether the run continues afterwards."""
+    def run(self, trials: Sequence[Trial], slots: Slots) -> None:
+        """Run these trials."""
         waiting = list(reversed(trials))
         try:
             while waiting or self.running:
                 while waiting and (lease := slots.lease(waiting[-1])) is not None:
                     self._start(waiting.pop(), lease)
-                for record, lease in self._wait():
-                    slots.give_back(lease)
-                    if self.stop_at is not None and self.stop_at(record):
-                        return False
+                self._wait(slots)
                 self._enforce()
         finally:
             self._end_all()
-        return True
 
     def _start(self, trial: Trial, lease: Lease) -> None:
         out = self.run_options.out
@@ -134,26 +126,25 @@ class _Pool:
         provenance = self.provenance(trial)
         # A layer may change the working directory, so the trial gets no relative path.
         args = self.work, trial, replace(self.run_options, out=out.absolute()), provenance, lease.gpu
-        before, kills = digest(record_path(out, trial)), kernel_kills()
+        before = digest(record_path(out, trial))
         child = start(self.context, run_in_process, args, log=log, name=trial.id)
-        self.running.append(_Task(trial, child, lease, provenance, time.perf_counter(), before, kills))
+        self.running.append(_Task(trial, child, lease, provenance, time.perf_counter(), before))
         self.reporter.started(trial, f"process {child.pid}")
 
-    def _wait(self) -> list[tuple[Record, Lease]]:
-        """Sleep until a trial sends a message, ends, or is due for a check; return the records of those that ended."""
+    def _wait(self, slots: Slots) -> None:
+        """Sleep until a trial sends a message, ends, or is due for a check."""
         by_handle: dict[Any, _Task] = {}
         for task in self.running:
             by_handle[task.child.process.sentinel] = task
             if not task.child.messages.closed:
                 by_handle[task.child.messages.connection] = task
-        ended = []
         for handle in wait(list(by_handle), LONGEST_WAIT if self.memory is None else LOOK_SECONDS):
             task = by_handle[handle]
             if handle is task.child.messages.connection:
                 self._receive(task)
             else:
-                ended.append((self._finish(task), task.lease))
-        return ended
+                slots.give_back(task.lease)
+                self._finish(task)
 
     def _enforce(self) -> None:
         """Cut logs; end processes beyond their limits of time or memory, which is then noticed like any other end."""
@@ -179,20 +170,16 @@ class _Pool:
                 fraction, task.last_words = read_progress(message)
                 self.reporter.update(task.trial, fraction, task.last_words)
         except BadMessage as error:
-            task.forced = _garbled(str(error))
+            task.forced = End("error", f"it was ended because it wrote {error}, to the pipe of its messages")
             task.child.messages.close()
             task.child.end()
 
-    def _finish(self, task: _Task) -> Record:
+    def _finish(self, task: _Task) -> None:
         task.child.clear()
         self._receive(task)  # its last messages
-        if task.forced is None and task.child.messages.partial and task.child.exit_code == 0:
-            task.forced = _garbled("the beginning of a message and no end")  # else its end has truncated the message
         self.running.remove(task)
         task.child.messages.close()
-        record = self._outcome(task)
-        self.reporter.finished(task.trial, record)
-        return record
+        self.reporter.finished(task.trial, self._outcome(task))
 
     def _outcome(self, task: _Task) -> Record:
         """Return the record that the process left, or write one with the reason why it left none."""
@@ -201,18 +188,15 @@ class _Pool:
         if record is not None and (task.forced is None or task.forced.status != "error"):
             return record
         if code == NO_SPACE_LEFT:
-            raise _unwritable(out, f"the result of trial {task.trial.id} {task.last_words}")
-        end, kills = task.forced, kernel_kills()
-        if end is None and code == UNWRITTEN:
-            end = End("error", f"its result {task.last_words or 'cannot be written'}")
-        end = end or end_of(code, fault, kills is not None and task.kills is not None and kills > task.kills)
+            raise UserError(
+                f"{out}: the result of trial {task.trial.id} {task.last_words}; make room there and give the same "
+                "command again: finished trials keep their records, and the others resume from their checkpoints"
+            )
+        end = task.forced or end_of(code, fault)
         seconds = time.perf_counter() - task.begin
         record = missing_record(task.trial, out, end, seconds, task.last_words, task.provenance)
-        try:
+        with writing(out):
             write_record(out / "records", record)
-        except OSError as error:
-            fault = f"the record of trial {task.trial.id} cannot be written: {error.strerror or error}"
-            raise _unwritable(out, fault) from error
         return record
 
     def _end_all(self) -> None:
@@ -222,14 +206,3 @@ class _Pool:
             task.child.clear()
             task.child.messages.close()
         self.running.clear()
-
-
-def _garbled(fault: str) -> End:
-    return End("error", f"it was ended because it wrote {fault}, to the pipe of its messages")
-
-
-def _unwritable(out: Path, fault: str) -> UserError:
-    return UserError(
-        f"{out}: {fault}; make room there and give the same command again: finished trials keep their records, and "
-        "the others resume from their checkpoints"
-    )

@@ -1,17 +1,23 @@
-"""Trials that were submitted to a cluster, and their state.
+"""Trials that were submitted to a cluster, their state, and the jobs that run them.
 
         slurm/<time>-<random>/submission.json   the trials of each job, and the options of the run; never changed
         slurm/<time>-<random>/<index>.log       the output of a job
 
-A trial is done when its record differs from the one that existed when it was submitted. The queue says whether a job
-waits, runs or has ended, and has forgotten it some minutes after its end: a cluster without accounting has no `sacct`.
+A trial is done when its record differs from the one that existed when it was submitted. The queue has the jobs that
+wait or run; one that is not in it has ended: a cluster without accounting has no `sacct`. A job is
+
+    SLURM_ARRAY_TASK_ID=<index> python -m harness.execution.slurm.submissions slurm/<time>-<random>
+
+The cluster may start it again, as it requeues jobs when a node fails or one of higher priority arrives: trials that
+have left their record are skipped, and a trial that was training resumes from its checkpoint.
 """
 
 from __future__ import annotations
 
 import contextlib
-import shutil
+import os
 import subprocess
+import sys
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
@@ -27,16 +33,14 @@ from harness.core.run_options import RunOptions
 from harness.core.settings import Settings
 from harness.core.texts import visible
 from harness.core.trial import AnyTrial, Trial
-from harness.execution.outcome import interrupted, left_record
+from harness.execution.outcome import RunProvenance, interrupted, left_record
 
 FOLDER = "slurm"
 FILE = "submission.json"
 ANSWER_SECONDS = 60.0  # for the cluster's answer
-FINAL = {
-    *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"),
-    *("REVOKED", "TIMEOUT"),
-}
-"""The states of jobs that have ended."""
+SHARED = "on a node of the cluster: data root and cache must be on a shared disk"
+
+ACTIVE = ("waiting", "running")
 
 Queue = dict[str, dict[int | None, str]]
 """Name -> index -> state of jobs."""
@@ -81,13 +85,8 @@ class SubmittedTrial:
     trial: Trial
     submission: str  # name of its last submission
     record: Record | None  # None: it has left none
-    state: str  # "waiting", "running", "ended" or "done"
+    state: str  # in `ACTIVE`, so that no other process should run it; "ended" or "done"
     text: str = ""  # the state in words
-
-    @property
-    def active(self) -> bool:
-        """True if the cluster may still run it, so that no other process should."""
-        return self.state in ("waiting", "running")
 
 
 def submitted_trials(folder: Path, wanted: Collection[str] | None = None) -> dict[str, SubmittedTrial]:
@@ -114,25 +113,24 @@ def _state(jobs: Queue | None, name: str, index: int, place: Path) -> tuple[str,
     if jobs is None:
         return "waiting", "the queue does not answer"
     there = jobs.get(name, {})
-    state = there.get(index, there.get(None, ""))
-    if state and state not in FINAL:
+    if state := there.get(index, there.get(None)):
         return "waiting" if state == "PENDING" else "running", state
     lines = []
     with contextlib.suppress(OSError):
         lines = [line for line in read_text(place / f"{index}.log", RECORD).splitlines() if line.strip()]
     printed = [f": {visible(line[-500:])}" for line in lines if not line.startswith("[")][-1:]  # by it, or by SLURM
-    return "ended", f"its job has ended{state and f' ({state})'}, and left no record{''.join(printed)}"
+    return "ended", f"its job has ended, and left no record{''.join(printed)}"
 
 
 def queued(names: Collection[str]) -> Queue | None:
-    """Return the jobs of these names that the queue knows, name -> index -> state; None if it does not answer.
+    """Return the jobs of these names that wait or run, name -> index -> state; None if the queue does not answer.
 
     The index is None for a job without one, or for all jobs of an array that never started.
     """
     jobs: Queue = {}
     if names:
         try:
-            form = ("--noheader", "--array", "--states=all", "--format=%j|%K|%T")
+            form = ("--noheader", "--array", "--format=%j|%K|%T")
             answer = run_program("squeue", f"--name={','.join(sorted(names))}", *form)
         except UserError:
             return None
@@ -144,13 +142,8 @@ def queued(names: Collection[str]) -> Queue | None:
 
 def run_program(program: str, *arguments: str, text: str = "") -> str:
     """Return what a program of SLURM prints; raise a UserError with its last line if it is missing or fails."""
-    if shutil.which(program) is None:
-        raise UserError(
-            f"{program} is missing here: jobs are submitted and cancelled on a machine of a SLURM cluster; elsewhere, "
-            "use --executor local"
-        )
     try:
-        return subprocess.run(
+        done = subprocess.run(
             [program, *arguments],
             input=text,
             capture_output=True,
@@ -158,7 +151,37 @@ def run_program(program: str, *arguments: str, text: str = "") -> str:
             errors="replace",
             timeout=ANSWER_SECONDS,
             check=True,
-        ).stdout
-    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        )
+    except FileNotFoundError as error:
+        raise UserError(
+            f"{program} is missing here: jobs are submitted and cancelled on a machine of a SLURM cluster; elsewhere, "
+            "use --executor local"
+        ) from error
+    except (OSError, subprocess.SubprocessError) as error:
         message = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[-1:]
         raise UserError(f"{program} failed: {visible(''.join(message))}") from error
+    return done.stdout
+
+
+def run_job(place: Path, index: int) -> None:
+    """Run the trials without a record of a job, in sequence; print why one cannot run, for `status`."""
+    from harness.execution.remote import end_in_order, run_trial  # here: `status` needs no supervisor
+
+    end_in_order()
+    submission = load(place)
+    run_options = submission.run_options
+    provenance = RunProvenance(run_options.host)
+    provenance.save(run_options.out)
+    for trial in submission.jobs[index]:
+        if submission.settled(trial, run_options.out) is None:
+            try:
+                run_trial(trial, run_options, provenance, SHARED, sys.stdout)
+            except UserError as error:  # not caused by the trial: it gets no record, and the next run submits it again
+                print(*str(error).split(), flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        run_job(Path(sys.argv[1]), int(os.environ["SLURM_ARRAY_TASK_ID"]))
+    except UserError as error:
+        raise SystemExit(str(error)) from None

@@ -13,7 +13,7 @@ def parsed_sources():
 @pytest.fixture
 def fast_commands(parsed_sources, no_figures, monkeypatch):
     """Parse the source files once for all tests, and draw no figure."""
-    for user in ("core.provenance.sources", "execution.provenance"):  # commands import it late
+    for user in ("core.provenance.sources", "execution.outcome"):  # commands import it late
         monkeypatch.setattr(f"harness.{user}.Sources", lambda: parsed_sources)
 
 

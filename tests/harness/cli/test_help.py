@@ -10,8 +10,7 @@ import pytest
 from harness.cli.parser import COMMANDS, PROGRAM, main, make_parser
 from harness.core.records import blank_record
 from harness.core.settings import FlowSettings, LayerRef
-from harness.execution.outcome import log_path
-from harness.execution.progress import QuietReporter, VerboseReporter
+from harness.execution.progress import Reporter
 from harness.kinds.parameters.trial import ParametersTrial
 
 
@@ -42,21 +41,9 @@ def trial():
 
 
 def test_a_quiet_run_names_failures_alone(trial, capsys):
-    reporter = QuietReporter(2, sys.stderr, None, lambda record: record.status == "ok")
+    reporter = Reporter(2, sys.stderr, None, lambda record: record.status == "ok")
     reporter.update(trial, 0.5, "half")
     reporter.finished(trial, blank_record(trial, "ok", None))
     assert capsys.readouterr() == ("", "")
     reporter.finished(trial, blank_record(trial, "oom", "no memory left"))
     assert capsys.readouterr().err == f"[2/2] {trial.slug}: oom: no memory left\n"
-
-
-def test_a_verbose_run_shows_progress_and_logs(trial, tmp_path, capsys):
-    log_path(tmp_path, trial).parent.mkdir()
-    log_path(tmp_path, trial).write_text("a \x1b[31mwarning\n")
-    reporter = VerboseReporter(1, sys.stderr, tmp_path)
-    for text in ("step 1", "step 1", "step 2"):
-        reporter.update(trial, 0.5, text)
-    reporter.finished(trial, blank_record(trial, "oom", "no memory left"))
-    slug = trial.slug
-    expected = [f"{slug}: step 1", f"{slug}: step 2", f"[1/1] {slug}: oom: no memory left", r"    a \x1b[31mwarning"]
-    assert capsys.readouterr().err.splitlines() == expected

@@ -26,7 +26,7 @@ class Odd(Exception):
 
 
 def raised(error):
-    def run(trial, run_options, progress, checkpoints):
+    def run(trial, root, out, progress, checkpoints):
         raise error
 
     return run

@@ -8,7 +8,6 @@ import sys
 import threading
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -17,15 +16,14 @@ from harness.core.records import blank_record, read_record, write_record
 from harness.core.run_options import RunOptions
 from harness.core.settings import LayerRef
 from harness.execution.dask.job import Job, files_of, packed, store, unpacked
-from harness.execution.dask.worker import environment, failed
 from harness.execution.executor import Following
 from harness.execution.executors.dask import Dask
-from harness.execution.progress import make_reporter
+from harness.execution.progress import FailedFast, make_reporter
 from harness.planning.suite import read_suite
 
 
 def job_of(one, out=Path("out")):
-    return Job(version="1", trial=one, sources={}, run_options=RunOptions(out=out))
+    return Job(trial=one, sources={}, run_options=RunOptions(out=out))
 
 
 def silent(listener):
@@ -127,20 +125,6 @@ def test_third_party_files_below_the_working_directory_are_sent(tmp_path, monkey
         files_of(job_of(trial("a", layer=LayerRef(row="one", layer=f"{outside}/held.py:Held"))), Path("out"))
 
 
-def test_data_beside_the_suite_are_sent_if_they_are_a_small_file(tmp_path, monkeypatch, trained):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "walk.csv").write_text("a\n1\n")
-
-    def on(file):
-        return trained(label="walk", name="csv", options={"file": file, "columns": ["a"]})
-
-    assert files_of(job_of(on("./in/walk.csv")), Path("out"))["here/in/walk.csv"] == b"a\n1\n"
-    assert set(files_of(job_of(on("in/walk.csv")), Path("out"))) == {"job.json"}, "below the data root"
-    with pytest.raises(UserError, match=r"walk: file: ./in: cannot be sent .* into the data root"):
-        files_of(job_of(on("./in")), Path("out"))
-
-
 def test_records_of_candidates_are_sent_with_the_trial_that_chooses(tmp_path):
     path = tmp_path / "tuned.yaml"
     path.write_text(
@@ -158,17 +142,6 @@ def test_records_of_candidates_are_sent_with_the_trial_that_chooses(tmp_path):
     sent = {name for name in files_of(job_of(final), tmp_path) if name != "job.json"}
     assert sent == {f"run/records/{candidate.id}.json" for candidate in candidates[:2]}
     assert set(files_of(job_of(candidates[0]), tmp_path)) == {"job.json"}
-
-
-def test_a_job_of_another_version_is_refused(tmp_path, trial):
-    files = files_of(job_of(trial("a")), tmp_path)
-    (tmp_path / "job.json").write_bytes(files["job.json"])
-    with pytest.raises(UserError, match="and 1 for the command; install the same version"):
-        Job.load(tmp_path)
-    content = json.loads(files["job.json"])
-    (tmp_path / "job.json").write_text(json.dumps({"version": "2", "unknown": content}))
-    with pytest.raises(UserError, match="and 2 for the command"):
-        Job.load(tmp_path)
 
 
 def left_by(one, place):
@@ -217,22 +190,13 @@ def test_what_is_no_record_of_the_trial_is_refused_and_not_stored(tmp_path, tria
         unpacked(many)
 
 
-def test_a_process_has_no_variables_of_the_nanny(monkeypatch):
-    pytest.importorskip("distributed")
-    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "65536")
-    without, below = (environment(SimpleNamespace(nanny=nanny)) for nanny in (None, "tcp://127.0.0.1:1"))
-    assert without["MALLOC_TRIM_THRESHOLD_"] == "65536" and "MALLOC_TRIM_THRESHOLD_" not in below
-
-
 class Stand:
     """Stand for the client of a cluster: a task ends shortly after it was submitted, or its worker does."""
 
     def __init__(self, place, **threads):
-        from distributed import CancelledError
-
-        self.place, self.status, self.scheduler, self.cancelled = place, "running", None, CancelledError
+        self.place, self.status, self.scheduler = place, "running", None
         self.workers = {name: {"nthreads": number, "status": "running"} for name, number in threads.items()}
-        self.deadly, self.answers, self.submitted, self.running = Counter(), {}, [], []
+        self.submitted, self.running = [], []
         self.most, self.together = 0, Counter()
 
     def scheduler_info(self, n_workers):
@@ -261,18 +225,11 @@ class Future:
         pass
 
     def result(self, timeout):
-        if isinstance(self.outcome, BaseException):
-            raise self.outcome
         return self.outcome
 
     def end(self):
-        cluster, one = self.cluster, self.one
-        cluster.running.remove(one)
-        if cluster.deadly[one.id]:
-            cluster.deadly[one.id] -= 1
-            del cluster.workers[self.address]
-        else:
-            self.outcome = cluster.answers.get(self.address) or left_by(one, cluster.place)
+        self.cluster.running.remove(self.one)
+        self.outcome = left_by(self.one, self.cluster.place)
 
 
 @pytest.fixture
@@ -281,11 +238,12 @@ def run(tmp_path, capfd):
     pytest.importorskip("distributed")
     from harness.execution.dask.dispatch import Dispatch
 
-    def run(cluster, trials, jobs=None, stop_at=None):
-        following = Following(make_reporter, stop_at, lambda one: {"sources": {}})
+    def run(cluster, trials, jobs=None, fails=None):
+        following = Following(make_reporter, lambda one: {"sources": {}})
         options = RunOptions(out=tmp_path / "out")
-        with make_reporter(len(trials)) as reporter:
-            Dispatch(cluster, options, following, reporter, jobs, None).run(trials)
+        with make_reporter(len(trials)) as reporter, pytest.raises(fails) if fails else contextlib.nullcontext():
+            reporter.stop_at = lambda record: fails is not None
+            Dispatch(cluster, options, following, reporter, jobs).run(trials)
         left = {path.stem: read_record(path) for path in (tmp_path / "out" / "records").glob("*.json")}
         return [left.get(one.id) for one in trials], "".join(capfd.readouterr())
 
@@ -312,55 +270,7 @@ def test_trials_that_measure_times_run_one_at_a_time(run, tmp_path, trial, timed
     assert cluster.most == 2
 
 
-def test_a_trial_has_a_second_try_elsewhere_and_no_third(run, tmp_path, trial):
-    trials = [trial("a"), trial("b")]
-    cluster = Stand(tmp_path, a=1, b=1, c=1)
-    cluster.deadly[trials[0].id] = 1
-    (first, second), printed = run(cluster, trials)
-    assert first.status == second.status == "error" and printed.count("it runs again") == 1
-    cluster = Stand(tmp_path, a=1, b=1, c=1)
-    cluster.deadly[trials[0].id] = 5
-    (first, second), _ = run(cluster, trials)
-    assert first.status == "killed" and "in each of 2 tries" in first.reason and second.status == "error"
-    places = [address for name, address in cluster.submitted if name == trials[0].id]
-    assert len(places) == len(set(places)) == 2
-
-
-@pytest.mark.parametrize("answer", [OSError(28, "No space left"), b"nonsense", failed("\x1b[31mno data", code=3)])
-def test_a_worker_that_cannot_run_trials_is_named_and_left_out(run, tmp_path, answer, trial):
-    trials = [trial(str(number)) for number in range(6)]
-    cluster = Stand(tmp_path, a=2, b=2)
-    cluster.answers["a"] = answer
-    left, printed = run(cluster, trials)
-    assert all(left) and printed.count("worker a gets no more trials: ") == 1 and "\x1b" not in printed
-    assert [address for _, address in cluster.submitted].count("a") <= 2, "no more than it had before its first answer"
-
-
-def test_without_a_good_worker_the_run_ends_with_all_reasons(run, tmp_path, trial):
-    for answer, code in ((failed("no data", code=3), 3), (failed("another version"), 2)):
-        cluster = Stand(tmp_path, a=1, b=1)
-        cluster.answers = {"a": failed("no data", code=3), "b": answer}
-        with pytest.raises(UserError, match=r"^no worker can run the trials\nworker a: no data\nworker b: ") as caught:
-            run(cluster, [trial("a"), trial("b")])
-        assert caught.value.exit_code == code
-
-
-def test_a_killed_supervisor_counts_as_the_end_of_a_worker(run, tmp_path, trial):
-    cluster = Stand(tmp_path, a=1)
-    cluster.answers["a"] = failed("killed", lost=True)
-    [record], printed = run(cluster, [trial("a")])
-    assert record.status == "killed" and "killed, in each of 2 tries" in record.reason and "it runs again" in printed
-
-
-def test_tasks_that_the_scheduler_drops_interrupt_the_run(run, tmp_path, trial):
-    cluster = Stand(tmp_path, a=1)
-    cluster.answers["a"] = cluster.cancelled("")
-    with pytest.raises(UserError, match="has dropped this run") as caught:
-        run(cluster, [trial("a")])
-    assert caught.value.exit_code == 130
-
-
 def test_a_record_can_end_the_run(run, tmp_path, trial):
     trials = [trial("a"), trial("b"), trial("c")]
-    left, _ = run(Stand(tmp_path, a=1), trials, stop_at=lambda record: True)
+    left, _ = run(Stand(tmp_path, a=1), trials, fails=FailedFast)
     assert [record is not None for record in left] == [True, False, False]

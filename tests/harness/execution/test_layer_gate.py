@@ -12,10 +12,9 @@ from harness.checking.isolated import check_in_process
 from harness.checking.report import CheckReport
 from harness.cli.parser import main
 from harness.core.records import read_record
-from harness.core.run_options import NOT_FULLY_CHECKED, RunOptions
+from harness.core.run_options import NOT_FULLY_CHECKED
 from harness.core.settings import LayerRef
 from harness.execution.gate import HINT, REFUSED, check_layers
-from harness.execution.slurm.submissions import Submission, load
 from harness.planning.plan import Plan
 from harness.reporting.report import ReportedResults
 
@@ -153,11 +152,10 @@ def test_a_sweep_point_is_measured_without_the_refused_layer():
     assert r"| wrong \[1] " in Path("reports/timed/table.md").read_text()
 
 
-@pytest.mark.parametrize("command", ["run", "plan", "validate"])
-def test_a_layer_whose_import_ends_the_process_is_the_users_error(folder, capsys, command):
+def test_a_layer_whose_import_ends_the_process_is_the_users_error(folder, capsys):
     (folder / "leaves.py").write_text("import os\n\nos._exit(0)\n")
     (folder / "leaves.yaml").write_text(COUNTED.replace("third_party.py:Wrong", "leaves.py:Any"))
-    assert main([command, "leaves.yaml"]) == 2
+    assert main(["validate", "leaves.yaml"]) == 2
     output = capsys.readouterr().err
     assert output.startswith("check-layer leaves.py:Any ended early (construction, import)") and "exit code 0" in output
 
@@ -221,22 +219,9 @@ def test_layers_are_checked_at_the_shapes_and_batches_of_their_trials(checks, de
     assert extent["batches"] == (4, 50, 256)
 
 
-def test_the_shapes_of_every_kind_are_those_that_its_layers_receive(density_run, runtime_run, parameters_run):
-    shapes = {trial.layer_shapes for plan, _ in (density_run, parameters_run) for trial in plan.trials}
-    assert {((4, 4, 4), (8, 2, 2)), ((4, 32), (4, 16))} <= shapes
-    assert {trial.layer_shapes for trial in runtime_run[0].trials} == {((3, n, n),) for n in (4, 8, 16)}
-
-
 def test_layers_of_this_project_are_not_checked():
     assert LayerRef(row="a", layer="conv1x1").check_key is None
     assert LayerRef(row="a", layer="maf:flow", baseline=True).check_key is None
     ref = LayerRef(row="a", layer="layer.py:Layer", options={"rank": 1})
     assert ref.check_key == LayerRef(row="b", layer="layer.py:Layer", options={"rank": 1}).check_key
     assert ref.check_key != LayerRef(row="a", layer="layer.py:Layer", options={"rank": 2}).check_key
-
-
-def test_a_submission_keeps_the_outcomes_of_check_layer(tmp_path):
-    run_options = RunOptions(tmp_path, checks={"a": "passed"})
-    submission = Submission(name="invertbench-a", jobs=(), before={}, run_options=run_options)
-    submission.save(tmp_path / "slurm" / "a")
-    assert load(tmp_path / "slurm" / "a").run_options == run_options

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from harness.core.isolation.descendants import children_now, descendants
-from harness.execution.local.memory import MemoryWatch, held, kernel_kills
+from harness.execution.local.memory import MemoryWatch, held
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -57,20 +57,3 @@ def test_the_memory_of_all_descendants_is_added():
             assert MemoryWatch(SIZE * 8).over([shell.pid]) == {}
         finally:
             os.killpg(shell.pid, 9)
-
-
-@pytest.mark.parametrize(
-    ("files", "count"),
-    [
-        ({"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/memory.events": "low 0\noom 3\noom_kill 2\n"}, 2),
-        ({"proc/self/cgroup": "0::/gone\n", "proc/vmstat": "nr_free_pages 1\noom_kill 7\n"}, 7),
-        ({"proc/vmstat": "nr_free_pages 1\n"}, None),
-        ({}, None),
-    ],
-)
-def test_kills_by_the_kernel_are_read_from_the_nearest_group(tmp_path, files, count):
-    for name, text in files.items():
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    assert kernel_kills(tmp_path) == count

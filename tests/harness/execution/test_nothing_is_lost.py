@@ -14,7 +14,7 @@ import pytest
 from harness.core.records import read_record
 
 PROJECT = Path(__file__).resolve().parents[3]
-TRIALS = 24  # with 8 candidates of the tuning
+TRIALS = 20  # with 8 candidates of the tuning
 
 SUITE = """\
 suite: shot
@@ -29,7 +29,7 @@ tuning:
 training: {steps: 60, batch_size: 200, evaluate_every: 20, ema: all, ema_decay: 0.9}
 profiles:
   quick:
-    seeds: 4
+    seeds: 3
     flow: {levels: 1, steps: 1, width: 8}
     datasets:
       digits: {}

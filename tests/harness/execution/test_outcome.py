@@ -9,22 +9,18 @@ from harness.execution.outcome import NO_RECORD, digest, end_of, interrupted, le
 
 
 @pytest.mark.parametrize(
-    ("code", "out_of_memory", "status", "words", "again"),
+    ("code", "status", "words", "again"),
     [
-        (-9, False, "killed", "SIGKILL .*out of memory: run with fewer --jobs", True),
-        (-9, True, "oom", "the system was out of memory", False),
-        (-11, True, "killed", "SIGSEGV", False),
-        (-15, False, "killed", "SIGTERM", True),
-        (-50, False, "killed", "signal 50", False),
-        (255, False, "killed", "together with the server", True),
-        (3, False, "error", "exit code 3 and left no record", False),
-        (0, False, "error", "^the process ended with exit code 0 before it left a result$", False),
+        (-9, "killed", "SIGKILL .*out of memory: run with fewer --jobs", True),
+        (-11, "killed", "SIGSEGV", False),
+        (-15, "killed", "SIGTERM", True),
+        (-50, "killed", "signal 50", False),
+        (255, "killed", "together with the server", True),
+        (3, "error", "exit code 3 and left no record", False),
     ],
 )
-def test_status_and_reason_follow_from_how_the_process_ended(
-    tmp_path, code, out_of_memory, status, words, again, trial
-):
-    record = missing_record(trial(), tmp_path, end_of(code, NO_RECORD, out_of_memory), 1.0, "", {"git": None})
+def test_status_and_reason_follow_from_how_the_process_ended(tmp_path, code, status, words, again, trial):
+    record = missing_record(trial(), tmp_path, end_of(code, NO_RECORD), 1.0, "", {"git": None})
     assert record.status == status and record.environment == {"git": None}
     assert re.search(words, record.reason), record.reason
     assert interrupted(record) == again, "whether a run without options repeats the trial"
@@ -34,7 +30,7 @@ def test_a_record_has_the_last_lines_of_a_long_log(tmp_path, trial):
     path = log_path(tmp_path, trial())
     path.parent.mkdir()
     path.write_bytes(b"x" * (1 << 20) + b"\n\xff\xfe\n" + b"".join(b"line %d\n" % n for n in range(100)))
-    record = missing_record(trial(), tmp_path, end_of(1, NO_RECORD, False), 1.0, "step 3/9", {})
+    record = missing_record(trial(), tmp_path, end_of(1, NO_RECORD), 1.0, "step 3/9", {})
     lines = record.notes["log"].splitlines()
     assert lines[0] == "line 40" and lines[-1] == "line 99"
     assert record.notes["progress"] == "last progress: step 3/9"

@@ -7,7 +7,7 @@ from harness.core.errors import SuiteError, UserError
 from harness.core.run_options import RunOptions
 from harness.execution.executor import check_section
 from harness.execution.executors.dask import Dask
-from harness.execution.executors.slurm import Slurm, SlurmSection, resources, submit
+from harness.execution.executors.slurm import Slurm, SlurmSection, resources
 from harness.planning.suite import read_suite
 
 SUITE = """\
@@ -44,11 +44,8 @@ def test_the_command_line_takes_precedence_over_the_suite_and_each_executor_take
         "ntasks": 1,
         "open-mode": "append",
         "requeue": True,
-        "nice": 100,
-        "reservation": "lab",
     }
-    dask = Dask(None, suite.cluster, ["data=/d"])
-    assert (dask.section.address, str(dask.section.data), dask.here) == ("tcp://127.0.0.1:8786", "/d", False)
+    assert Dask(None, suite.cluster).section.address == "tcp://127.0.0.1:8786"
     with pytest.raises(
         UserError, match=r"^--executor dask needs the address of a scheduler .*address=tcp://HOST:PORT$"
     ):
@@ -57,7 +54,7 @@ def test_the_command_line_takes_precedence_over_the_suite_and_each_executor_take
 
 def test_a_time_is_rounded_up_and_a_trial_on_cuda_asks_for_a_gpu(trial):
     asked = resources([trial(device="cuda")], SlurmSection(time="61 s"))
-    assert (asked["time"], asked["gres"], asked["exclusive"]) == (2, "gpu:1", False)
+    assert (asked["time"], asked["gres"], asked["exclusive"]) == (2, "gpu:1", None)
     gpus = Slurm(None, {"gres": "gpu:a100:1"})
     assert resources([trial(device="cuda")], gpus.section)["gres"] == "gpu:a100:1"
     assert [gpus.device("auto"), Slurm().device("auto"), Slurm().device("cuda")] == ["cuda", "cpu", "cuda"]
@@ -76,7 +73,7 @@ def test_a_time_is_rounded_up_and_a_trial_on_cuda_asks_for_a_gpu(trial):
         (Slurm, "options.nice=[1]", "options.nice"),
         (Slurm, "options=5", "expected a mapping"),
         (Dask, "address=a.b:8786", "'a.b:8786' is not the address of a scheduler"),
-        (Dask, "address=", "nothing is not the address of a scheduler"),
+        (Dask, "address=", "None is not the address of a scheduler"),
         (Dask, "partition=gpu", "unknown key 'partition'"),
     ],
 )
@@ -87,11 +84,11 @@ def test_a_wrong_setting_is_an_error_that_names_it(executor, text, words):
 
 
 def test_faults_of_the_section_have_a_place_in_the_suite(tmp_path):
-    (tmp_path / "tiny.yaml").write_text(SUITE.replace("2 h", "soon").replace("nice", "array") + "\n")
+    (tmp_path / "tiny.yaml").write_text(SUITE.replace("2 h", "soon").replace("nice: 100", "nice: 1.5") + "\n")
     with pytest.raises(SuiteError) as error:
         check_section(read_suite(tmp_path / "tiny.yaml"))
     lines = str(error.value).splitlines()
-    assert [line.split(": ")[0].rpartition("/")[2] for line in lines] == ["tiny.yaml:7:9", "tiny.yaml:8:13"]
+    assert [line.split(": ")[0].rpartition("/")[2] for line in lines] == ["tiny.yaml:7:9", "tiny.yaml:8:12"]
     (tmp_path / "tiny.yaml").write_text(SUITE.replace("address", "adress"))
     with pytest.raises(SuiteError, match=r"tiny.yaml:9:3: unknown key 'adress' in cluster; did you mean address"):
         validate(tmp_path / "tiny.yaml")
@@ -100,5 +97,5 @@ def test_faults_of_the_section_have_a_place_in_the_suite(tmp_path):
 def test_without_slurm_submitting_is_a_user_error(tmp_path, monkeypatch, trial):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError, match=r"sbatch is missing here.*--executor local"):
-        submit([trial()], RunOptions(tmp_path), SlurmSection())
+        Slurm().submit([[trial()]], RunOptions(tmp_path))
     assert not list(tmp_path.glob("slurm/*"))

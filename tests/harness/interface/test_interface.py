@@ -175,7 +175,6 @@ def test_options_stand_once():
     [
         ({"profile": "huge"}, "suite tiny has no profile 'huge'; it has"),
         ({"only": {"layer": "absent"}}, "--only layer=absent: nothing in this profile has it"),
-        ({"quiet": True, "verbose": True}, "quiet and verbose: exclude each other"),
     ],
 )
 def test_a_wrong_argument_is_an_exception_before_anything_runs(stand_in, arguments, message):

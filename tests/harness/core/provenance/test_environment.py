@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from harness.core.provenance.environment import environment, git_state, usable_cores
-from harness.execution.provenance import RunProvenance
+from harness.execution.outcome import RunProvenance
 
 
 def git(folder, *arguments):

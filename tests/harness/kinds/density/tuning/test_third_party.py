@@ -1,15 +1,13 @@
 """Third-party layers in both stages: what a candidate's process holds, and which options are checked."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from harness.cli.parser import main
 from harness.core.records import read_record, write_record
-from harness.core.run_options import PASSED, UNCHECKED, RunOptions
+from harness.core.run_options import PASSED, UNCHECKED
 from harness.datasets import Store, find_dataset
-from harness.execution.gate import REFUSED, leave_out_refused, with_checks
+from harness.execution.gate import REFUSED, refused, with_checks
 from harness.execution.outcome import log_path
 from harness.kinds.density.tuning.choice import NoChoice, choose
 from harness.planning.settle import load_suite, settle
@@ -109,16 +107,16 @@ def test_check_layer_examines_the_options_of_candidates(suite, leave, tmp_path):
     assert {key for trial in (*candidates, final) for key in trial.layers_to_check} == {
         trial.layer for trial in candidates
     }
-    run_options = RunOptions(out=tmp_path, root=None, checks=checks)
-    left = [trial for trial in candidates if trial.layer.check_key == keys[False]]
-    assert leave_out_refused([*candidates, final], run_options, lambda trial: {}) == [*left, final]
-    for trial in left:
-        leave(trial, 3.0)
+    for trial in candidates:
+        record = refused(trial, checks)
+        assert (record is None) == (trial.layer.check_key == keys[False])
+        leave(trial, 3.0) if record is None else write_record(tmp_path / "records", record)
+    assert refused(final, checks) is None
     write_record(tmp_path / "records", with_checks(leave(by_fault[False]), by_fault[False], checks))
     chosen = choose(final, tmp_path)
     assert (chosen.changes["layer.options.fault"], chosen.check) == (False, PASSED)
-    refused = replace(run_options, checks=dict.fromkeys(checks, f"{REFUSED} a fault"))
-    assert leave_out_refused([*candidates, final], refused, lambda trial: {}) == [final]
+    for trial in candidates:
+        write_record(tmp_path / "records", refused(trial, dict.fromkeys(checks, f"{REFUSED} a fault")))
     with pytest.raises(NoChoice, match="no candidate of the tuning won") as caught:
         choose(final, tmp_path)
     assert caught.value.status == "error" and "a fault" in str(caught.value)
