@@ -33,9 +33,6 @@ Adapt = Callable[[Any], type[T] | None]
 GROUPS = {"layer": "invertbench.layers", "data set": "invertbench.datasets", "flow": "invertbench.flows"}
 """Noun -> the group of its entry points."""
 
-FAMILIES = ("torchvision",)
-"""Libraries whose data sets a data set of this project reads; FAMILY:NAME is no third-party code."""
-
 
 def resolve_class(
     noun: str,
@@ -111,7 +108,7 @@ def is_own(cls: type) -> bool:
 
 def is_third_party(spec: str) -> bool:
     """Return whether a name in a trial's settings is that of third-party code."""
-    return ":" in spec and spec.partition(":")[0] not in FAMILIES
+    return ":" in spec
 
 
 def reference(noun: str, spec: str, folder: Path | None, registry: Container[str]) -> tuple[str, str | None]:

@@ -49,10 +49,7 @@ class Cifar10(Dataset, name="cifar10"):
         size="163 MB",
         licence="none stated; cite A. Krizhevsky (2009), Learning Multiple Layers of Features from Tiny Images",
         source="https://www.cs.toronto.edu/~kriz/cifar.html",
-        how_to_get=(
-            f"fetched when first needed; or {ARCHIVE.place}, packed, into the data root; where only its folder is, "
-            "torchvision:CIFAR10 reads it"
-        ),
+        how_to_get=f"fetched when first needed; or {ARCHIVE.place}, packed, into the data root",
     )
     on_disk = True
     options_model = Cifar10Options

@@ -44,7 +44,7 @@ class Mimic(Dataset, name="mimic"):
             "windows of 1,024 samples (8.2 s at 125 Hz) of photoplethysmogram and arterial blood pressure, in units of "
             "the converter; one data set per patient, records 3000063, 3000393 and 3000397. Segments that have both "
             "signals, without the samples where either is invalid; split in time into train, 30 s left out, "
-            "validation, 30 s left out, test. Cleaning (flat lines, flat peaks, band-pass) is an option"
+            "validation, 30 s left out, test. Windows with flat lines can be dropped (an option)"
         ),
         size="about 10 million samples per record",
         licence="Open Data Commons Open Database License v1.0, as PhysioNet states it; open access",
@@ -70,7 +70,7 @@ class Mimic(Dataset, name="mimic"):
         return cast(MimicOptions, self.parse(options)).channels
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
-        """Return the splits, int16 converter units (float32 after a band-pass), mapped from the cache."""
+        """Return the splits, int16 converter units, mapped from the cache."""
         return self._splits(store, options)
 
     def resplit(self, store: Store, options: Mapping[str, Any], new: NewSplit) -> Splits:
@@ -126,8 +126,8 @@ class WfdbRecords(Dataset, name="wfdb"):
         what=(
             "windows of the signals that you name (PLETH and ABP unless you say otherwise), in units of the converter, "
             "without the samples where any is invalid; several records follow one another in time. Split in time into "
-            "train, 30 s left out, validation, 30 s left out, test. Cleaning (flat lines, flat peaks, band-pass) is an "
-            "option"
+            "train, 30 s left out, validation, 30 s left out, test. Windows with "
+            "flat lines can be dropped (an option)"
         ),
         size="as large as they are",
         licence="that of your records",
@@ -147,7 +147,7 @@ class WfdbRecords(Dataset, name="wfdb"):
         if not found:
             return None
         headers = [header for header in (read_header(self.name, path) for path in found) if header.names]
-        lengths = [header.length for header in headers if header.length]
+        lengths = [header.content.sig_len for header in headers if header.content.sig_len]
         counts = Counter(name.lower() for header in headers for name in {*header.names} if name is not None)
         most = (1 - MOST_UNUSED) * len(headers)
         first = {name.lower(): name for header in headers for name in header.names if name is not None}
@@ -176,7 +176,7 @@ class WfdbRecords(Dataset, name="wfdb"):
         return cast(WfdbRecordsOptions, self.parse(options)).channels
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
-        """Return the splits, converter units, or physical, standardised or filtered values, mapped from the cache."""
+        """Return the splits, converter units, or physical or standardised values, mapped from the cache."""
         return self._splits(store, options)
 
     def resplit(self, store: Store, options: Mapping[str, Any], new: NewSplit) -> Splits:

@@ -36,7 +36,7 @@ def test_importing_the_package_imports_no_large_library():
 
 
 def test_every_registered_name_is_found():
-    assert set(DATASETS) == {*INSTALLED, *PUBLISHED, *NAMED_BY_OPTIONS, "sklearn_tables", "torchvision"}
+    assert set(DATASETS) == {*INSTALLED, *PUBLISHED, *NAMED_BY_OPTIONS, "sklearn_tables"}
     for name, dataset in DATASETS.items():
         assert type(find_dataset(name)) is dataset
         assert dataset.name == name

@@ -16,7 +16,6 @@ RIGHT = {
     "wfdb": {"records": ["r"], "length": 16, "gap_seconds": 0.4, "validation": 0.2, "test": 0.2},
 }
 SEQUENCE = {"shape": [2, 16], "kind": "sequence"}
-WHOLE = {"values": "physical", "split": "record"}
 NOISE = "should be one width above 0, or a list with a width or null for each channel"
 
 FAULTS = [  # data set, options, the faulty one, its message
@@ -90,16 +89,7 @@ FAULTS = [  # data set, options, the faulty one, its message
     ("wfdb", {"records": "r"}, "records", "records = 'r' should be a valid tuple; it is a list of WFDB records"),
     ("wfdb", {"channels": ["ABP", "ABP"]}, "channels", "names a channel twice"),
     ("wfdb", {"validation": 0.6, "test": 0.4}, "test", "test = 0.4 leaves nothing to train on beside validation"),
-    ("wfdb", {"band_pass": [8, 0.5]}, "band_pass", r"band_pass = \[8, 0.5\] should name the lower edge first"),
-    ("wfdb", {"band_pass": [0, 8]}, "band_pass", "should be greater than 0"),
-    ("wfdb", {"band_pass": [1, 2], "band_pass_channels": ["II"]}, "band_pass_channels", "should name channels of"),
-    ("wfdb", {"band_pass_order": 2}, "band_pass_order", "has no effect without band_pass"),
-    ("wfdb", {"seed": 2}, "seed", "has no effect without values: physical or standardised, or band_pass"),
-    ("wfdb", WHOLE | {"average_frames": True}, "average_frames", "or come with values: counts"),
-    ("wfdb", {"flat_line_samples": 9}, "flat_line_samples", "has no effect without flat_lines"),
-    ("wfdb", {"flat_peak_samples": 9}, "flat_peak_samples", "has no effect without flat_peaks"),
     ("wfdb", {"values": "physical"}, "values", "or come with split: record or folder"),
-    ("wfdb", WHOLE | {"band_pass": [1, 2]}, "band_pass", "or come with values: counts"),
     ("mimic", {"patient": 1}, "patient", "patient = 1 should be 3000063, 3000393 or 3000397"),
 ]
 
