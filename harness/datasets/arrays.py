@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -15,33 +15,19 @@ from harness.core.errors import DataError
 from harness.core.settings import NewSplit
 from harness.datasets._images.image_files import pool
 from harness.datasets._signals.windows import Stretch, described_ring, split_ring
-from harness.datasets._store.selection import (
-    HELD_OUT_PART,
-    SEED,
-    SHARES,
-    SPLITS,
-    assign,
-    fill,
-    first_of,
-    hold_out,
-    seeded_order,
-    share_out,
-    split_classes,
-    split_groups,
-    take,
-)
+from harness.datasets._store.selection import SPLITS, take
 from harness.datasets._store.store import Store, Writer
 from harness.datasets._values.array_options import ArrayOptions
-from harness.datasets._values.encoding import Encoding, choose_encoding, identity
-from harness.datasets._values.npz_arrays import NUMBERS, Npz, blocks, open_npz
+from harness.datasets._values.encoding import Encoding, choose_encoding, pixels
+from harness.datasets._values.npz_arrays import BLOCK, NUMBERS, Npz, blocks, open_npz
 from harness.datasets._values.stated_noise import noise_text
 from harness.datasets._values.survey import Survey
 from harness.datasets._values.tables import IDS
-from harness.datasets._values.user_files import FILES, file_splits, stated_split_fault
+from harness.datasets._values.user_files import FILES, divide, divide_as_stated, file_splits, stated_split_fault
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
-KEYS = ("x_train", "x_val", "x_test")
-"""The arrays of events of train, validation and test, unless the options name others."""
+KEYS = {"train": "x_train", "validation": "x_val", "test": "x_test"}
+"""Split -> the array of its events, unless the options name others."""
 
 Layout = Callable[[np.ndarray], np.ndarray]
 """Convert stored events to (n, C, *spatial)."""
@@ -95,7 +81,7 @@ class Arrays(Dataset, name="npz"):
         parts = [next((key for key in events if part in key.lower()), None) for part in ("train", "val", "test")]
         named = [key for key in parts if key is not None]
         if None not in (parts[0], parts[2]):
-            if named != [key for key in KEYS if key in named]:
+            if named != [key for key in KEYS.values() if key in named]:
                 options["arrays"] = named
         else:
             named = [max(events, key=lambda key: math.prod(events[key][0]))]
@@ -151,24 +137,18 @@ class Arrays(Dataset, name="npz"):
         if chosen.shuffled:
             return super().resplit(store, options, new)
         splits = self.loaded(store, options)
-        parts = splits.parts()
-        total = sum(map(len, parts.values()))
-        validation, test = (len(parts[name]) / total for name in ("validation", "test"))
-        drawn, test_share = split_ring([Stretch(0, np.arange(total)[None])], validation, test, 1, new)
+        parts = list(splits.parts().values())
+        total = sum(map(len, parts))
+        whole = Stretch(0, np.arange(total)[None])
+        drawn, test_share = split_ring([whole], len(parts[1]) / total, len(parts[2]) / total, 1, new)
         if not all(drawn.values()):
             raise DataError(
                 f"{self.name}: {total} events are too few for split {new.seed}, which leaves one out between train, "
                 "validation and test; give more events"
             )
-        events = [take(list(parts.values()), np.concatenate([run.values[0] for run in drawn[name]])) for name in SPLITS]
-        return replace(
-            splits,
-            train=events[0],
-            validation=events[1],
-            test=events[2],
-            description=f"{splits.description}; {described_ring(new)}, with one event between the splits",
-            test_share=test_share,
-        )
+        events = {name: take(parts, np.concatenate([run.values[0] for run in drawn[name]])) for name in SPLITS}
+        text = f"{splits.description}; {described_ring(new)}, with one event between the splits"
+        return replace(splits, **events, description=text, test_share=test_share)
 
 
 def _build(paths: Sequence[Path], chosen: ArrayOptions, writer: Writer, new: NewSplit | None) -> None:
@@ -178,37 +158,36 @@ def _build(paths: Sequence[Path], chosen: ArrayOptions, writer: Writer, new: New
     """
     name = f"npz: {', '.join(map(str, paths))}"
     with ExitStack() as opened:
-        npz, *others = (opened.enter_context(open_npz(path, f"npz: {path}")) for path in paths)
-        if others:
-            keys = KEYS if len(others) == 2 else (KEYS[0], KEYS[-1])
-            arrays = {key: each.array(_only(each, chosen)) for key, each in zip(keys, (npz, *others), strict=True)}
-        else:
-            arrays = {key: npz.array(named) for key, named in _names(npz, chosen).items()}
+        files = [opened.enter_context(open_npz(path, f"npz: {path}")) for path in paths]
+        arrays = _arrays(files, chosen)
         to_events = {key: _layout(f"{name}: {key}", array.shape[1:], chosen) for key, array in arrays.items()}
         encoding, kept = _encoding(name, arrays, to_events, chosen)
-        test_share = None
-        if chosen.groups is None and chosen.stratify is None:
-            splits, held_out = _choice(name, {key: int(mask.sum()) for key, mask in kept.items()}, chosen)
+        used = np.flatnonzero(np.concatenate(list(kept.values())))
+        if len(arrays) > 1:
+            places = np.repeat([SPLITS.index(key) for key in arrays], [len(array) for array in arrays.values()])
+            sizes = (chosen.train, chosen.validation, chosen.test)
+            division = divide_as_stated(name, places[used], chosen.shuffled, sizes)
         else:
-            splits, held_out, test_share = _choice_of_labels(npz, chosen, kept, new)
-
-        def events(key: str) -> Iterator[np.ndarray]:
-            first = 0
-            for block in blocks(arrays[key]):
-                whole = kept[key][first : first + len(block)]
-                if not whole.all():  # another event in place of a missing one keeps the numbers of the others
-                    block = np.where(whole.reshape(-1, *[1] * (block.ndim - 1)), block, block[whole.argmax()])
-                if whole.any():
-                    yield _pooled(encoding.encode(to_events[key](block), key, first)[whole], chosen.pool)
-                first += len(block)
-
-        for key in arrays:
-            fill(writer, splits[key], chosen.shape, encoding.dtype, events(key))
+            marks, label = None, chosen.groups or chosen.stratify
+            if label is not None:
+                labels = files[0].labels(str(label), len(kept["all"]))
+                marks = np.unique(labels[used], return_inverse=True)[1]
+            division = divide(name, len(used), marks, chosen, chosen.shuffled, new)
+        numbers, test_share, how = division
+        to_event, every = next(iter(to_events.values())), list(arrays.values())
+        events_at_once = max(1, BLOCK // max(1, every[0][:1].nbytes))
+        for split, events in numbers.items():
+            rows = used[np.sort(events)]
+            target = writer.create(split, (len(rows), *chosen.shape), encoding.dtype)
+            for first in range(0, len(rows), events_at_once):
+                some = rows[first : first + events_at_once]
+                values = encoding.encode(to_event(take(every, some)), some)
+                target[first : first + len(some)] = _pooled(values, chosen.pool)
     writer.notes = {
         "levels": encoding.levels,
         **encoding.facts(chosen.kind),
         "test_share": test_share,
-        "description": f"{', '.join(path.name for path in paths)}: {_described(chosen, encoding)}; {held_out}",
+        "description": f"{', '.join(path.name for path in paths)}: {_described(chosen, encoding)}; {how}",
         "left_out": [
             f"dropped: {(~mask).sum():,} of {len(mask):,} events of {key} with a missing value"
             for key, mask in kept.items()
@@ -217,20 +196,25 @@ def _build(paths: Sequence[Path], chosen: ArrayOptions, writer: Writer, new: New
     }
 
 
-def _names(npz: Npz, chosen: ArrayOptions) -> dict[str, str]:
-    """Return the name of the array of all events by itself, or those of each split by the names in `KEYS`."""
-    keys = KEYS if len(chosen.arrays or ()) == len(KEYS) else (KEYS[0], KEYS[-1])
-    named = dict(zip(keys, chosen.arrays or (), strict=False))
-    if not named and chosen.array is None and {"x_train", "x_test"} & set(npz.keys):
-        named = {key: key for key in KEYS if key in npz.keys or key != "x_val"}
-    if named:
-        if chosen.shares is not None:
-            raise DataError(f"{npz.name}: `shares` split one array, and there is a split already; leave them out")
-        return named
-    name = _only(npz, chosen)
-    if {chosen.train, chosen.validation, chosen.test} != {None}:
-        raise DataError(f"{npz.name}: has one array, whose splits have `shares`; leave out train, validation and test")
-    return {name: name}
+def _arrays(files: Sequence[Npz], chosen: ArrayOptions) -> dict[str, np.ndarray]:
+    """Return the arrays of the splits by the names of these, or the one of all events as "all"."""
+    npz, *others = files
+    if others:
+        names = SPLITS if len(others) == 2 else SPLITS[::2]
+        return {name: each.array(_only(each, chosen)) for name, each in zip(names, files, strict=True)}
+    if chosen.arrays is not None:
+        keys = dict(zip(SPLITS if len(chosen.arrays) == 3 else SPLITS[::2], chosen.arrays, strict=True))
+    elif chosen.array is None and {KEYS["train"], KEYS["test"]} & set(npz.keys):
+        keys = {split: key for split, key in KEYS.items() if key in npz.keys or split != "validation"}
+    else:
+        if {chosen.train, chosen.validation, chosen.test} != {None}:
+            hint = "leave out train, validation and test"
+            raise DataError(f"{npz.name}: has one array, whose splits have `shares`; {hint}")
+        return {"all": npz.array(_only(npz, chosen))}
+    for option in ("shares", "groups", "stratify"):
+        if getattr(chosen, option) is not None:
+            raise DataError(f"{npz.name}: has a split already; `{option}` is for one array of events: leave it out")
+    return {split: npz.array(key) for split, key in keys.items()}
 
 
 def _only(npz: Npz, chosen: ArrayOptions) -> str:
@@ -248,11 +232,10 @@ def _layout(name: str, event: tuple[int, ...], chosen: ArrayOptions) -> Layout:
     if event not in accepted:
         alternative = "channels_last" if chosen.layout == "channels_first" else "channels_first"
         fits = event in chosen.model_copy(update={"layout": alternative}).stored()
-        hint = f"; layout: {alternative} would fit" * fits
         raise DataError(
             f"{name} holds events of shape {event}; shape = {chosen.shape} with layout: {chosen.layout}"
             f"{f' and pool: {chosen.pool}' if chosen.pool > 1 else ''} asks for "
-            f"{' or '.join(map(str, accepted))}{hint}"
+            f"{' or '.join(map(str, accepted))}{f'; layout: {alternative} would fit' * fits}"
         )
     if event != accepted[0]:
         return lambda block: block[..., None] if len(event) == 1 and accepted[0][-1] == 1 else block[:, None]
@@ -262,10 +245,7 @@ def _layout(name: str, event: tuple[int, ...], chosen: ArrayOptions) -> Layout:
 
 
 def _encoding(
-    name: str,
-    arrays: Mapping[str, np.ndarray],
-    to_events: Mapping[str, Layout],
-    chosen: ArrayOptions,
+    name: str, arrays: Mapping[str, np.ndarray], to_events: Mapping[str, Layout], chosen: ArrayOptions
 ) -> tuple[Encoding, dict[str, np.ndarray]]:
     """Return the encoding of the values of all arrays as whole numbers, and a mask of the events that are used.
 
@@ -273,31 +253,29 @@ def _encoding(
         DataError: values are not finite; the message names all arrays that have such values.
     """
     dtypes = {array.dtype for array in arrays.values()}
-    if len(dtypes) > 1:
-        each = ", ".join(f"{key} {array.dtype}" for key, array in arrays.items())
-        raise DataError(f"{name}: {each}; all arrays must be of one type")
+    if len(dtypes) > 1 or len({array.shape[1:] for array in arrays.values()}) > 1:
+        each = ", ".join(f"{key} {array.dtype} {array.shape[1:]}" for key, array in arrays.items())
+        raise DataError(f"{name}: {each}; the events of all arrays must be of one type and shape")
     dtype = dtypes.pop()
     if dtype == np.uint8 and chosen.kind == "image" and chosen.step is None and chosen.noise is None:
-        every = {key: np.ones(len(array), bool) for key, array in arrays.items()}
-        return identity(name, chosen.levels or 256, chosen.shape[0]), every
+        return pixels(name, chosen.shape[0]), {key: np.ones(len(array), bool) for key, array in arrays.items()}
     total = sum(len(array) for array in arrays.values()) * int(np.prod(chosen.shape[1:])) * chosen.pool**2
     survey = Survey(chosen.shape[0], dtype, total)
     kept, faults = {}, []
     for key, array in arrays.items():
-        kept[key] = np.ones(len(array), bool)
-        wrong, seen, at = 0, 0, ""
+        wholes, wrong, seen, at = [np.ones(0, bool)], 0, 0, ""
         for block in blocks(array):
             finite = np.isfinite(block)
-            whole = finite.reshape(len(block), -1).all(axis=1)
+            wholes.append(finite.reshape(len(block), -1).all(axis=1))
             faulty = ~finite & ~np.isnan(block) if chosen.missing == "drop" else ~finite
             if faulty.any():
                 index = np.argwhere(faulty)[0]
                 at = at or f"{block[tuple(index)]} at {[seen + int(index[0]), *map(int, index[1:])]}"
                 wrong += int(faulty.sum())
-            elif whole.any() and not wrong:
-                survey.add(to_events[key](block[whole]))
-            kept[key][seen : seen + len(block)] = whole
+            elif wholes[-1].any() and not wrong:
+                survey.add(to_events[key](block[wholes[-1]]))
             seen += len(block)
+        kept[key] = np.concatenate(wholes)
         if wrong:
             hint = "drop or fill such events, or say missing: drop where they are NaN"
             faults.append(f"{name}: {key}: {wrong} values are not finite, the first {at}; {hint}")
@@ -305,47 +283,7 @@ def _encoding(
         raise DataError("\n".join(faults))
     if not survey.count:
         raise DataError(f"{name}: {' and '.join(arrays)} are empty, or have no event without a missing value")
-    return choose_encoding(name, survey, chosen.kind, chosen.step, chosen.levels, chosen.noise), kept
-
-
-def _choice(name: str, counts: Mapping[str, int], chosen: ArrayOptions) -> tuple[dict[str, np.ndarray], str]:
-    """Return, for each array, the place of the split of its `counts` events in SPLITS, or -1; a sentence about it."""
-    shuffled = chosen.shuffled
-    orders = {key: seeded_order(count) if shuffled else np.arange(count) for key, count in counts.items()}
-    if len(counts) == 1:
-        [(key, order)] = orders.items()
-        shares = chosen.shares or SHARES
-        parts = dict(zip(SPLITS, share_out(f"{name}: {key}", counts[key], shares), strict=True))
-        how = f"by seed {SEED}" if shuffled else "in order"
-        sentence = f"train, validation and test are the shares {', '.join(map(str, shares))} of {key}, {how}"
-        return {key: assign(order, parts)}, sentence
-    if "x_val" in counts:
-        asked = {"x_train": ("train", chosen.train), "x_val": ("validation", chosen.validation)}
-        asked["x_test"] = ("test", chosen.test)
-        splits = {key: first_of(f"{name}: {key}", orders[key], n, split) for key, (split, n) in asked.items()}
-        return splits, "validation from x_val"
-    test = first_of(f"{name}: x_test", orders["x_test"], chosen.test, "test")
-    order = orders["x_train"] if shuffled else orders["x_train"][::-1]
-    size = chosen.validation or max(1, counts["x_train"] // HELD_OUT_PART)
-    train = hold_out(f"{name}: x_train", order, chosen.train, size)
-    how = f"by seed {SEED}" if shuffled else "its last events"
-    return {"x_test": test, "x_train": train}, f"validation from x_train, {how}"
-
-
-def _choice_of_labels(
-    npz: Npz, chosen: ArrayOptions, kept: Mapping[str, np.ndarray], new: NewSplit | None
-) -> tuple[dict[str, np.ndarray], str, float | None]:
-    """Return the splits of the events that are used by their groups or classes; a sentence; the share of test."""
-    if len(kept) > 1:
-        raise DataError(f"{npz.name}: has a split already; groups and stratify are for a file with one array of events")
-    [(key, used)] = kept.items()
-    labels, shares = str(chosen.groups or chosen.stratify), chosen.shares or SHARES
-    numbers = np.unique(npz.labels(labels, len(used))[used], return_inverse=True)[1]
-    if chosen.groups is None:
-        split, share, text = split_classes(numbers, shares, new)
-    else:
-        split, share, text = split_groups(f"{npz.name}: {key}", numbers, shares, new)
-    return {key: split}, f"train, validation and test are {text} of {labels}", share
+    return choose_encoding(name, survey, chosen.kind, chosen.step, chosen.noise), kept
 
 
 def _pooled(events: np.ndarray, factor: int) -> np.ndarray:
@@ -366,10 +304,8 @@ def _described(chosen: ArrayOptions, encoding: Encoding) -> str:
         parts.append(noise_text(encoding).removeprefix("; "))
     elif encoding.lattices is None:
         parts.append("values on no lattice")
-    elif chosen.kind == "image":
-        steps = {lattice.step for lattice in encoding.lattices}
-        if steps != {1.0}:
-            parts.append(f"one level is {' or '.join(f'{step:.6g}' for step in sorted(steps))} in the file")
+    elif chosen.kind == "image" and (steps := sorted({lattice.step for lattice in encoding.lattices})) != [1.0]:
+        parts.append(f"one level is {' or '.join(f'{step:.6g}' for step in steps)} in the file")
     if chosen.pool > 1:
         parts.append(f"means of {chosen.pool} x {chosen.pool} pixels")
     return ", ".join(parts)

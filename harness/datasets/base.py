@@ -251,10 +251,6 @@ class Dataset(ABC):
                 f"{self.name}: noise is for values without levels that have none of their own; leave it out"
             )
         channels = splits.shape[0]
-        if len(noise) not in (1, channels):
-            raise UserError(
-                f"{self.name}: noise should be {NOISE}; {len(noise)} widths are stated for {channels} channels"
-            )
         labels = list(self.channels(options)) or [f"channel {number}" for number in range(channels)]
         parts, encoding = with_noise(self.name, splits.parts(), splits.lattices, noise, labels)
         facts: dict[str, Any] = {**encoding.facts("sequence"), **parts, "steps": None}

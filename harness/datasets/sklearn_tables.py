@@ -67,8 +67,9 @@ class SklearnTables(Dataset, name="sklearn_tables"):
         survey = Survey(values.shape[1], values.dtype, len(values))
         survey.add(values[:, :, None])
         written = tuple(map(written_digits, values.T))
-        encoding = choose_encoding(self.name, survey, "sequence", None, None, "last_digit", written=written)
-        rows = encoding.encode(values[seeded_order(len(values))][:, :, None], table, 0)
+        encoding = choose_encoding(self.name, survey, "sequence", None, "last_digit", written=written)
+        order = seeded_order(len(values))
+        rows = encoding.encode(values[order][:, :, None], order)
         facts: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value
             for name, value in encoding.facts("sequence").items()

@@ -81,7 +81,7 @@ def recording_splits(
     for record, locate in sources:
         try:
             records.append(record_files(name, record, locate, options.channels))
-        except LackingChannels as error:
+        except LackingChannels:
             lacking.append(record)
             if len(lacking) == len(sources):
                 raise
@@ -166,7 +166,9 @@ def _cut(
                 flat += int((~kept).sum())
                 begins = begins[kept]
             cuts[part].append((stretch, begins))
-    dropped = f"dropped: {flat:,} windows with more than {options.flat_lines} of a channel in flat lines of {FLAT_LINE} "
+    dropped = (
+        f"dropped: {flat:,} windows with more than {options.flat_lines} of a channel in flat lines of {FLAT_LINE} "
+    )
     dropped = f"{dropped}samples or more" if options.flat_lines is not None else ""
     counts = {part: sum(len(begins) for _, begins in cut) for part, cut in cuts.items()}
     if not all(counts.values()):
@@ -184,7 +186,9 @@ def _write(
 ) -> list[float] | None:
     """Write the windows of the splits; return the mean logarithm of the steps of each, unless values are counts."""
     counted = options.values == "counts"
-    kind = np.result_type(*{stretch.values.dtype for stretch in recording.stretches}) if counted else np.dtype(np.float64)
+    kind = (
+        np.result_type(*{stretch.values.dtype for stretch in recording.stretches}) if counted else np.dtype(np.float64)
+    )
     used = [stretch for cut in cuts.values() for stretch, begins in cut if len(begins)]
     units = {} if counted else _units(recording, used, options, where)
     log_widths = []

@@ -219,10 +219,6 @@ def read_table(name: str, path: Path, header: bool, separator: str, missing: Seq
     import pandas as pd
 
     most = int(MEMORY_SHARE * available_memory())
-    if path.stat().st_size > available_memory():
-        raise DataError(
-            f"{name}: has more than {shown_bytes(available_memory())}, the available memory; write fewer rows"
-        )
     rows = partial(_rows, name, path, separator)
     checked = rows()
     line, first = next(checked, (0, []))

@@ -78,7 +78,7 @@ def test_groups_that_give_no_split_are_refused(table, options, named):
 def test_rows_without_a_group_and_too_few_groups_are_refused(table, store):
     text = (store.root / "long.csv").read_text()
     (store.root / "long.csv").write_text(text.replace(",s3\n", ",\n"))
-    with pytest.raises(DataError, match="50 rows have no value of subject"):
+    with pytest.raises(DataError, match="50 rows have no value of 'subject'"):
         table()
     (store.root / "long.csv").write_text("\n".join(text.split("\n")[: 2 * ROWS + 1]))
     with pytest.raises(DataError, match="2 groups; a split needs"):

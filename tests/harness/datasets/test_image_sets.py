@@ -238,5 +238,3 @@ def test_the_real_digits(data_root, tmp_path):
         assert sorted(event.tobytes() for event in loaded) == sorted(event.tobytes() for event in images)
     # The order differs from that of the file and is the same on every machine.
     assert splits.checksum.startswith("83024f173034")
-
-

@@ -139,7 +139,7 @@ def test_the_last_digit_is_no_finer_than_a_lattice(table, store):
     [
         ({"columns": ["d"], "noise": 0.5}, ["0.5 is narrower than the step 1", "'d'"]),
         ({"columns": ["c"], "noise": 1e-8}, ["1e-08 is lost in float32", "'c'", "2^-20"]),
-        ({"columns": ["b"], "step": 1e-8}, ["1e-08 is lost in float32", "`noise`"]),
+        ({"columns": ["b"], "step": 1e-8}, ["noise over the step 1e-08 is lost", "`noise`"]),
     ],
 )
 def test_a_width_that_bounds_nothing_is_refused(table, options, named):
@@ -183,7 +183,7 @@ def test_every_data_set_without_levels_takes_noise_of_a_stated_width(store, tmp_
     assert pipeline.floor() is not None and pipeline.dequantises
     with pytest.raises(DataError, match=r"noise = 0.4 is narrower than the step 0.5 .* of channel 0"):
         mine.loaded(store, {"noise": 0.4})
-    with pytest.raises(UserError, match="3 widths are stated for 2 channels"):
+    with pytest.raises(UserError, match="3 are stated for 2 channels"):
         mine.loaded(store, {"noise": [1, 1, 1]})
     assert mine.option_errors({"noise": "last_digit"})[0][0] == "noise"
     waves = find_dataset("waveforms").loaded(store, {"noise": 4, "windows": 20})
