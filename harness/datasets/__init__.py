@@ -24,7 +24,8 @@ for _module in sorted(module.name for module in iter_modules(__path__) if not mo
 def find_dataset(spec: str, folder: Path | None = None) -> Dataset:
     """Return the data set that `spec` names.
 
-    It is a registered name, ``FILE.py:CLASS``, ``package.module:CLASS``, or the name of an entry point. A relative FILE.py is looked for in `folder` (the suite's), then in the working directory.
+    It is a registered name, ``FILE.py:CLASS``, ``package.module:CLASS``, or the name of an entry point. A relative
+    FILE.py is looked for in `folder` (the suite's), then in the working directory.
 
     Raises:
         UserError: there is none; see `harness.core.third_party.resolve_class`.

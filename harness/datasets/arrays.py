@@ -15,7 +15,7 @@ from harness.core.errors import DataError
 from harness.core.settings import NewSplit
 from harness.datasets._images.image_files import pool
 from harness.datasets._signals.windows import Stretch, described_ring, split_ring
-from harness.datasets._store.selection import SPLITS, take
+from harness.datasets._store.selection import SPLITS, divide_as_stated, take
 from harness.datasets._store.store import Store, Writer
 from harness.datasets._values.array_options import ArrayOptions
 from harness.datasets._values.encoding import Encoding, choose_encoding, pixels
@@ -23,7 +23,7 @@ from harness.datasets._values.npz_arrays import BLOCK, NUMBERS, Npz, blocks, ope
 from harness.datasets._values.stated_noise import noise_text
 from harness.datasets._values.survey import Survey
 from harness.datasets._values.tables import IDS
-from harness.datasets._values.user_files import FILES, divide, divide_as_stated, file_splits, stated_split_fault
+from harness.datasets._values.user_files import FILES, divide, file_splits, stated_split_fault
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
 KEYS = {"train": "x_train", "validation": "x_val", "test": "x_test"}

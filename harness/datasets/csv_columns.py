@@ -15,7 +15,7 @@ import numpy as np
 from harness.core.errors import DataError, DataMissing
 from harness.core.settings import NewSplit
 from harness.datasets._signals.windows import Stretch, described_ring, fill_windows, samples, split_ring, starts
-from harness.datasets._store.selection import SHARES, SPLIT_NAMES, SPLITS, share_out
+from harness.datasets._store.selection import SHARES, SPLIT_NAMES, SPLITS, divide_as_stated, share_out
 from harness.datasets._store.store import Store, Writer
 from harness.datasets._values.column_options import COLUMNS, CsvOptions
 from harness.datasets._values.encoding import Encoding, choose_encoding
@@ -23,7 +23,7 @@ from harness.datasets._values.lattice import EXACT
 from harness.datasets._values.stated_noise import noise_text, written_digits
 from harness.datasets._values.survey import Survey
 from harness.datasets._values.tables import Column, Table, proposed_options, read_table, remarks_on_columns
-from harness.datasets._values.user_files import FILES, divide, divide_as_stated, file_splits, stated_split_fault
+from harness.datasets._values.user_files import FILES, divide, file_splits, stated_split_fault
 from harness.datasets._values.widths import LAST_DIGIT
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 

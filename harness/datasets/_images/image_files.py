@@ -16,7 +16,7 @@ import contextlib
 import hashlib
 import os
 import warnings
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Literal
@@ -25,6 +25,7 @@ import numpy as np
 
 from harness.core.errors import DataError
 from harness.core.files import IMAGE, open_file
+from harness.datasets._store.store import Writer
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -34,8 +35,9 @@ FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "TIFF", "GIF", "PPM")
 _ORIENTATION = 0x0112  # the EXIF tag of the rotation
 MODES = {"1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr"}
 
+FAULTS = 5  # files that a message names
+
 Filter = Literal["bilinear", "lanczos"]
-Resize = Filter | Literal["crop"]
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,7 @@ def image_size(name: str, path: Path) -> tuple[int, int]:
         return image.size[::-1] if turned else image.size
 
 
-def read_image(name: str, path: Path, shape: tuple[int, ...], resize: Resize | None = None) -> np.ndarray:
+def read_image(name: str, path: Path, shape: tuple[int, ...], resize: Filter | None = None) -> np.ndarray:
     """Return one image as uint8 (C, H, W), converted as described in this module.
 
     Args:
@@ -115,8 +117,7 @@ def read_image(name: str, path: Path, shape: tuple[int, ...], resize: Resize | N
         path: the file.
         shape: (C, H, W) with C = 1 or 3.
         resize: Pillow's filter, which is antialiased: the largest centred part of the right proportions is scaled
-            down to (H, W); "crop": the centred H x W pixels are taken. An image is never enlarged. None: it must
-            already be H x W, and is not decoded otherwise.
+            down to (H, W), and never enlarged. None: it must already be H x W, and is not decoded otherwise.
 
     Raises:
         DataError: it does not decode, is not 8-bit, transparent, animated, huge, or of the wrong size.
@@ -135,13 +136,39 @@ def read_image(name: str, path: Path, shape: tuple[int, ...], resize: Resize | N
         if fault := _size_fault(image.size, (width, height), resize):
             raise DataError(f"{name}: {path}: {fault}")
         plain = _in_mode(_without_alpha(name, path, image), "L" if channels == 1 else "RGB")
-        if resize == "crop":
-            left, top = (plain.width - width) // 2, (plain.height - height) // 2
-            plain = plain.crop((left, top, left + width, top + height))
-        elif resize is not None:
+        if resize is not None:
             plain = ImageOps.fit(plain, (width, height), method=Image.Resampling[resize.upper()])
     pixels = np.asarray(plain)
     return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)
+
+
+def write_images(
+    writer: Writer,
+    name: str,
+    paths: Sequence[Path],
+    numbers: Mapping[str, np.ndarray],
+    shape: tuple[int, ...],
+    resize: Filter | None = None,
+) -> None:
+    """Write the images with these numbers of each split; see `read_image`.
+
+    Raises:
+        DataError: with the number and the first of the faulty files.
+    """
+    faults: list[DataError] = []
+    for split, chosen in numbers.items():
+        target = writer.create(split, (len(chosen), *shape), np.uint8)
+        for place, number in enumerate(chosen.tolist()):
+            try:
+                target[place] = read_image(name, paths[number], shape, resize)
+            except DataError as error:
+                faults.append(error)
+    if len(faults) == 1:
+        raise faults[0]
+    if faults:
+        texts = sorted(str(fault).removeprefix(f"{name}: ") for fault in faults)
+        first = "\n  ".join(texts[:FAULTS])
+        raise DataError(f"{name}: {len(faults):,} faulty files, the first of them:\n  {first}")
 
 
 @contextlib.contextmanager
@@ -160,12 +187,11 @@ def _decoding(name: str, path: Path) -> Iterator[None]:
         raise DataError(f"{name}: {path}: does not decode as an image ({what}); get it again or remove it") from error
 
 
-def _size_fault(size: tuple[int, int], wanted: tuple[int, int], resize: Resize | None) -> str:
+def _size_fault(size: tuple[int, int], wanted: tuple[int, int], resize: Filter | None) -> str:
     small = size[0] < wanted[0] or size[1] < wanted[1]
     if size == wanted or (resize is not None and not small):
         return ""
-    scale = "say resize: true to scale down, crop or leave_out"
-    hint = "leave it out, or say resize: leave_out" if small else scale
+    hint = "leave it out" if small else "say resize: true to scale down"
     return f"is {size[0]} x {size[1]} pixels; asked for {wanted[0]} x {wanted[1]}. {hint}"
 
 

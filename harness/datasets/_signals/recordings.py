@@ -166,10 +166,10 @@ def _cut(
                 flat += int((~kept).sum())
                 begins = begins[kept]
             cuts[part].append((stretch, begins))
-    dropped = (
-        f"dropped: {flat:,} windows with more than {options.flat_lines} of a channel in flat lines of {FLAT_LINE} "
-    )
-    dropped = f"{dropped}samples or more" if options.flat_lines is not None else ""
+    dropped = ""
+    if options.flat_lines is not None:
+        lines = f"flat lines of {FLAT_LINE} samples or more"
+        dropped = f"dropped: {flat:,} windows with more than {options.flat_lines:g} of a channel in {lines}"
     counts = {part: sum(len(begins) for _, begins in cut) for part, cut in cuts.items()}
     if not all(counts.values()):
         windows = [f"{counts[part]} {part} windows from {samples(each) / rate:.1f} s" for part, each in parts.items()]
@@ -186,15 +186,13 @@ def _write(
 ) -> list[float] | None:
     """Write the windows of the splits; return the mean logarithm of the steps of each, unless values are counts."""
     counted = options.values == "counts"
-    kind = (
-        np.result_type(*{stretch.values.dtype for stretch in recording.stretches}) if counted else np.dtype(np.float64)
-    )
+    kinds = {stretch.values.dtype for stretch in recording.stretches} if counted else {np.dtype(np.float64)}
     used = [stretch for cut in cuts.values() for stretch, begins in cut if len(begins)]
     units = {} if counted else _units(recording, used, options, where)
     log_widths = []
     for part, cut in cuts.items():
         count, logs = sum(len(begins) for _, begins in cut), 0.0
-        target = writer.create(part, (count, *options.shape), kind)
+        target = writer.create(part, (count, *options.shape), np.result_type(*kinds))
         for stretch, begins in cut:
             if not len(begins):
                 continue

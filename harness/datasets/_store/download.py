@@ -60,21 +60,11 @@ def fetch(store: Store, name: str, url: str, pinned: str | None = None, by_hand:
                         raise wrong_sum(dataset, url, actual, pinned, "Nothing was kept; try again")
                     unfinished.replace(path)
                 except requests.RequestException as error:  # an OSError
-                    reason = f"{path.name} could not be fetched from {url}: {_innermost(error)}"
+                    reason = f"{path.name} could not be fetched from {url}: {' '.join(str(error).split())}"
                     raise DataMissing(f"{dataset}: {reason}. Try again, or {hint}") from error
                 finally:
                     unfinished.unlink(missing_ok=True)
     return path
-
-
-def _innermost(error: BaseException) -> str:
-    """Return the first cause of a chain of exceptions, in one line."""
-    while True:
-        reason = getattr(error, "reason", None) or error.__cause__ or error.__context__
-        reason = reason or next((argument for argument in error.args if isinstance(argument, BaseException)), None)
-        if not isinstance(reason, BaseException):
-            return " ".join((getattr(error, "strerror", None) or str(error) or type(error).__name__).split())
-        error = reason
 
 
 def wrong_sum(name: str, place: Path | str, actual: str, pinned: str, hint: str) -> DataError:

@@ -23,7 +23,7 @@ Written = tuple[tuple[float, int], ...]
 """For each channel, the unit of the last decimal of its values, and how many significant digits they have."""
 
 IDENTITY = Lattice(0.0, 1.0)
-NO_LATTICE = f"the values lie on no lattice of at most {MOST_LEVELS:,} points; no noise is added to them"
+NO_LATTICE = "the values lie on no lattice; no noise is added to them"
 SMALLEST, LARGEST = 1e-100, 1e100  # largest absolute value of a channel: errors of its square are no underflow
 MOST_REPEATED = 0.02  # share of repeated values that values without a lattice may have; float32 makes up to 0.01
 

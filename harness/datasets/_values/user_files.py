@@ -7,18 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.core.errors import DataError
 from harness.core.settings import NewSplit
-from harness.datasets._store.selection import (
-    HELD_OUT_PART,
-    SEED,
-    SHARES,
-    SPLITS,
-    seeded_order,
-    share_out,
-    split_classes,
-    split_groups,
-)
+from harness.datasets._store.selection import SEED, SHARES, SPLITS, Division, by_shares, split_classes, split_groups
 from harness.datasets._store.store import Store, Writer, prepare, split_key
 from harness.datasets._values.file_options import FileOptions
 from harness.datasets.base import Splits
@@ -26,9 +16,6 @@ from harness.datasets.base import Splits
 VERSION = 7  # of the prepared arrays
 FILES = ("file", "validation_file", "test_file")
 """The options that name files, in the order in which they are read."""
-
-Division = tuple[dict[str, np.ndarray], float | None, str]
-"""The numbers of the rows of each split, in order; the share of test of a new split; a phrase."""
 
 
 def file_splits(
@@ -74,10 +61,8 @@ def divide(
     """
     shares = options.shares or SHARES
     if marks is None:
-        order = seeded_order(count) if shuffled else np.arange(count)
-        parts = np.split(order, np.cumsum(share_out(name, count, shares)))
         how = f"{', '.join(map(str, shares))}, {f'by seed {SEED}' if shuffled else 'in order'}"
-        return dict(zip(SPLITS, parts, strict=False)), None, f"train, validation and test are the shares {how}"
+        return by_shares(name, count, shares, shuffled), None, f"train, validation and test are the shares {how}"
     if options.groups is None:
         split, share, text = split_classes(marks, shares, new)
     else:
@@ -86,30 +71,3 @@ def divide(
     numbers = {part: np.flatnonzero(split == place) for place, part in enumerate(SPLITS)}
     name = label if isinstance(label, str) else f"column {label}"
     return numbers, share, f"train, validation and test are {text} of {name}"
-
-
-def divide_as_stated(
-    name: str, marks: np.ndarray, shuffled: bool, sizes: Sequence[int | None] = (None, None, None)
-) -> Division:
-    """Return the splits whose places in SPLITS are `marks`; without validation a tenth of train.
-
-    `sizes` limits the rows of train, validation and test, to random ones if `shuffled`, else to the first, or to the
-    last of train from which validation is taken.
-
-    Raises:
-        DataError: there are fewer rows than asked for.
-    """
-    parts = [np.flatnonzero(marks == place) for place in range(len(SPLITS))]
-    if shuffled:
-        parts = [part[seeded_order(len(part))] for part in parts]
-    text = "split as stated"
-    if not len(parts[1]):
-        order = parts[0] if shuffled else parts[0][::-1]
-        held_out = sizes[1] or max(1, len(order) // HELD_OUT_PART)
-        parts[:2] = order[held_out:], order[:held_out]
-        text += f", validation from train {f'by seed {SEED}' if shuffled else '(its last rows)'}"
-    for split, part, size in zip(SPLITS, parts, sizes, strict=True):
-        if len(part) < (size or 1):
-            raise DataError(f"{name}: {len(part)} events are there for {split}; {size or 'at least 1'} asked for")
-    numbers = {split: np.sort(part[:size]) for split, part, size in zip(SPLITS, parts, sizes, strict=True)}
-    return numbers, None, text

@@ -91,7 +91,7 @@ def test_a_download_with_a_wrong_checksum_is_deleted(store, server):
 @pytest.mark.parametrize("sent", [0, 1, len(CONTENT) - 1])
 def test_an_interrupted_download_leaves_no_file(store, server, sent):
     server.sent = sent
-    with pytest.raises(DataMissing, match=r"numbers: file could not be fetched .*: IncompleteRead"):
+    with pytest.raises(DataMissing, match=r"numbers: file could not be fetched .*IncompleteRead"):
         fetch(store, "numbers/file", server.url)
     assert downloads(store) == set()
     server.sent = None
@@ -105,7 +105,7 @@ def test_http_errors_and_unreachable_servers_give_one_line(store, server):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}/file"
-        with pytest.raises(DataMissing, match=r": \[?.*Connection refused\. Try") as caught:
+        with pytest.raises(DataMissing, match=r"Connection refused.*\. Try") as caught:
             fetch(store, "numbers/file", url)
     assert "\n" not in str(caught.value)
     assert downloads(store) == set()

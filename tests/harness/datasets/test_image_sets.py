@@ -163,12 +163,12 @@ UNREADABLE = {
     "another size": (
         FakeMnist,
         gzip.compress(idx(np.zeros((2, 32, 32), np.uint8))),
-        r"should be \(1, 28, 28\) of uint8",
+        r"images of \(1, 32, 32\) of uint8, not",
     ),
     "not packed": (FakeMnist, idx(IMAGES), FORM),
     "packed and cut": (FakeMnist, CUT[: len(CUT) // 2], FORM),
     "another pickle": (FakeCifar10, pickle.dumps([1, 2, 3]), FORM),
-    "float batches": (FakeCifar10, pickle.dumps({"data": np.zeros((2, 3072))}), r"should be \(3, 32, 32\) of uint8"),
+    "float batches": (FakeCifar10, pickle.dumps({"data": np.zeros((2, 3072))}), "of float64, not"),
 }
 
 

@@ -196,18 +196,6 @@ def test_a_killed_build_leaves_no_complete_entry(store, source):
     np.testing.assert_array_equal(prepared.array("whole"), VALUES)
 
 
-def test_only_leftovers_of_ended_processes_are_removed(store, source):
-    with stuck_build(store, source, "dead"):
-        pass
-    [dead] = leftovers(store)
-    with stuck_build(store, source, "alive"):
-        [alive] = set(leftovers(store)) - {dead}
-        prepare(store, "numbers", {"key": "third"}, [source], Builder())
-        assert leftovers(store) == [alive]
-    prepare(store, "numbers", {"key": "fourth"}, [source], Builder())
-    assert leftovers(store) == []
-
-
 def test_an_unwritable_cache_is_reported(tmp_path, source):
     for cache in (tmp_path / "file", tmp_path / "file" / "below"):
         (tmp_path / "file").write_text("not a folder")
