@@ -170,7 +170,7 @@ def _build(paths: Sequence[Path], chosen: ArrayOptions, writer: Writer, new: New
         else:
             marks, label = None, chosen.groups or chosen.stratify
             if label is not None:
-                labels = files[0].labels(str(label), len(kept["all"]))
+                labels = files[0].labels(str(label), len(kept[next(iter(kept))]))
                 marks = np.unique(labels[used], return_inverse=True)[1]
             division = divide(name, len(used), marks, chosen, chosen.shuffled, new)
         numbers, test_share, how = division
@@ -197,7 +197,7 @@ def _build(paths: Sequence[Path], chosen: ArrayOptions, writer: Writer, new: New
 
 
 def _arrays(files: Sequence[Npz], chosen: ArrayOptions) -> dict[str, np.ndarray]:
-    """Return the arrays of the splits by the names of these, or the one of all events as "all"."""
+    """Return the arrays of the splits by the names of these, or the one of all events by its own."""
     npz, *others = files
     if others:
         names = SPLITS if len(others) == 2 else SPLITS[::2]
@@ -210,7 +210,8 @@ def _arrays(files: Sequence[Npz], chosen: ArrayOptions) -> dict[str, np.ndarray]
         if {chosen.train, chosen.validation, chosen.test} != {None}:
             hint = "leave out train, validation and test"
             raise DataError(f"{npz.name}: has one array, whose splits have `shares`; {hint}")
-        return {"all": npz.array(_only(npz, chosen))}
+        name = _only(npz, chosen)
+        return {name: npz.array(name)}
     for option in ("shares", "groups", "stratify"):
         if getattr(chosen, option) is not None:
             raise DataError(f"{npz.name}: has a split already; `{option}` is for one array of events: leave it out")
