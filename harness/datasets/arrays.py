@@ -109,15 +109,22 @@ class Arrays(Dataset, name="npz"):
         """Return the kind that the options state."""
         return cast(ArrayOptions, self.parse(options)).kind
 
-    def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
-        """Return the splits, mapped from the cache."""
-        return self._splits(store, cast(ArrayOptions, self.parse(options)), None)
+    def load(self, store: Store, options: Mapping[str, Any], new: NewSplit | None = None) -> Splits:
+        """Return the splits, mapped from the cache.
 
-    def _splits(self, store: Store, chosen: ArrayOptions, new: NewSplit | None) -> Splits:
+        For a new split groups or classes are drawn anew, events pooled, or closed to a ring and rotated; then one event
+        is left out between the splits.
+        """
+        chosen = cast(ArrayOptions, self.parse(options))
+        labelled = chosen.groups is not None or chosen.stratify is not None
+
         def build(paths: Sequence[Path], writer: Writer) -> None:
             _build(paths, chosen, writer, new)
 
-        return file_splits(store, self.name, chosen, build, new)
+        splits = file_splits(store, self.name, chosen, build, new if labelled else None)
+        if new is None or labelled:
+            return splits
+        return splits.redrawn(new) if chosen.shuffled else _rotated(self.name, splits, new)
 
     def split_fault(self, options: Mapping[str, Any], keep_test: bool = False) -> str | None:
         """Return why a split that files state is not drawn anew."""
@@ -126,29 +133,21 @@ class Arrays(Dataset, name="npz"):
             return None
         return stated_split_fault(self.name, chosen.file, chosen.shuffled, keep_test)
 
-    def resplit(self, store: Store, options: Mapping[str, Any], new: NewSplit) -> Splits:
-        """Return a new split: groups or classes drawn anew, events pooled, or closed to a ring and rotated.
 
-        One event is left out between the splits of events in time.
-        """
-        chosen = cast(ArrayOptions, self.parse(options))
-        if chosen.groups is not None or chosen.stratify is not None:
-            return self._splits(store, chosen, new)
-        if chosen.shuffled:
-            return super().resplit(store, options, new)
-        splits = self.loaded(store, options)
-        parts = list(splits.parts().values())
-        total = sum(map(len, parts))
-        whole = Stretch(0, np.arange(total)[None])
-        drawn, test_share = split_ring([whole], len(parts[1]) / total, len(parts[2]) / total, 1, new)
-        if not all(drawn.values()):
-            raise DataError(
-                f"{self.name}: {total} events are too few for split {new.seed}, which leaves one out between train, "
-                "validation and test; give more events"
-            )
-        events = {name: take(parts, np.concatenate([run.values[0] for run in drawn[name]])) for name in SPLITS}
-        text = f"{splits.description}; {described_ring(new)}, with one event between the splits"
-        return replace(splits, **events, description=text, test_share=test_share)
+def _rotated(name: str, splits: Splits, new: NewSplit) -> Splits:
+    """Return a new split of events in time, closed to a ring and rotated."""
+    parts = list(splits.parts().values())
+    total = sum(map(len, parts))
+    whole = Stretch(0, np.arange(total)[None])
+    drawn, test_share = split_ring([whole], len(parts[1]) / total, len(parts[2]) / total, 1, new)
+    if not all(drawn.values()):
+        raise DataError(
+            f"{name}: {total} events are too few for split {new.seed}, which leaves one out between train, "
+            "validation and test; give more events"
+        )
+    events = {split: take(parts, np.concatenate([run.values[0] for run in drawn[split]])) for split in SPLITS}
+    text = f"{splits.description}; {described_ring(new)}, with one event between the splits"
+    return replace(splits, **events, description=text, test_share=test_share)
 
 
 def _build(paths: Sequence[Path], chosen: ArrayOptions, writer: Writer, new: NewSplit | None) -> None:

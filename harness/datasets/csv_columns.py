@@ -85,21 +85,21 @@ class CsvColumns(Dataset, name="csv"):
         named = columns if isinstance(columns, tuple) else ()
         return tuple(column if isinstance(column, str) else f"column {column}" for column in named)
 
-    def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
-        """Return the splits, mapped from the cache."""
-        chosen = cast(CsvOptions, self.parse(options))
-        self.shape(options)  # the columns are known
-        return self._splits(store, chosen, None)
+    def load(self, store: Store, options: Mapping[str, Any], new: NewSplit | None = None) -> Splits:
+        """Return the splits, mapped from the cache.
 
-    def resplit(self, store: Store, options: Mapping[str, Any], new: NewSplit) -> Splits:
-        """Return a new split: groups or classes drawn anew, vectors pooled, or the rows closed to a ring and rotated.
-
-        The number of rows of an event is left out between the splits.
+        For a new split groups or classes are drawn anew, vectors pooled, or the rows closed to a ring and rotated; then
+        the number of rows of an event is left out between the splits.
         """
         chosen = cast(CsvOptions, self.parse(options))
-        if chosen.shuffle or _is_stated(chosen):
-            return super().resplit(store, options, new)
-        return self._splits(store, chosen, new)
+        self.shape(options)  # the columns are known
+        if new is not None and (chosen.shuffle or _is_stated(chosen)):
+            return self.load(store, options).redrawn(new)
+
+        def build(paths: Sequence[Path], writer: Writer) -> None:
+            _write(_read_rows(paths, chosen), chosen, writer, new)
+
+        return file_splits(store, self.name, chosen, build, new)
 
     def split_fault(self, options: Mapping[str, Any], keep_test: bool = False) -> str | None:
         """Return why a split that the file states is not drawn anew: test is kept, and windows may overlap."""
@@ -107,12 +107,6 @@ class CsvColumns(Dataset, name="csv"):
         if not _is_stated(chosen):
             return None
         return stated_split_fault(self.name, chosen.file, chosen.length == 1, keep_test)
-
-    def _splits(self, store: Store, chosen: CsvOptions, new: NewSplit | None) -> Splits:
-        def build(paths: Sequence[Path], writer: Writer) -> None:
-            _write(_read_rows(paths, chosen), chosen, writer, new)
-
-        return file_splits(store, self.name, chosen, build, new)
 
 
 def _is_stated(chosen: CsvOptions) -> bool:

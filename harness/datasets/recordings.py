@@ -69,15 +69,11 @@ class Mimic(Dataset, name="mimic"):
         """Return the names of the signals."""
         return cast(MimicOptions, self.parse(options)).channels
 
-    def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
-        """Return the splits, int16 converter units, mapped from the cache."""
-        return self._splits(store, options)
+    def load(self, store: Store, options: Mapping[str, Any], new: NewSplit | None = None) -> Splits:
+        """Return the splits, int16 converter units, mapped from the cache.
 
-    def resplit(self, store: Store, options: Mapping[str, Any], new: NewSplit) -> Splits:
-        """Return a new split in time, of the recording closed to a ring and rotated."""
-        return self._splits(store, options, new)
-
-    def _splits(self, store: Store, options: Mapping[str, Any], new: NewSplit | None = None) -> Splits:
+        A new split is one in time, of the recording closed to a ring and rotated.
+        """
         chosen = cast(MimicOptions, self.parse(options))
         title = f"MIMIC-III waveforms, record {chosen.patient}"
         return recording_splits(store, self.name, [self._source(store, str(chosen.patient))], chosen, title, new)
@@ -175,15 +171,11 @@ class WfdbRecords(Dataset, name="wfdb"):
         """Return the names of the signals."""
         return cast(WfdbRecordsOptions, self.parse(options)).channels
 
-    def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
-        """Return the splits, converter units, or physical or standardised values, mapped from the cache."""
-        return self._splits(store, options)
+    def load(self, store: Store, options: Mapping[str, Any], new: NewSplit | None = None) -> Splits:
+        """Return the splits, converter units, or physical or standardised values, mapped from the cache.
 
-    def resplit(self, store: Store, options: Mapping[str, Any], new: NewSplit) -> Splits:
-        """Return a new split of whole records or folders, or in time, of the recording closed to a ring and rotated."""
-        return self._splits(store, options, new)
-
-    def _splits(self, store: Store, options: Mapping[str, Any], new: NewSplit | None = None) -> Splits:
+        A new split is of whole records or folders, or in time, of the recording closed to a ring and rotated.
+        """
         chosen = cast(WfdbRecordsOptions, self.parse(options))
         title = f"WFDB record{'s' * (len(chosen.records) > 1)} {', '.join(chosen.records)}"
         sources = [

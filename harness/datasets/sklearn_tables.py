@@ -49,13 +49,15 @@ class SklearnTables(Dataset, name="sklearn_tables"):
         ),
         how_to_get="nothing to do",
     )
-    exchangeable = True
     options_model = TableOptions
     imports = ("sklearn.datasets",)
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
         """Return (columns, 1)."""
         return (TABLES[cast(TableOptions, self.parse(options)).table][1], 1)
+
+    def split_fault(self, options: Mapping[str, Any], keep_test: bool = False) -> None:
+        """Return None: any row may be in any split."""
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """Return the splits, in units of the noise of each column."""

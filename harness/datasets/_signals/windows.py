@@ -12,6 +12,7 @@ Its end and begin are no neighbours in time: no gap is needed there, and no wind
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -80,14 +81,13 @@ def split_ring(
     total = samples(stretches)
     rest, kept = _hold_out(stretches, round(test * total) if new.keep_test else 0, gap)
     count = samples(rest)
-    ahead = _last(rest, count - int(split_generator(new.seed).random() * count))
-    behind = _until(rest, ahead[0].start) if ahead else ()
+    behind, ahead = _hold_out(rest, count - int(split_generator(new.seed).random() * count), 0)
     turn = rest[-1].stop - rest[0].start + gap if rest else 0  # a hole at the joint, which serves as a gap
     rotated = (*ahead, *(Stretch(stretch.start + turn, stretch.values) for stretch in behind))
     rest, last = _hold_out(rotated, 0 if new.keep_test else round(test * total), gap)
     train, middle = _hold_out(rest, round(validation * total), gap)
     held_out = last or middle
-    train = _from(train, held_out[-1].stop - turn + gap) if held_out else train
+    train = _between(train, held_out[-1].stop - turn + gap, math.inf) if held_out else train
     parts = {"train": train, "validation": middle, "test": kept or last}
     return parts, samples(last) / total if total else 0.0
 
@@ -104,37 +104,24 @@ def samples(stretches: Sequence[Stretch]) -> int:
 
 
 def _hold_out(stretches: Sequence[Stretch], count: int, gap: int) -> tuple[tuple[Stretch, ...], tuple[Stretch, ...]]:
-    """Return the samples until `gap` before the last `count` samples, and those."""
-    last = _last(stretches, count)
-    return _until(stretches, last[0].start - gap) if last else tuple(stretches), last
-
-
-def _last(stretches: Sequence[Stretch], count: int) -> tuple[Stretch, ...]:
-    """Return the last `count` samples, or all if there are fewer."""
-    parts: list[Stretch] = []
+    """Return the samples until `gap` before the last `count` samples, and those: all if there are fewer."""
+    begin = math.inf
     for stretch in reversed(stretches):
         if count <= 0:
             break
-        first = max(0, stretch.values.shape[1] - count)
-        parts.append(Stretch(stretch.start + first, stretch.values[:, first:]))
+        begin = max(stretch.start, stretch.stop - count)
         count -= stretch.values.shape[1]
-    return tuple(reversed(parts))
+    return _between(stretches, -math.inf, begin - gap), _between(stretches, begin, math.inf)
 
 
-def _until(stretches: Sequence[Stretch], end: int) -> tuple[Stretch, ...]:
-    """Return the samples before sample number `end`."""
-    return tuple(
-        Stretch(stretch.start, stretch.values[:, : end - stretch.start]) for stretch in stretches if stretch.start < end
-    )
-
-
-def _from(stretches: Sequence[Stretch], begin: int) -> tuple[Stretch, ...]:
-    """Return the samples from sample number `begin`."""
-    return tuple(
-        Stretch(max(begin, stretch.start), stretch.values[:, max(0, begin - stretch.start) :])
-        for stretch in stretches
-        if stretch.stop > begin
-    )
+def _between(stretches: Sequence[Stretch], begin: float, end: float) -> tuple[Stretch, ...]:
+    """Return the samples with numbers from `begin` to before `end`."""
+    parts = []
+    for stretch in stretches:
+        first, last = int(max(begin, stretch.start)), int(min(end, stretch.stop))
+        if first < last:
+            parts.append(Stretch(first, stretch.values[:, first - stretch.start : last - stretch.start]))
+    return tuple(parts)
 
 
 def starts(stretch: Stretch, length: int, stride: int) -> np.ndarray:
