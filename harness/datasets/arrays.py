@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 
 from harness.core.errors import DataError
 from harness.core.settings import NewSplit
 from harness.datasets._images.image_files import pool
-from harness.datasets._signals.windows import Stretch, described_ring, split_ring
+from harness.datasets._signals.windows import Stretch, described_ring, split_in_time
 from harness.datasets._store.selection import SPLITS, divide_as_stated, take
 from harness.datasets._store.store import Store, Writer
 from harness.datasets._values.array_options import ArrayOptions
@@ -101,14 +101,6 @@ class Arrays(Dataset, name="npz"):
         options |= {"layout": "channels_last"} if last else {}
         return options | {"shape": [axes[-1], *axes[:-1]] if last else axes}
 
-    def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
-        """Return the shape that the options state."""
-        return cast(ArrayOptions, self.parse(options)).shape
-
-    def kind(self, options: Mapping[str, Any]) -> Literal["image", "sequence"]:
-        """Return the kind that the options state."""
-        return cast(ArrayOptions, self.parse(options)).kind
-
     def load(self, store: Store, options: Mapping[str, Any], new: NewSplit | None = None) -> Splits:
         """Return the splits, mapped from the cache.
 
@@ -139,7 +131,7 @@ def _rotated(name: str, splits: Splits, new: NewSplit) -> Splits:
     parts = list(splits.parts().values())
     total = sum(map(len, parts))
     whole = Stretch(0, np.arange(total)[None])
-    drawn, test_share = split_ring([whole], len(parts[1]) / total, len(parts[2]) / total, 1, new)
+    drawn, test_share = split_in_time([whole], len(parts[1]) / total, len(parts[2]) / total, 1, new)
     if not all(drawn.values()):
         raise DataError(
             f"{name}: {total} events are too few for split {new.seed}, which leaves one out between train, "
@@ -250,7 +242,7 @@ def _encoding(
     """Return the encoding of the values of all arrays as whole numbers, and a mask of the events that are used.
 
     Raises:
-        DataError: values are not finite; the message names all arrays that have such values.
+        DataError: a value is not finite.
     """
     dtypes = {array.dtype for array in arrays.values()}
     if len(dtypes) > 1 or len({array.shape[1:] for array in arrays.values()}) > 1:
@@ -260,27 +252,23 @@ def _encoding(
     if dtype == np.uint8 and chosen.kind == "image" and chosen.step is None and chosen.noise is None:
         return pixels(name, chosen.shape[0]), {key: np.ones(len(array), bool) for key, array in arrays.items()}
     total = sum(len(array) for array in arrays.values()) * int(np.prod(chosen.shape[1:])) * chosen.pool**2
-    survey = Survey(chosen.shape[0], dtype, total)
-    kept, faults = {}, []
+    survey, kept = Survey(chosen.shape[0], dtype, total), {}
     for key, array in arrays.items():
-        wholes, wrong, seen, at = [np.ones(0, bool)], 0, 0, ""
+        wholes = [np.ones(0, bool)]
         for block in blocks(array):
             finite = np.isfinite(block)
-            wholes.append(finite.reshape(len(block), -1).all(axis=1))
             faulty = ~finite & ~np.isnan(block) if chosen.missing == "drop" else ~finite
             if faulty.any():
-                index = np.argwhere(faulty)[0]
-                at = at or f"{block[tuple(index)]} at {[seen + int(index[0]), *map(int, index[1:])]}"
-                wrong += int(faulty.sum())
-            elif wholes[-1].any() and not wrong:
+                first, *at = np.argwhere(faulty)[0].tolist()
+                raise DataError(
+                    f"{name}: {key}: {block[first, *at]} at {[sum(map(len, wholes)) + first, *at]} is not finite; drop "
+                    "or fill such events, or say missing: drop where they are NaN",
+                    {"missing": "drop"} if np.isnan(block[faulty]).all() else None,
+                )
+            wholes.append(finite.reshape(len(block), -1).all(axis=1))
+            if wholes[-1].any():
                 survey.add(to_events[key](block[wholes[-1]]))
-            seen += len(block)
         kept[key] = np.concatenate(wholes)
-        if wrong:
-            hint = "drop or fill such events, or say missing: drop where they are NaN"
-            faults.append(f"{name}: {key}: {wrong} values are not finite, the first {at}; {hint}")
-    if faults:
-        raise DataError("\n".join(faults))
     if not survey.count:
         raise DataError(f"{name}: {' and '.join(arrays)} are empty, or have no event without a missing value")
     return choose_encoding(name, survey, chosen.kind, chosen.step, chosen.noise), kept

@@ -130,17 +130,17 @@ class Dataset(ABC):
             raise UserError("\n".join(message for _, message in faults))
         return self.options_model.model_validate(dict(options))
 
-    @abstractmethod
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
-        """Return the event shape (C, *spatial) under these options, known without loading anything."""
+        """Return the event shape (C, *spatial), known without loading anything: by default that of the options."""
+        return self.parse(options).shape  # type: ignore[attr-defined, no-any-return]
 
     def kind(self, options: Mapping[str, Any]) -> Literal["image", "sequence"]:
-        """Return the kind of an event under these options."""
-        return self.info.kind
+        """Return the kind of an event: by default that of the options, or of `info`."""
+        return getattr(self.parse(options), "kind", self.info.kind)
 
     def channels(self, options: Mapping[str, Any]) -> Sequence[str]:
-        """Return the names of the channels under these options; none where they have no names."""
-        return ()
+        """Return the names of the channels: by default those of the options; none where they have no names."""
+        return getattr(self.parse(options), "channels", ())
 
     def event_shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
         """Return `shape`, checked.

@@ -14,7 +14,7 @@ import numpy as np
 
 from harness.core.errors import DataError, DataMissing
 from harness.core.settings import NewSplit
-from harness.datasets._signals.windows import Stretch, described_ring, fill_windows, samples, split_ring, starts
+from harness.datasets._signals.windows import Stretch, described_ring, fill_windows, samples, split_in_time, starts
 from harness.datasets._store.selection import SHARES, SPLIT_NAMES, SPLITS, divide_as_stated, share_out
 from harness.datasets._store.store import Store, Writer
 from harness.datasets._values.column_options import COLUMNS, CsvOptions
@@ -74,16 +74,6 @@ class CsvColumns(Dataset, name="csv"):
             except OSError as error:
                 raise DataError(f"csv: {path}: cannot be read ({error.strerror or error})") from error
         return placed
-
-    def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
-        """Return (columns, length)."""
-        return cast(CsvOptions, self.parse(options)).shape
-
-    def channels(self, options: Mapping[str, Any]) -> Sequence[str]:
-        """Return the names of the columns, where the options have them."""
-        columns = cast(CsvOptions, self.parse(options)).columns
-        named = columns if isinstance(columns, tuple) else ()
-        return tuple(column if isinstance(column, str) else f"column {column}" for column in named)
 
     def load(self, store: Store, options: Mapping[str, Any], new: NewSplit | None = None) -> Splits:
         """Return the splits, mapped from the cache.
@@ -240,7 +230,7 @@ def _write(rows: Rows, chosen: CsvOptions, writer: Writer, new: NewSplit | None)
         used = used[: sum(share_out(rows.name, len(used), chosen.shares or SHARES))]
         stretches = [Stretch(0, rows.values[used].T)] if chosen.length == 1 else _runs(rows, used)
         shares = [share / math.fsum(chosen.shares or SHARES) for share in chosen.shares or SHARES]
-        parts, test_share = split_ring(stretches, shares[1], shares[2], chosen.length, new)
+        parts, test_share = split_in_time(stretches, shares[1], shares[2], chosen.length, new)
         gap = "one row" if chosen.length == 1 else f"{chosen.length} rows"
         how = f"{described_ring(new)}, with {gap} between the splits"
     else:

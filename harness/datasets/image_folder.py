@@ -90,10 +90,6 @@ class ImageFolder(Dataset, name="images"):
         resize = {} if sizes == {(side, side)} else {"resize": True}
         return {"folder": str(path), "shape": [channels, side, side], **resize}
 
-    def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
-        """Return the shape that the options state."""
-        return cast(ImageFolderOptions, self.parse(options)).shape
-
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """Return the splits, uint8, mapped from the cache."""
         chosen, name = cast(ImageFolderOptions, self.parse(options)), self.name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path, PurePath
 from typing import Annotated, Any, Literal, cast
 
@@ -60,14 +60,6 @@ class Mimic(Dataset, name="mimic"):
 
     def __init__(self, url: str = URL) -> None:
         self._url = url
-
-    def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
-        """Return (2, 1024), or (channels, length) by the options."""
-        return cast(MimicOptions, self.parse(options)).shape
-
-    def channels(self, options: Mapping[str, Any]) -> Sequence[str]:
-        """Return the names of the signals."""
-        return cast(MimicOptions, self.parse(options)).channels
 
     def load(self, store: Store, options: Mapping[str, Any], new: NewSplit | None = None) -> Splits:
         """Return the splits, int16 converter units, mapped from the cache.
@@ -162,14 +154,6 @@ class WfdbRecords(Dataset, name="wfdb"):
             "length": max(16, 2 ** (longest.bit_length() - 1)),
             **({} if split == "time" else {"split": split}),
         }
-
-    def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
-        """Return (channels, length)."""
-        return cast(WfdbRecordsOptions, self.parse(options)).shape
-
-    def channels(self, options: Mapping[str, Any]) -> Sequence[str]:
-        """Return the names of the signals."""
-        return cast(WfdbRecordsOptions, self.parse(options)).channels
 
     def load(self, store: Store, options: Mapping[str, Any], new: NewSplit | None = None) -> Splits:
         """Return the splits, converter units, or physical or standardised values, mapped from the cache.

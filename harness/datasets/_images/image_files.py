@@ -2,7 +2,7 @@
 
 Conversion of an image to an array (C, H, W) of 8-bit values, everywhere in this project:
 
-- PNG, JPEG, BMP, WebP, TIFF, GIF and PPM, recognised by their content, under any name; with 8 bits per channel.
+- PNG, JPEG, BMP, WebP, TIFF and GIF, recognised by their content, under any name; with 8 bits per channel.
 - It is rotated according to its EXIF tag. Palettes are expanded.
 - For three channels, grey becomes three equal channels, CMYK becomes RGB by Pillow's rule. For one channel, colour
   becomes luma, (299 R + 587 G + 114 B) / 1000.
@@ -30,8 +30,8 @@ from harness.datasets._store.store import Writer
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".jfif", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm", ".pbm", ".pnm")
-FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "TIFF", "GIF", "PPM")
+SUFFIXES = (".png", ".jpg", ".jpeg", ".jfif", ".bmp", ".webp", ".tif", ".tiff", ".gif")
+FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "TIFF", "GIF")
 _ORIENTATION = 0x0112  # the EXIF tag of the rotation
 MODES = {"1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr"}
 
@@ -135,7 +135,7 @@ def read_image(name: str, path: Path, shape: tuple[int, ...], resize: Filter | N
             image.load()
         if fault := _size_fault(image.size, (width, height), resize):
             raise DataError(f"{name}: {path}: {fault}")
-        plain = _in_mode(_without_alpha(name, path, image), "L" if channels == 1 else "RGB")
+        plain = _without_alpha(name, path, image).convert("L" if channels == 1 else "RGB")
         if resize is not None:
             plain = ImageOps.fit(plain, (width, height), method=Image.Resampling[resize.upper()])
     pixels = np.asarray(plain)
@@ -195,17 +195,9 @@ def _size_fault(size: tuple[int, int], wanted: tuple[int, int], resize: Filter |
     return f"is {size[0]} x {size[1]} pixels; asked for {wanted[0]} x {wanted[1]}. {hint}"
 
 
-def _in_mode(image: Image, mode: str) -> Image:
-    """Return the image in this mode; without a copy, of which a large image has no need, if it is already."""
-    return image if image.mode == mode else image.convert(mode)
-
-
 def _check_kind(name: str, path: Path, image: Image) -> None:
-    # The tiles of a file have the decoder's arguments: the raw mode and, of PPM, the largest value, of which Pillow
-    # scales any other than 255 to 8 bits.
+    # The tiles of a file have the decoder's arguments, of which the first is the raw mode.
     tiles = [tile[3] if isinstance(tile[3], tuple) else (tile[3],) for tile in getattr(image, "tile", [])]
-    if image.format == "PPM" and any(isinstance(most, int) and most != 255 for _, *rest in tiles for most in rest[:1]):
-        raise DataError(f"{name}: {path}: its largest pixel is another than 255, not 8 bits per channel; convert it")
     depths = {str(arguments[0]) for arguments in tiles}
     if image.mode not in MODES or any(";16" in depth for depth in depths):
         depth = next(iter(sorted(depths)), image.mode)
@@ -218,7 +210,7 @@ def _without_alpha(name: str, path: Path, image: Image) -> Image:
     """Return the image without its alpha channel, which must be opaque."""
     if not image.has_transparency_data:
         return image
-    full = _in_mode(image, "RGBA")
+    full = image.convert("RGBA")
     if full.getchannel("A").getextrema()[0] != 255:
         raise DataError(f"{name}: {path}: has transparent pixels; lay it over a background")
     return full.convert("RGB")

@@ -26,7 +26,6 @@ from harness.datasets._signals.windows import (
     fill_windows,
     samples,
     split_in_time,
-    split_ring,
     starts,
 )
 from harness.datasets._store.selection import SPLITS, split_groups
@@ -151,7 +150,7 @@ def _cut(
     rate = recording.rate
     if options.split == "time":
         cutting = (recording.stretches, options.validation, options.test, round(options.gap_seconds * rate))
-        parts, test_share = (split_in_time(*cutting), None) if new is None else split_ring(*cutting, new)
+        parts, test_share = split_in_time(*cutting, new)
         text = f"split in time with {options.gap_seconds:g} s between the splits"
         text += "" if new is None else f"; {described_ring(new)}"
     else:

@@ -45,8 +45,8 @@ def stretches_of(values: np.ndarray, valid: np.ndarray, start: int = 0) -> Itera
 
 
 def split_in_time(
-    stretches: Sequence[Stretch], validation: float, test: float, gap: int
-) -> dict[str, tuple[Stretch, ...]]:
+    stretches: Sequence[Stretch], validation: float, test: float, gap: int, new: NewSplit | None = None
+) -> tuple[dict[str, tuple[Stretch, ...]], float | None]:
     """Split into test (the last samples), validation (those before) and train (the rest).
 
     Args:
@@ -54,42 +54,31 @@ def split_in_time(
         validation, test: the fraction of all valid samples that each of the held-out parts has.
         gap: samples of recording time, holes included, that are left out before validation and before test. They
             are taken from what comes before, so that the train part pays for both.
+        new: a new split, of the recording closed to a ring and rotated at random, in which a third gap separates the
+            end of test from the begin of train. If test is kept, the samples before its gap are rotated alone.
 
     Returns:
-        The stretches of each split; if the recording is too short, those to the left are smaller or empty.
+        The stretches of each split; if the recording is too short, those to the left are smaller or empty. Sample
+        numbers increase through the splits: those after the ring's joint continue behind those before it. The share of
+        the samples that a drawn test split has, 0 of a kept one; None without `new`.
     """
     total = samples(stretches)
-    rest, last = _hold_out(stretches, round(test * total), gap)
-    train, middle = _hold_out(rest, round(validation * total), gap)
-    return {"train": train, "validation": middle, "test": last}
-
-
-def split_ring(
-    stretches: Sequence[Stretch], validation: float, test: float, gap: int, new: NewSplit
-) -> tuple[dict[str, tuple[Stretch, ...]], float]:
-    """Split the recording as `split_in_time` does, after it has been closed to a ring and rotated at random.
-
-    Args:
-        stretches, validation, test: as for `split_in_time`.
-        gap: as for `split_in_time`; a third one separates the end of test from the begin of train.
-        new: a kept test split is that of `split_in_time`, and the samples before its gap are rotated alone.
-
-    Returns:
-        The stretches of each split, and the share of the samples that a drawn test split has, 0 of a kept one. Sample
-        numbers increase through the splits: those after the ring's joint continue behind those before it.
-    """
-    total = samples(stretches)
-    rest, kept = _hold_out(stretches, round(test * total) if new.keep_test else 0, gap)
+    counts = round(validation * total), round(test * total)
+    rest, last = _hold_out(stretches, counts[1], gap)
+    if new is None:
+        train, middle = _hold_out(rest, counts[0], gap)
+        return {"train": train, "validation": middle, "test": last}, None
+    rest, kept = (rest, last) if new.keep_test else (tuple(stretches), ())
     count = samples(rest)
     behind, ahead = _hold_out(rest, count - int(split_generator(new.seed).random() * count), 0)
     turn = rest[-1].stop - rest[0].start + gap if rest else 0  # a hole at the joint, which serves as a gap
     rotated = (*ahead, *(Stretch(stretch.start + turn, stretch.values) for stretch in behind))
-    rest, last = _hold_out(rotated, 0 if new.keep_test else round(test * total), gap)
-    train, middle = _hold_out(rest, round(validation * total), gap)
+    rest, last = _hold_out(rotated, 0 if new.keep_test else counts[1], gap)
+    train, middle = _hold_out(rest, counts[0], gap)
     held_out = last or middle
     train = _between(train, held_out[-1].stop - turn + gap, math.inf) if held_out else train
-    parts = {"train": train, "validation": middle, "test": kept or last}
-    return parts, samples(last) / total if total else 0.0
+    share = samples(last) / total if total else 0.0
+    return {"train": train, "validation": middle, "test": kept or last}, share
 
 
 def described_ring(new: NewSplit) -> str:

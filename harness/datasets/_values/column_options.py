@@ -93,3 +93,9 @@ class CsvOptions(FileOptions):
                 "put it there (--data ROOT or $INVERTBENCH_DATA), or name the `columns`"
             )
         return (self.columns if isinstance(self.columns, int) else len(self.columns), self.length)
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        """The names of the columns, where the options have them."""
+        named = self.columns if isinstance(self.columns, tuple) else ()
+        return tuple(column if isinstance(column, str) else f"column {column}" for column in named)

@@ -326,8 +326,8 @@ def test_events_with_a_missing_value_are_dropped_on_request_and_counted(store):
     splits = load(store, OPTIONS | {"missing": "drop"}, x_train=values, x_test=held_out)
     assert splits.checksum == expected.checksum and splits.levels == expected.levels
     assert splits.left_out == (f"dropped: 2 of {len(values)} events of train with a missing value",)
-    values[31, 0, 0, 0] = held_out[1, 0, 0, 0] = np.inf  # not missing, but wrong; all arrays are in one message
-    with pytest.raises(DataError, match=r"(?s)train: 1 values are not .*test: 1 values are not"):
+    values[31, 0, 0, 0] = np.inf  # not missing, but wrong
+    with pytest.raises(DataError, match=r"train: inf at \[31, 0, 0, 0\] is not finite"):
         load(store, OPTIONS | {"missing": "drop"}, x_train=values, x_test=held_out)
     with pytest.raises(DataError, match="have no event without a missing value"):
         load(store, OPTIONS | {"missing": "drop"}, x_train=values * np.nan, x_test=held_out * np.nan)
@@ -342,7 +342,7 @@ def test_reading_in_blocks_gives_the_same_arrays_and_messages(store, monkeypatch
     assert load(store).checksum == load(store, x_train=IMAGES / 255, x_test=TEST_IMAGES / 255).checksum == whole
     values = IMAGES / 255
     values[41, 1, 2, 3], values[50:53, 0, 0, 0] = np.inf, np.nan
-    with pytest.raises(DataError, match=r"train: 4 values are not finite, the first inf at \[41, 1, 2, 3\]; drop"):
+    with pytest.raises(DataError, match=r"train: inf at \[41, 1, 2, 3\] is not finite; drop"):
         load(store, x_train=values, x_test=TEST_IMAGES / 255)
     values[41, 1, 2, 3], values[50:53, 0, 0, 0] = 0.1234, 0
     with pytest.raises(DataError, match=r"event 41: 0\.1234 is not a multiple"):

@@ -72,10 +72,14 @@ def test_counts_of_a_stated_step_may_have_been_rounded_to_three_decimals(store):
 
 GOOD = text(VALUES)
 FAULTS = {
-    "text": (GOOD.replace(repr(float(VALUES[3, 1])), "high"), {}, "line 5, column 'b': 'high' is not a finite number"),
-    "empty": (GOOD.replace(repr(float(VALUES[3, 0])), ""), {}, "line 5, column 'a': '' is not .* say missing: drop"),
-    "infinite": (GOOD.replace(repr(float(VALUES[0, 0])), "inf"), {}, "line 2, column 'a': 'inf' is not"),
-    "an underscore": (GOOD.replace(repr(float(VALUES[0, 0])), "1_0"), {}, "line 2, column 'a': '1_0' is not"),
+    "text": (GOOD.replace(repr(float(VALUES[3, 1])), "high"), {}, "row 4, column 'b': 'high' is not a finite number"),
+    "empty": (
+        GOOD.replace(repr(float(VALUES[3, 0])), ""),
+        {},
+        "row 4, column 'a': '' is a missing cell; .*missing: drop",
+    ),
+    "infinite": (GOOD.replace(repr(float(VALUES[0, 0])), "inf"), {}, "row 1, column 'a': 'inf' is not"),
+    "an underscore": (GOOD.replace(repr(float(VALUES[0, 0])), "1_0"), {}, "row 1, column 'a': '1_0' is not"),
     "long line": (GOOD + "2026-02-01,1.0,2.0,3.0\n", {}, "line 102 has 4 cells, and line 1 has 3"),
     "short line": (GOOD + "2026-02-01,1.0\n", {}, "line 102 has 2 cells, and line 1 has 3"),
     "a short header": (GOOD.replace("time,a,b", "a,b"), {"missing": "drop"}, "row names, needs one"),
@@ -84,7 +88,7 @@ FAULTS = {
         {"missing": "drop"},
         "has 3 cells, and line 1 has 4",
     ),
-    "no header": (GOOD, {"columns": 3, "header": False}, "line 1, column column 1: 'time' is not"),
+    "no header": (GOOD, {"columns": 3, "header": False}, "row 1, column column 1: 'time' is not"),
     "numbers for names": (GOOD.partition("\n")[2], {"columns": None}, "has numbers in place of names"),
     "no numbers": ("a,b\nx,y\n", {"columns": None}, "no column of numbers that vary; .*'a' .has texts such as 'x'"),
     "no rows": ("time,a,b\n", {}, "has no rows below line 1"),

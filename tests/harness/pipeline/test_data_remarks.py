@@ -184,7 +184,7 @@ def test_validate_reports_all_bad_data_sets_and_remarks_on_the_others(tmp_path, 
 
     code, out, err = validate(*entries)
     assert code == 3 and "warning: good: 10 of 10 test events" in out and "absent.csv" in out
-    assert "real.npz: x: 2560 values are not finite" in err and "bad.csv: line 2 has 3 cells" in err
+    assert "real.npz: x: nan at [0, 0, 0, 0] is not finite" in err and "bad.csv: line 2 has 3 cells" in err
     assert "absent.csv" not in err
     code, out, err = validate("good", "absent")
     assert code == 0 and "note: not here, so not checked: csv: absent.csv" in out and "ok: mine.yaml" in out
