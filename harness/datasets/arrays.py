@@ -40,16 +40,11 @@ class Arrays(Dataset, name="npz"):
         title="Your own arrays, from an .npz file",
         kind="image",
         what=(
-            "images (C, H, W) or sequences (C, L) of the arrays x_train, x_test and x_val, integers or floating-point "
-            "numbers. Without x_val, validation is a tenth of x_train (an option). A file may also have one array, "
-            "called x or the only one, which the option `shares` splits. Images are chosen by a fixed seed; sequences "
-            "are taken to be in the order of time, so train comes first and test last (or shuffle: true). Values on a "
-            "lattice (8-bit pixels divided by 255, converter counts times a gain) become whole numbers again, by a "
-            "step that is stated or found and that every value is checked against; values on none are used as they "
-            "are, without noise and without a resolution floor"
+            "images (C, H, W) or sequences (C, L) of the arrays x_train, x_test and perhaps x_val, or of one array, "
+            "which `shares` split: images by a fixed seed, sequences in the order of time. Values on a lattice "
+            "(8-bit pixels divided by 255, converter counts times a gain) become whole numbers again; others are "
+            "used as they are, without noise and without a resolution floor"
         ),
-        size="the file's",
-        licence="the file's",
         source="the file that the option `file` names",
         how_to_get=(
             "numpy.savez('mine.npz', x_train=..., x_test=...) or numpy.savez('mine.npz', x=...), beside the suite; "

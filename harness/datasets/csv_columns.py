@@ -39,15 +39,11 @@ class CsvColumns(Dataset, name="csv"):
         title="Your own table, from a .csv file",
         kind="sequence",
         what=(
-            "the columns that you name, or all columns of numbers. Each row is an event, a vector (D, 1), or windows "
-            "of `length` rows are events (C, L). Rows are taken to be in the order of time: train comes first and test "
-            "last, and no window crosses from one into another; shuffle: true is for vectors in any order. Every cell "
-            "of these columns must be a finite number; a wrong one is named by line and column. Values on a lattice, "
-            "such as whole numbers or values of three decimals, become whole numbers by a step that is stated or found "
-            "for each column"
+            "rows as vectors (D, 1), or windows of `length` rows (C, L), of the columns that you name or of all "
+            "columns of numbers. Rows are taken to be in the order of time, unless shuffle: true. Values on a "
+            "lattice, such as whole numbers or values of three decimals, become whole numbers by a step that is "
+            "stated or found for each column"
         ),
-        size="the file's",
-        licence="the file's",
         source="the file that the option `file` names",
         how_to_get="put the file beside the suite or into the data root; options: {file: mine.csv}",
     )

@@ -44,9 +44,8 @@ class Digits(Dataset, name="digits"):
         title="Handwritten digits of scikit-learn (real)",
         kind="image",
         what=(
-            "1,797 grey images of 8x8 with 17 levels (0..16): scikit-learn's copy of the test part of UCI's "
-            "Optical Recognition of Handwritten Digits. Split once, with a fixed seed, into 1,297 train, "
-            "250 validation and 250 test images; 25 of each digit in validation and in test. All are by 13 writers; "
+            "1,797 grey images of 8x8 with 17 levels (0..16), of UCI's Optical Recognition of Handwritten Digits: "
+            "1,297 train, 250 validation and 250 test images, 25 of each digit in either. All are by 13 writers; "
             f"{LEAK}"
         ),
         size="comes with scikit-learn",

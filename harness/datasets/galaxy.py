@@ -32,11 +32,10 @@ class Galaxy(Dataset, name="galaxy"):
         title="Galaxy images, 64x64",
         kind="image",
         what=(
-            "RGB images of non-interacting galaxies, 256 levels. The larger JPEGs are scaled down to 64x64 by "
-            "Pillow's antialiased bilinear filter and rounded to the nearest of 0..255. As in the code released with "
-            "Emerging convolutions, train is the folder training and test the folders validation and test together "
-            "(published as 5,000 and 5,000 images); but 500 of the training images (an option), taken by a fixed "
-            "seed, are validation here"
+            "RGB images of non-interacting galaxies, 256 levels, scaled down to 64x64 by Pillow's antialiased "
+            "bilinear filter. Train is the folder training and test the folders validation and test together "
+            "(published as 5,000 and 5,000 images), as in the code released with Emerging convolutions; but 500 of "
+            "the training images (an option) are validation here"
         ),
         size="10,000 images",
         licence="see the source; image terms of the Sloan Digital Sky Survey",

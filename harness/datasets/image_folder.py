@@ -58,19 +58,12 @@ class ImageFolder(Dataset, name="images"):
         title="Your own images, from a folder",
         kind="image",
         what=(
-            f"8-bit images ({', '.join(SUFFIXES)}) of a folder and its subfolders, 256 levels; grey or RGB as the "
-            "shape asks, colour to grey by luma, grey to RGB by repetition. Splits are the subfolders train, "
-            "validation and test, in any case, also training, val, valid and testing; without validation, a share of "
-            "train by a seed; without any of them, shares of all images by a seed, and then near-equal images may fall "
-            "into different splits"
+            f"8-bit images ({', '.join(SUFFIXES)}) of a folder and its subfolders, grey or RGB as the shape asks, 256 "
+            "levels. Splits are the subfolders train, validation and test, in any case, also training, val, valid and "
+            "testing; without them, shares of all images by a fixed seed"
         ),
-        size="the folder's",
-        licence="the images'",
         source="the folder that the option `folder` names",
-        how_to_get=(
-            "put the images into a folder beside the suite or in the data root; options: {folder: mine, shape: [3, 64, "
-            "64]}"
-        ),
+        how_to_get="put the folder beside the suite or into the data root; options: {folder: mine, shape: [3, 64, 64]}",
     )
     on_disk = True
     paths = ("folder",)

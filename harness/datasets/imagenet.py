@@ -32,10 +32,9 @@ class Imagenet32(Dataset, name="imagenet32"):
         title="ImageNet, 32x32",
         kind="image",
         what=(
-            "RGB images of 32x32, 256 levels: 1,281,149 train and 49,999 held-out images, down-sampled as by van den "
-            "Oord et al. (2016) for the published tables. Those by box averaging (Chrabaszcz et al. 2017, .npz) are "
-            "others, with other results. 10,000 training images (an option), taken by a fixed seed, are validation; "
-            "the official validation part is test"
+            "RGB images of 32x32, 256 levels: 1,281,149 train and 49,999 test images (the official validation "
+            "part), down-sampled as by van den Oord et al. (2016) for the published tables. Those by box averaging "
+            "(Chrabaszcz et al. 2017, .npz) give other results. 10,000 training images (an option) are validation"
         ),
         size="about 4 GB, and as much of cache",
         licence="ImageNet terms of access: non-commercial research and education",

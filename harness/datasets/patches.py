@@ -44,10 +44,10 @@ class Patches(Dataset, name="patches"):
         title="32x32 patches of scikit-learn's two sample photographs (real)",
         kind="image",
         what=(
-            "RGB patches of 32x32 with 256 levels of china.jpg and flower.jpg (427x640). Both photographs are "
-            "cut into vertical strips: 96 columns of train, 32 of validation, 32 of test, and again; no pixel "
-            f"is shared. Train patches are random crops, the {HELD_OUT} of validation and of test tile their "
-            "strips. All splits show the same two photographs: this says nothing of other photographs"
+            "RGB patches of 32x32 with 256 levels of china.jpg and flower.jpg (427x640), which are cut into "
+            "vertical strips: 96 columns of train, 32 of validation, 32 of test, and again; no pixel is shared. "
+            f"Train patches are random crops, the {HELD_OUT} of validation and of test tile their strips. This says "
+            "nothing of others"
         ),
         size="comes with scikit-learn",
         licence="CC BY 2.0; china.jpg by danielbuechele, flower.jpg by vultilion",

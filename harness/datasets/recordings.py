@@ -41,10 +41,9 @@ class Mimic(Dataset, name="mimic"):
         title="MIMIC-III waveforms, PPG and ABP of one patient",
         kind="sequence",
         what=(
-            "windows of 1,024 samples (8.2 s at 125 Hz) of photoplethysmogram and arterial blood pressure, in units of "
-            "the converter; one data set per patient, records 3000063, 3000393 and 3000397. Segments that have both "
-            "signals, without the samples where either is invalid; split in time into train, 30 s left out, "
-            "validation, 30 s left out, test. Windows with flat lines can be dropped (an option)"
+            "windows of 1,024 samples (8.2 s at 125 Hz) of PPG and arterial blood pressure, in units of the "
+            "converter, of record 3000063, 3000393 or 3000397, without the samples where either is invalid. Split "
+            "in time into train, 30 s left out, validation, 30 s left out, test"
         ),
         size="about 10 million samples per record",
         licence="Open Data Commons Open Database License v1.0, as PhysioNet states it; open access",
@@ -112,13 +111,10 @@ class WfdbRecords(Dataset, name="wfdb"):
         title="Your own WFDB records",
         kind="sequence",
         what=(
-            "windows of the signals that you name (PLETH and ABP unless you say otherwise), in units of the converter, "
-            "without the samples where any is invalid; several records follow one another in time. Split in time into "
-            "train, 30 s left out, validation, 30 s left out, test. Windows with "
-            "flat lines can be dropped (an option)"
+            "windows of the signals that you name, without the samples where any is invalid, in units of the "
+            "converter or physical ones; several records follow one another in time. Split in time into train, 30 s "
+            "left out, validation, 30 s left out, test, or by whole records"
         ),
-        size="as large as they are",
-        licence="that of your records",
         source="you",
         how_to_get="records: [FOLDER/NAME] in the options, with NAME.hea and its .dat files in FOLDER of the data root",
     )

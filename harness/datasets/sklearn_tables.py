@@ -36,10 +36,10 @@ class SklearnTables(Dataset, name="sklearn_tables"):
         title="Small tables of measurements of scikit-learn (real)",
         kind="sequence",
         what=(
-            "rows as vectors (D, 1): 30 features of images of cell nuclei of 569 breast masses, ten measurements of "
-            "442 people with diabetes (one column is their sex, as 1 or 2), or 13 of a chemical analysis of 178 wines, "
-            "without classes and targets. Shuffled by a fixed seed and split into the shares 0.6, 0.2 and 0.2. Each "
-            "value gets uniform noise of the unit of its last digit"
+            "rows as vectors (D, 1), without classes and targets: 30 features of cell nuclei of 569 breast masses, "
+            "ten measurements of 442 people with diabetes (one column is their sex, as 1 or 2), or a chemical "
+            "analysis of 178 wines. Split by a fixed seed into 0.6, 0.2 and 0.2; noise of the unit of the last "
+            "digit of each value"
         ),
         size="comes with scikit-learn",
         licence="CC BY 4.0 (breast cancer, wine); diabetes: none stated",
