@@ -48,7 +48,7 @@ class Header:
 
     path: Path
     content: Any  # wfdb's Record or MultiRecord
-    gains: tuple[str, ...]  # of the signals, as they are written
+    gains: tuple[float, ...]  # of the signals, as they are written
 
     @property
     def names(self) -> list[str | None]:
@@ -147,7 +147,12 @@ def read_header(name: str, path: Path) -> Header:
     for part, count in Counter(parts if several else ()).items():
         if count > 1 and part != NO_DATA:
             raise DataError(f"{where}: names the segment {part} {count} times; get the file anew")
-    return Header(path, content, tuple(fields[2] if len(fields) > 2 else DEFAULT_GAIN for fields in lines))
+    stated_gains = [] if several else [fields[2] if len(fields) > 2 else DEFAULT_GAIN for fields in lines]
+    numbers = [_NUMBER.match(text) for text in stated_gains]
+    if None in numbers:
+        text = stated_gains[numbers.index(None)]
+        raise DataError(f"{where}: the gain {text[:40]} is no number, such as 200/mV: correct the header")
+    return Header(path, content, tuple(float(number[0]) for number in numbers if number is not None))
 
 
 class LackingChannels(DataError):
@@ -297,11 +302,10 @@ def _read_segment(name: str, segment: Segment, channels: Sequence[str]) -> tuple
             raise DataError(
                 f"{where}: {channel} is in format {kind}, which {why}; formats that can be read: {', '.join(BITS)}"
             )
-        number = _NUMBER.match(header.gains[place])
-        gain = math.nan if number is None else float(number[0])
+        gain = header.gains[place]
         if not (math.isfinite(gain) and gain and math.isfinite(1 / gain)):
             raise DataError(
-                f"{where}: {channel} has the gain {header.gains[place][:40]}, so its values have no unit; a gain is a "
+                f"{where}: {channel} has the gain {gain:g}, so its values have no unit; a gain is a "
                 "finite number of converter units per physical unit, not 0, such as 200/mV: correct the header"
             )
     files = f"{name}: {', '.join(map(str, segment.files))}"

@@ -107,9 +107,9 @@ def _between(stretches: Sequence[Stretch], begin: float, end: float) -> tuple[St
     """Return the samples with numbers from `begin` to before `end`."""
     parts = []
     for stretch in stretches:
-        first, last = int(max(begin, stretch.start)), int(min(end, stretch.stop))
-        if first < last:
-            parts.append(Stretch(first, stretch.values[:, first - stretch.start : last - stretch.start]))
+        if (first := max(begin, stretch.start)) < (last := min(end, stretch.stop)):
+            inside = slice(int(first) - stretch.start, int(last) - stretch.start)
+            parts.append(Stretch(int(first), stretch.values[:, inside]))
     return tuple(parts)
 
 

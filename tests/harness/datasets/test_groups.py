@@ -52,16 +52,6 @@ def test_new_splits_draw_other_subjects_but_for_a_kept_test(table):
     assert table(NewSplit(seed=5, keep_test=False)).test_share == pytest.approx(1 / SUBJECTS)
 
 
-def test_shares_count_rows_and_every_split_has_a_group():
-    rng = np.random.default_rng(0)
-    for seed in range(20):
-        groups = np.repeat(np.arange(40), rng.integers(1, 30, 40))
-        split, _, _ = split_groups("x", groups, (0.6, 0.2, 0.1), NewSplit(seed=seed, keep_test=False))
-        shares = [(split == place).mean() for place in (0, 1, 2, -1)]
-        assert np.allclose(shares, [0.6, 0.2, 0.1, 0.1], atol=0.06)
-    assert set(split_groups("x", np.repeat([0, 1, 2], [90, 5, 5]), (0.8, 0.1, 0.1), None)[0]) == {0, 1, 2}
-
-
 @pytest.mark.parametrize(
     ("options", "named"),
     [
@@ -112,3 +102,13 @@ def test_arrays_of_groups_that_do_not_fit_are_refused(store, arrays, message):
     options = {"file": "w.npz", "kind": "sequence", "shape": [1, 8], "groups": "subject", "step": 1, "array": None}
     with pytest.raises(DataError, match=message):
         DATASETS["npz"]().loaded(store, options)
+
+
+def test_shares_count_rows_and_every_split_has_a_group():
+    rng = np.random.default_rng(0)
+    for seed in range(20):
+        groups = np.repeat(np.arange(40), rng.integers(1, 30, 40))
+        split, _, _ = split_groups("x", groups, (0.6, 0.2, 0.1), NewSplit(seed=seed, keep_test=False))
+        shares = [(split == place).mean() for place in (0, 1, 2, -1)]
+        assert np.allclose(shares, [0.6, 0.2, 0.1, 0.1], atol=0.06)
+    assert set(split_groups("x", np.repeat([0, 1, 2], [90, 5, 5]), (0.8, 0.1, 0.1), None)[0]) == {0, 1, 2}

@@ -104,15 +104,3 @@ def test_patients_match_the_paper():
     }
     assert plan.averages == {"average": plan.columns} == {"average": tuple(patients)}
     assert all(set(values) == {*patients, "average"} for values in plan.published.values.values())
-
-
-def test_the_local_profile_shows_equal_and_published_widths_of_the_same_windows():
-    plan = settle(load_suite("mimic"), "local", "cpu").plan()[0]
-    widths = {(trial.data.label, trial.layer.row): trial.flow.width for trial in plan.trials}
-    equal, paper = plan.columns
-    assert {width for (column, _), width in widths.items() if column == equal} == {16}
-    assert {row: width for (column, row), width in widths.items() if column == paper} == {
-        row: 16 if row == "butterfly" else 64 for row in plan.rows
-    }
-    assert len(plan.rows) == 5 and len({trial.data.options for trial in plan.trials}) == 1
-    assert all(trial.data.dequantise and trial.training.draws == 8 for trial in plan.trials)

@@ -106,7 +106,7 @@ def test_patches_have_new_splits_of_the_same_sizes():
 
 
 @pytest.mark.parametrize("keep_test", [False, True])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(3))
 def test_windows_of_a_recording_do_not_leak(store, write_segment, seed, keep_test):
     write_segment(store.root, "r", {"PLETH": RAMP, "ABP": RAMP})
     options = {"records": ["r"], "length": 32, "stride": 8, "gap_seconds": 2.0}
@@ -196,7 +196,7 @@ def test_too_few_sequences_for_gaps(store):
         find_dataset("npz").loaded(store, options, NewSplit(1))
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(4))
 def test_generated_waveforms(monkeypatch, seed):
     """A recording whose samples are their times, and the patient in the second channel."""
 
@@ -212,12 +212,6 @@ def test_generated_waveforms(monkeypatch, seed):
     assert drawn.test_share == 0.1, "of the windows: the gaps, many times as long, are in no split"
     two = find_dataset("waveforms").loaded(NOWHERE, options | {"patients": 2, "windows": 100}, NewSplit(seed))
     assert not np.array_equal(two.test[:10], two.test[10:]), "each patient is rotated on its own"
-
-
-def test_waveforms_depend_on_the_seed_alone():
-    generated, options = find_dataset("waveforms"), {"patients": 2, "windows": 20, "length": 64}
-    first, again, other = (generated.loaded(NOWHERE, options, NewSplit(seed)) for seed in (3, 3, 4))
-    assert same(first, again) and not same(first, other)
 
 
 # Data sets without new splits, and third-party ones

@@ -35,13 +35,6 @@ def joined(windows):
 # Artificial records
 
 
-def test_only_equal_options_share_a_cache(store, made):
-    first, again = WFDB.load(store, SMALL), WFDB.load(store, SMALL)
-    assert len(cached(store)) == 1 and first.checksum == again.checksum
-    strided = WFDB.load(store, SMALL | {"stride": 4})
-    assert len(cached(store)) == 2 and strided.checksum != first.checksum
-
-
 def test_windows_hold_the_samples_and_normalisation_is_left_to_the_trial(store, made):
     splits = WFDB.load(store, SMALL)
     assert {name: len(part) for name, part in splits.parts().items()} == {"train": 31, "validation": 12, "test": 12}
@@ -185,13 +178,6 @@ def test_standardised_records_have_mean_0_and_deviation_1_and_the_unit_is_said(a
     assert "no log-determinant of this scaling is counted" in splits.description and splits.steps is None
 
 
-def test_a_constant_record_has_no_deviation(store, write_segment):
-    for number in range(12):
-        write_segment(store.root / "all", f"r{number}", {"II": np.arange(160) * (number > 0)})
-    with pytest.raises(DataError, match="ii has one value in a record, which has no deviation; leave the record out"):
-        WFDB.loaded(store, WHOLE | {"values": "standardised"})
-
-
 @pytest.mark.parametrize("values", ["physical", "standardised"])
 def test_the_floor_of_records_of_own_steps_is_the_mean_log_step(archive, values):
     splits = archive(values=values)
@@ -269,3 +255,10 @@ def test_nearly_dependent_leads_are_noted(store, write_segment):
     splits = WFDB.loaded(store, WHOLE | {"channels": ["i", "ii", "aVR"], "length": 64})
     texts = [remark.text for remark in examine(splits, ["i", "ii", "aVR"])]
     assert any("nearly linear functions of the channels before them: aVR in an event (" in text for text in texts)
+
+
+def test_a_constant_record_has_no_deviation(store, write_segment):
+    for number in range(12):
+        write_segment(store.root / "all", f"r{number}", {"II": np.arange(160) * (number > 0)})
+    with pytest.raises(DataError, match="ii has one value in a record, which has no deviation; leave the record out"):
+        WFDB.loaded(store, WHOLE | {"values": "standardised"})
