@@ -23,6 +23,7 @@ from harness.core.settings import DataRef
 from harness.datasets import Splits, Store, find_dataset
 from harness.datasets._values.encoding import MOST_REPEATED
 from harness.datasets._values.lattice import FEWEST, find_lattice
+from harness.datasets._values.survey import Survey
 from harness.pipeline.overlap import digests, overlapping
 from harness.pipeline.pipeline import ValueRange
 
@@ -30,9 +31,8 @@ VERSION = 5  # of the remarks in the cache
 LEAST_SHARE = 0.01  # of held-out events that were seen: a handful of equal events is natural
 EXAMINED = 256  # events of a split that are compared with overlapping ones, evenly spread
 ROWS = 20_000  # of the values of the channels, evenly spread, that are examined
-MOST_EVENTS = 2048  # that they come from
-VALUES = 1 << 21  # of the training events, evenly spread, that are examined for repeated values
-SAME = 1e-7  # difference of values that count as one, as a share of the interquartile range of the channel
+MOST_EVENTS = 2048  # of which the channels are compared
+APART = 32  # events that share no samples, of which values are compared
 MOST_CHANNELS = 512
 FEW_EVENTS = 64  # of which the channels are compared within each
 NAMED = 5  # channels that a remark names
@@ -199,37 +199,24 @@ def _repeating(splits: Splits, labels: Sequence[str]) -> Iterator[DataRemark]:
 def repeated_values(events: np.ndarray, labels: Sequence[str]) -> list[str]:
     """Return a clause for each channel, named by its label, of events (N, C, *spatial) whose values repeat.
 
-    Overlapping windows share values, so these are compared within one event, and between events at one entry.
+    Overlapping windows share values, so few events far apart are examined of all but vectors.
     """
-    count = min(MOST_EVENTS, max(FEWEST, VALUES // math.prod(events.shape[1:])))
+    count = ROWS if math.prod(events.shape[2:]) == 1 else APART
     some = np.asarray(events[:: math.ceil(len(events) / count)])
-    some = some.reshape(*some.shape[:2], -1)
-    clauses = (_clause(some[:, channel]) for channel in range(some.shape[1]))
-    return [f"{label} {clause}" for label, clause in zip(labels, clauses, strict=True) if clause is not None]
-
-
-def _clause(values: np.ndarray) -> str | None:
-    """Return what repeats in the values (n, L) of a channel; None if nothing does."""
-    if not np.isfinite(values).all():
-        return "has values that are not finite"
-    lattice = find_lattice(np.unique(values), values.dtype, values.size)
-    if lattice is not None:
-        return f"lies on a lattice of step {lattice.step:.6g}"
-    low, high = np.percentile(values, [25, 75])
-    by_entry, in_event = (_ties(each, SAME * (high - low)) for each in (values, values.T))
-    repeated = np.flatnonzero(by_entry.sum(axis=0) > min(max(MOST_REPEATED * len(values), FEWEST), len(values) - 1))
-    if len(values) > 1 and len(repeated):
-        places = f" at {len(repeated):,} of {len(in_event):,} entries" * (len(in_event) > 1)
-        return f"has values{places} of which {by_entry[:, repeated].mean():.0%} occur in several events"
-    if len(in_event) > 1 and in_event.mean() > MOST_REPEATED:
-        return f"has values of which {in_event.mean():.0%} occur more than once in their event"
-    return None
-
-
-def _ties(values: np.ndarray, least: float) -> np.ndarray:
-    """Return whether each value, in ascending order, differs by at most `least` from another in its column (n, L)."""
-    equal, none = np.diff(np.sort(values, axis=0), axis=0) <= least, np.zeros((1, values.shape[1]), bool)
-    return np.concatenate([equal, none]) | np.concatenate([none, equal])
+    some = some if some.dtype.kind == "f" else some.astype(np.float64)
+    survey, clauses = Survey(events.shape[1], some.dtype, some[:, 0].size), list[str]()
+    if not np.isfinite(some).all():
+        return ["values are not finite"]
+    survey.add(some)
+    for channel, label in enumerate(labels):
+        distinct, (share, commonest, of_commonest) = survey.distinct(channel), survey.repeated(channel)
+        lattice = None if distinct is None else find_lattice(distinct, some.dtype, survey.count)
+        if lattice is not None:
+            clauses.append(f"{label} lies on a lattice of step {lattice.step:.6g}")
+        elif share > MOST_REPEATED and survey.count > FEWEST:
+            shares = f"{share:.0%} of the values of {label} occur more than once"
+            clauses.append(f"{shares} ({of_commonest:.0%} are {commonest:g})")
+    return clauses
 
 
 def _dependent(splits: Splits, labels: Sequence[str]) -> Iterator[DataRemark]:
