@@ -193,21 +193,6 @@ def test_wrong_data_make_the_command_exit_with_3_and_one_line(store, command, ca
     assert "train holds events of shape (2, 9)" in error and error.count("\n") == 1
 
 
-@pytest.mark.system
-def test_changed_data_make_a_trial_run_again(store, command, capsys):
-    """The file name is the same, its images are not: results of both must never be averaged."""
-    run = command(logit="", form="[3, 8, 8]")
-    np.savez(store.root / "mine.npz", x_train=IMAGES, x_test=TEST_IMAGES)
-    assert main(run) == 0
-    first = capsys.readouterr().out
-    assert main(run) == 0 and "nothing to run" in capsys.readouterr().out
-    np.savez(store.root / "mine.npz", x_train=255 - IMAGES, x_test=TEST_IMAGES)
-    assert main(run) == 0
-    second = capsys.readouterr().out
-    assert "its data have changed since the last run here" in second
-    assert first[first.index("SHA-256") :][:30] != second[second.index("SHA-256") :][:30]
-
-
 def test_logit_without_levels_is_refused_before_training(store, command, capsys):
     noise = np.random.default_rng(0).normal(size=(60, 3, 8, 8))
     np.savez(store.root / "mine.npz", x_train=noise, x_test=noise[:20] + 1)
@@ -242,21 +227,6 @@ def test_a_file_of_one_array_is_mapped_and_read_in_blocks(store):
     assert peak < size / 2 and events(NPZ.load(store, options).train) == first
 
 
-def test_real_images_load_in_full(data_root, tmp_path):
-    store = Store(data_root, tmp_path / "cache", offline=True)
-    for file, side, train, test in (
-        ("cifar10-subset.npz", 32, 8068, 1017),
-        ("galaxy-zoo-64.npz", 64, 480, 111),
-        ("tiny-imagenet-32.npz", 32, 8000, 2000),
-    ):
-        splits = NPZ.load(store, {"file": file, "shape": [3, side, side], "layout": "channels_last"})
-        with np.load(data_root / file) as arrays:
-            original = {key: np.moveaxis(arrays[key], -1, 1) for key in ("x_train", "x_test")}
-        assert (len(splits.train) + len(splits.validation), len(splits.test)) == (train, test)
-        np.testing.assert_array_equal(splits.test, original["x_test"])
-        assert events(splits.train, splits.validation) == events(original["x_train"])
-
-
 # Faults: one message for each, and nothing of it in the cache
 
 BOTH = {"x_train": IMAGES, "x_test": TEST_IMAGES}
@@ -272,8 +242,6 @@ WRONG_ARRAYS = [  # arrays, options, message
     (BOTH, {"pool": 2}, r"with layout: channels_first and pool: 2 asks for \(3, 16, 16\)"),
     (BOTH | {"x_train": IMAGES[0, 0, 0]}, {}, r"x_train has shape \(8,\); the first axis"),
     (BOTH | {"x_train": IMAGES > 9}, {}, "x_train holds bool; it must hold integers or"),
-    (BOTH | {"x_train": IMAGES * 1j}, {}, "x_train holds complex128"),
-    (BOTH | {"x_train": IMAGES.astype("U")}, {}, "x_train holds <U"),
     (BOTH | {"x_train": np.zeros((60, 3), "u1,u1")}, {}, r"x_train holds \[\('f0', 'u1'\)"),
     (BOTH | {"x_test": TEST_IMAGES / 255}, {}, r"train uint8 .*, test float64 .*; the events of all arrays"),
     (BOTH, {"step": [1, 1]}, "2 are stated for 3 channels"),
@@ -372,11 +340,9 @@ def saved(array) -> bytes:
 STORED = saved(TEST_IMAGES)
 DAMAGE = {
     "text": (lambda whole: b"x_train,x_test\n1,2\n", r"mine\.npz: cannot be read \(it has the signature of neither"),
-    "empty": (lambda whole: b"", r"mine\.npz: cannot be read"),
     "truncated": (lambda whole: whole[: len(whole) // 2], r"mine\.npz: cannot be read \(File is not a zip file\)"),
     "a bit flipped": (flipped, r"x_test: cannot be read \(Bad CRC-32 for file 'x_test\.npy'\)"),
     "an array cut short": (member_of("x_test.npy", STORED[:-9]), r"x_test: cannot be read"),
-    "no header": (member_of("x_test.npy", b"abc"), "x_test: cannot be read"),
     "a wrong header": (member_of("x_test.npy", STORED.replace(b"shape", b"sharp")), "x_test: cannot be read"),
 }
 

@@ -1,8 +1,6 @@
 """Folders of images: decoding, splits, and one message for each faulty file."""
 
 import struct
-import subprocess
-import sys
 import zlib
 from pathlib import Path
 
@@ -182,8 +180,6 @@ DAMAGE = {
     "an empty file": (lambda whole: b"", "does not decode as an image"),
     "garbage with the head of a JPEG": (lambda whole: whole[:20] + bytes(900), "does not decode as an image"),
     "a bomb": (lambda whole: png(60_000, 60_000, 8, 0, b""), "does not decode as an image .*decompression bomb"),
-    "a smaller bomb": (lambda whole: png(10_000, 10_000, 8, 0, b""), "does not decode as an image .*decompression"),
-    "a PNG without its rows, of another size": (lambda whole: png(9000, 9000, 8, 2, b"\0"), "is 9000 x 9000 pixels"),
     "a PNG without its rows": (lambda whole: png(8, 6, 8, 2, b"\0"), "does not decode as an image"),
     "16-bit colour": (lambda whole: png(8, 6, 16, 2, bytes(49 * 6)), r"its pixels are RGB;16B, not 8 bits per channel"),
     "16-bit grey": (lambda whole: png(8, 6, 16, 0, bytes(17 * 6)), "its pixels are I;16B, not 8 bits per channel"),
@@ -262,27 +258,12 @@ def test_linked_folders_are_entered_once(store):
     assert [image.relative for image in images] == [f"all/{number:03}.png" for number in range(30)]
 
 
-def test_a_warm_cache_needs_neither_pillow_nor_torch(store):
-    splits = FOLDER.load(store, OPTIONS)
-    code = f"""
-import sys
-from pathlib import Path
-from harness.datasets import Store, find_dataset
-store = Store(Path({str(store.root)!r}), Path({str(store.cache)!r}))
-checksum = find_dataset("images").load(store, {OPTIONS!r}).checksum
-print(checksum, [module for module in ("PIL", "torch", "filelock") if module in sys.modules])
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split(maxsplit=1) == [splits.checksum, "[]\n"]
-
-
 @pytest.mark.parametrize(
     ("files", "message"),
     [
         ([], "split: has no images; they are files whose names end in .png"),
         (["a.png", "b.png"], "2 events in the shares .* leave none for validation"),
         (["train/a.png", "train/b.png"], "has the subfolders train; splits by subfolders need"),
-        (["val/a.png", "test/b.png"], "has the subfolders test, val; splits"),
         (["val/a.png", "cats/b.png", "cats/c.png", "cats/d.png"], "has the subfolders val; splits"),
         (["train/a.png", "Train/b.png", "test/c.png"], "has the subfolders Train, test, train; splits"),
         (["train/a.png", "test/b.png"], "0 events are there for train; at least 1"),

@@ -162,16 +162,6 @@ def test_a_channel_with_few_values_does_not_get_a_coarser_lattice():
     np.testing.assert_array_equal(encoded((pixels / 255).astype("f4")), pixels)
 
 
-def test_each_channel_of_a_sequence_has_its_own_step():
-    counts = ADC.reshape(-1, 2, 100)
-    values = (counts * np.array([[0.0005], [0.0502]])).astype("f4")
-    encoding = choose_encoding("x", survey_of(values), "sequence", None)
-    assert [lattice.step for lattice in encoding.lattices] == pytest.approx([0.0005, 0.0502], rel=1e-6)
-    assert (encoding.levels, encoding.dtype) == (None, np.int16)
-    np.testing.assert_array_equal(encoding.encode(values, np.arange(len(values))), counts)
-    np.testing.assert_array_equal(encoded(values, "sequence", (0.0005, 0.0502)), counts)
-
-
 def test_integers_are_reduced_by_their_common_divisor():
     counts = images(COUNTS // 16)
     np.testing.assert_array_equal(encoded((counts * 16).astype(np.int16)), counts)

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from harness.core.errors import DataMissing
 from harness.datasets import Store, find_dataset
 from harness.datasets.recordings import Mimic
 from harness.planning.settle import load_suite, settle
@@ -69,28 +68,6 @@ def test_a_record_is_fetched_headers_first_and_then_the_samples_that_are_needed(
     check_windows(mimic.load(Store(None, store.cache, offline=True), OPTIONS), values)
     strided = mimic.load(Store(None, store.cache, offline=True), OPTIONS | {"stride": 4})
     assert len(strided.train) == (500 - 16) // 4 + 1 and asked == []
-
-
-def test_a_record_missing_in_the_root_is_fetched(tmp_path, served, make_record):
-    folder, address, _ = served
-    values = make_record(folder / PLACE)
-    (tmp_path / "root").mkdir()
-    store = Store(tmp_path / "root", tmp_path / "cache")
-    check_windows(Mimic(address).load(store, OPTIONS), values)
-    with pytest.raises(DataMissing, match=r"3000063\.hea could not be fetched from http.*: 404"):
-        Mimic(address).check(store, OPTIONS | {"patient": 3000063})
-
-
-def test_offline_the_message_names_data_root_and_download(tmp_path):
-    with pytest.raises(DataMissing) as caught:
-        MIMIC.check(Store(None, tmp_path, offline=True), {})
-    for words in (
-        "mimic: 3000063.hea is not there, and offline nothing is fetched",
-        "https://physionet.org/files/mimic3wdb/1.0/30/3000063/3000063.hea",
-        "or all files of the record into mimic3wdb/1.0/30/3000063/ of a data root (--data ROOT)",
-    ):
-        assert words in str(caught.value)
-    assert caught.value.exit_code == 3
 
 
 def test_patients_match_the_paper():

@@ -95,13 +95,6 @@ def test_mapped_arrays_are_pooled_in_memory_with_the_checksum_of_the_base(store)
     assert sizes(few) == [10, 5, 5] and few.test_share == 0.25
 
 
-def test_patches_have_new_splits_of_the_same_sizes():
-    data, options = find_dataset("patches"), {"train": 20}
-    plain, *drawn, again = (data.loaded(NOWHERE, options, new) for new in (None, NewSplit(0), NewSplit(1), NewSplit(0)))
-    assert all(sizes(each) == [20, 104, 104] and each.test_share == 0.2 for each in drawn)
-    assert same(drawn[0], again) and not same(*drawn) and not same(plain, drawn[0])
-
-
 # Events in time
 
 
@@ -120,20 +113,6 @@ def test_windows_of_a_recording_do_not_leak(store, write_segment, seed, keep_tes
     assert [abs(len(values) - 900 // 32) <= 1 for values in (drawn.validation, drawn.test)] == [True, True]
     assert drawn.test_share == (0 if keep_test else 0.1)
     assert np.array_equal(drawn.test, plain.test) == keep_test
-
-
-def test_real_windows_do_not_leak(data_root, tmp_path):
-    import wfdb
-
-    options = {"records": ["icu/icu01", "icu/icu02"], "stride": 64}
-    raw = np.concatenate([wfdb.rdrecord(str(data_root / r), physical=False).d_signal.T for r in options["records"]], 1)
-    raw = raw.astype(np.int16)
-    at = {hash(raw[:, place : place + 1024].tobytes()): place for place in range(raw.shape[1] - 1023)}
-    store = Store(data_root, tmp_path, offline=True)
-    for seed in range(3):
-        splits = find_dataset("wfdb").loaded(store, options, NewSplit(seed))
-        begins = {name: [at[hash(window.tobytes())] for window in values] for name, values in splits.parts().items()}
-        assert_apart({name: np.add.outer(each, np.arange(1024)) for name, each in begins.items()}, 30 * 125)
 
 
 @pytest.mark.parametrize("length", [1, 16])

@@ -117,17 +117,6 @@ def test_noise_of_the_last_digit_is_as_wide_as_the_unit_of_each_value(table, sto
     assert torch.equal(again.prepare(values, torch.Generator().manual_seed(0))[0], one)
 
 
-def test_the_floor_of_the_last_digit_is_the_entropy_of_the_noise(table):
-    """The density that is uniform on the cell of each value reaches it: log 1/w for a value of width w."""
-    splits = table(columns=["a"], noise="last_digit")
-    pipeline = Pipeline(splits, DataRef(label="table", name="csv"), torch.float64)
-    values = pipeline.raw("test")[:]
-    widths = torch.where(values * 0.001 < 9.9999, 1.0, 10.0).double().flatten()
-    _, log_det = pipeline.prepare(values, torch.Generator().manual_seed(0))
-    reached = pipeline.measures(-widths.log() - log_det, log_det)["nats_per_dim"]
-    assert float(reached.mean()) == pytest.approx(pipeline.floor())
-
-
 def test_the_last_digit_is_no_finer_than_a_lattice(table, store):
     (store.root / "half.csv").write_text("a\n" + "\n".join(f"{k * 0.25!r}" for k in range(40)))
     splits = table(file="half.csv", columns=["a"], noise="last_digit")

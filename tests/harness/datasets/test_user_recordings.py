@@ -6,7 +6,7 @@ import torch
 
 from harness.core.errors import DataError, DataMissing, UserError
 from harness.core.settings import DataRef, NewSplit
-from harness.datasets import Store, find_dataset
+from harness.datasets import find_dataset
 from harness.pipeline.data_remarks import examine
 from harness.pipeline.pipeline import Pipeline
 
@@ -99,13 +99,6 @@ def test_too_short_a_recording_is_refused_with_its_length(store, made, options, 
         WFDB.check(store, SMALL | options)
     assert cached(store) == []
     WFDB.check(store, SMALL)
-
-
-def test_without_a_data_root_the_message_names_the_option(tmp_path, store):
-    with pytest.raises(DataMissing, match=r"wfdb: r\.hea is looked for in a data root, and none is named; give --data"):
-        WFDB.check(Store(None, tmp_path), SMALL)
-    with pytest.raises(DataMissing, match=r"wfdb: .*/root/r\.hea: no such file .* without \.hea"):
-        WFDB.check(store, SMALL)
 
 
 def of_gains(store, write_segment, gains):

@@ -199,22 +199,6 @@ def test_a_segment_that_is_named_twice_is_refused(tmp_path, write_segment, write
         read(tmp_path, "m")
 
 
-def test_real_records_lose_only_invalid_samples(data_root):
-    import wfdb
-
-    recording = read(data_root / "icu", "icu01", "icu02")
-    spans = [(stretch.start, stretch.stop) for stretch in recording.stretches]
-    assert spans == [(0, 62_500), (62_500, 98_470), (98_490, 100_000)]
-    assert recording.invalid == 20 and recording.length == 100_000 and recording.rate == 125
-    assert [(round(size, 4), unit) for size, unit in recording.steps] == [(0.0005, "NU"), (0.0502, "mmHg")]
-    # PPG and ABP stay side by side beyond the hole.
-    raw = wfdb.rdrecord(str(data_root / "icu" / "icu02"), physical=False).d_signal.T
-    np.testing.assert_array_equal(recording.stretches[1].values, raw[:, :35_970])
-    np.testing.assert_array_equal(recording.stretches[2].values, raw[:, 35_990:])
-    physical = wfdb.rdrecord(str(data_root / "icu" / "icu02")).p_signal
-    assert np.flatnonzero(np.isnan(physical).any(1)).tolist() == list(range(35_970, 35_990))
-
-
 # Damage
 
 

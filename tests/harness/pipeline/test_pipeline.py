@@ -108,13 +108,6 @@ def test_noise_is_fresh_and_fills_the_whole_cell(name, preprocessing, splits):
     assert torch.corrcoef(noise.flatten(1))[0, 1].abs() < 0.05
 
 
-def test_without_dequantisation_the_values_themselves_are_mapped(splits):
-    pipeline = Pipeline(splits["digits"], reference("digits", dequantise=False, allow_unbounded=True))
-    x, _ = pipeline.prepare(pipeline.raw("test")[:], generator())
-    torch.testing.assert_close(x, 2 * pipeline.raw("test")[:] / 17 - 1)
-    assert pipeline.floor() == 0.0
-
-
 @pytest.mark.parametrize("levels", [17, 256])
 @pytest.mark.parametrize("preprocessing", ["scale", "logit"])
 def test_uniform_density_over_all_levels_costs_log2_levels(levels, preprocessing):
