@@ -132,9 +132,9 @@ def _rotated(name: str, splits: Splits, new: NewSplit) -> Splits:
             f"{name}: {total} events are too few for split {new.seed}, which leaves one out between train, "
             "validation and test; give more events"
         )
-    events = {split: take(parts, np.concatenate([run.values[0] for run in drawn[split]])) for split in SPLITS}
+    train, validation, test = (take(parts, np.concatenate([run.values[0] for run in drawn[split]])) for split in SPLITS)
     text = f"{splits.description}; {described_ring(new)}, with one event between the splits"
-    return replace(splits, **events, description=text, test_share=test_share)
+    return replace(splits, train=train, validation=validation, test=test, description=text, test_share=test_share)
 
 
 def _build(paths: Sequence[Path], chosen: ArrayOptions, writer: Writer, new: NewSplit | None) -> None:

@@ -132,15 +132,19 @@ class Dataset(ABC):
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
         """Return the event shape (C, *spatial), known without loading anything: by default that of the options."""
-        return self.parse(options).shape  # type: ignore[attr-defined, no-any-return]
+        chosen: Any = self.parse(options)
+        shape: tuple[int, ...] = chosen.shape
+        return shape
 
     def kind(self, options: Mapping[str, Any]) -> Literal["image", "sequence"]:
         """Return the kind of an event: by default that of the options, or of `info`."""
-        return getattr(self.parse(options), "kind", self.info.kind)
+        kind: Literal["image", "sequence"] = getattr(self.parse(options), "kind", self.info.kind)
+        return kind
 
     def channels(self, options: Mapping[str, Any]) -> Sequence[str]:
         """Return the names of the channels: by default those of the options; none where they have no names."""
-        return getattr(self.parse(options), "channels", ())
+        names: Sequence[str] = getattr(self.parse(options), "channels", ())
+        return names
 
     def event_shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
         """Return `shape`, checked.
@@ -217,7 +221,7 @@ class Dataset(ABC):
         if new is not None and not self._draws:  # with the noise and the checksum of `load`
             return self.loaded(store, options).redrawn(new)
         with self._errors_of("load"):
-            splits = self.load(store, options) if new is None else self.load(store, options, new)  # type: ignore
+            splits = self.load(store, options) if new is None else self.load(store, options, new)  # type: ignore[call-arg]
         if not isinstance(splits, Splits):
             raise UserError(
                 f"data set {self.name}: load returns {type(splits).__name__}; it must return harness.datasets.Splits"

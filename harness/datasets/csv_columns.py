@@ -226,7 +226,8 @@ def _write(rows: Rows, chosen: CsvOptions, writer: Writer, new: NewSplit | None)
         used = used[: sum(share_out(rows.name, len(used), chosen.shares or SHARES))]
         stretches = [Stretch(0, rows.values[used].T)] if chosen.length == 1 else _runs(rows, used)
         shares = [share / math.fsum(chosen.shares or SHARES) for share in chosen.shares or SHARES]
-        parts, test_share = split_in_time(stretches, shares[1], shares[2], chosen.length, new)
+        ring, test_share = split_in_time(stretches, shares[1], shares[2], chosen.length, new)
+        parts.update(ring)
         gap = "one row" if chosen.length == 1 else f"{chosen.length} rows"
         how = f"{described_ring(new)}, with {gap} between the splits"
     else:
