@@ -35,8 +35,7 @@ MOST_EVENTS = 2048  # of which the channels are compared
 APART = 32  # events that share no samples, of which values are compared
 MOST_CHANNELS = 512
 FEW_EVENTS = 64  # of which the channels are compared within each
-NAMED = 5  # channels that a remark names
-MOST_STEPS = 8  # of a lattice that a note lists
+NAMED = 5  # channels, or steps, that a text names
 NEARLY = 0.01  # the same of channels that are nearly a function of others
 FAR = 50.0  # interquartile ranges from the median to the farthest value: scaled by extremes, the others are one value
 DEPENDENT = 1e-6  # standard deviation of what others leave of a channel, as a share of all of it
@@ -114,9 +113,7 @@ def data_notes(splits: Splits) -> dict[str, str]:
     if splits.steps is not None:
         counts = Counter(f"{size:g} {unit}" for size, unit in splits.steps)
         texts = [text + f" ({count} channels)" * (count > 1) for text, count in counts.items()]
-        notes["steps"] = ", ".join(texts[:MOST_STEPS]) + f" and {len(texts) - MOST_STEPS} more" * (
-            len(texts) > MOST_STEPS
-        )
+        notes["steps"] = _listed(texts)
     if splits.checksum is not None:
         notes["checksum"] = splits.checksum
     if splits.log_widths is None and (splits.no_floor is not None or not all(splits.noisy)):

@@ -186,8 +186,7 @@ def _write(
     """Write the windows of the splits; return the mean logarithm of the steps of each, unless values are counts."""
     counted = options.values == "counts"
     kinds = {stretch.values.dtype for stretch in recording.stretches} if counted else {np.dtype(np.float64)}
-    used = [stretch for cut in cuts.values() for stretch, begins in cut if len(begins)]
-    units = {} if counted else _units(recording, used, options, where)
+    units = {} if counted else _units(recording, options, where)
     log_widths = []
     for part, cut in cuts.items():
         count, logs = sum(len(begins) for _, begins in cut), 0.0
@@ -224,23 +223,19 @@ def _whole(
     return parts, share, f"train, validation and test are {text}, each of one {options.split}"
 
 
-def _units(
-    recording: Recording, stretches: Sequence[Stretch], options: RecordingOptions, where: str
-) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-    """Return the count that stands for 0, and the value of one count, (C, 1), by the starts of the used stretches.
+def _units(recording: Recording, options: RecordingOptions, where: str) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+    """Return the count that stands for 0, and the value of one count, (C, 1), by the starts of the stretches.
 
     They are in the physical units of the first record, or in deviations of each record from its mean.
     """
     by_record: dict[int, list[Stretch]] = {}
     units: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-    used = {stretch.start for stretch in stretches}
+    standardised = options.values == "standardised"
     for stretch, (record, scale) in zip(recording.stretches, recording.places, strict=True):
-        if stretch.start not in used:
-            continue
         gains, zeros, names = zip(*scale, strict=True)
         factors = []
         for channel, unit, (_, wanted) in zip(options.channels, names, recording.steps, strict=True):
-            agree = unit == wanted or options.values == "standardised"
+            agree = unit == wanted or standardised
             if not agree and not {unit, wanted} <= VOLTS.keys():
                 raise DataError(
                     f"{where}: {channel} is in {unit} in one record and in {wanted} in another; units must agree: "
@@ -249,18 +244,16 @@ def _units(
             factors.append(1.0 if agree else VOLTS[unit] / VOLTS[wanted])
         units[stretch.start] = np.array(zeros)[:, None], (np.array(factors) / gains)[:, None]
         by_record.setdefault(record, []).append(stretch)
-    for of_record in by_record.values() if options.values == "standardised" else ():
-        zeros, steps = zip(*(units[stretch.start] for stretch in of_record), strict=True)
-        parts = [(each.values - zero) * step for each, zero, step in zip(of_record, zeros, steps, strict=True)]
-        values = np.concatenate(parts, axis=1)
+    for of_record in by_record.values() if standardised else ():
+        scaled = [(each, *units[each.start]) for each in of_record]
+        values = np.concatenate([(each.values - zero) * step for each, zero, step in scaled], axis=1)
         mean, deviation = values.mean(axis=1, keepdims=True), values.std(axis=1, keepdims=True)
         if not deviation.all():
             channel = options.channels[int(deviation.argmin())]
             raise DataError(
                 f"{where}: {channel} has one value in a record, which has no deviation; leave the record out"
             )
-        for stretch, zero, step in zip(of_record, zeros, steps, strict=True):
-            units[stretch.start] = zero + mean / step, step / deviation
+        units |= {each.start: (zero + mean / step, step / deviation) for each, zero, step in scaled}
     return units
 
 
