@@ -240,12 +240,12 @@ def _write(rows: Rows, chosen: CsvOptions, writer: Writer, new: NewSplit | None)
             parts[name] = vectors if chosen.length == 1 else _runs(rows, part)
         if marks is None and not chosen.shuffle and chosen.length == 1:
             warnings += _drift(rows, *(parts[name][0].values for name in ("train", "test")))
-    for name, stretches in parts.items():
+    for name, runs in parts.items():
         stride = chosen.stride if name == "train" and chosen.stride is not None else chosen.length
-        cuts = [(stretch.values, starts(stretch, chosen.length, stride)) for stretch in stretches]
+        cuts = [(stretch.values, starts(stretch, chosen.length, stride)) for stretch in runs]
         if not (count := sum(len(begins) for _, begins in cuts)):
             raise DataError(
-                f"{rows.name}: {name} has {samples(stretches)} of {len(used)} rows, and not {chosen.length} in "
+                f"{rows.name}: {name} has {samples(runs)} of {len(used)} rows, and not {chosen.length} in "
                 f"a row for a window ({how}); take a shorter length or other shares"
             )
         target = writer.create(name, (count, rows.values.shape[1], chosen.length), rows.values.dtype)

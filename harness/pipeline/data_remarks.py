@@ -186,7 +186,7 @@ def _seen(splits: Splits) -> Iterator[DataRemark]:
 
 def _repeating(splits: Splits, labels: Sequence[str]) -> Iterator[DataRemark]:
     """Yield which channels repeat values in training although they are said to be continuous."""
-    at = np.flatnonzero(~np.array(splits.noisy))
+    at = [channel for channel, noisy in enumerate(splits.noisy) if not noisy]
     clauses = repeated_values(splits.train[:, at], [labels[channel] for channel in at]) if len(at) else []
     if clauses:
         text = f"{_listed(clauses)}, although said to be continuous: a density can grow without bound"
@@ -229,7 +229,7 @@ def _dependent(splits: Splits, labels: Sequence[str]) -> Iterator[DataRemark]:
     constant = [at for at in np.flatnonzero(deviation <= error) if np.ptp(train[:, at]) <= 16 * error[at]]
     dependent = varying[_left(sample[:, varying].T) <= error[varying] / deviation[varying]]
     within = _left_in_events(train)
-    nearly = [labels[channel] for channel in np.setdiff1d(varying, dependent) if within[channel] <= NEARLY]
+    nearly = [labels[at] for at in np.setdiff1d(varying, dependent).tolist() if within[at] <= NEARLY]
     if nearly:
         text = f"nearly linear functions of the channels before them: {_listed(nearly)}"
         yield DataRemark(f"{text} in an event (to {NEARLY:.0%} of their deviation): a likelihood counts them as new")

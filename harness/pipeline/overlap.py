@@ -69,7 +69,7 @@ def overlapping(held_out: np.ndarray, others: np.ndarray) -> np.ndarray:
             equal = (held_out[event][:, *here] == others[other][:, *there]).all(axis=0)
             bits = information[event][here]
             flags[event] = equal.mean() >= ALIKE and bits[equal].sum() > max(needed, ALIKE * float(bits.sum()))
-    return flags.reshape(-1, count).any(axis=0)
+    return np.logical_or.reduce(flags.reshape(-1, count))
 
 
 def _parts(events: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:

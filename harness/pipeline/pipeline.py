@@ -65,7 +65,8 @@ class ValueRange:
         lattices = None
         if splits.lattices is not None:  # of third-party code, perhaps in numbers of numpy, which no weights file holds
             lattices = [Lattice(*map(float, astuple(lattice))) for lattice in splits.lattices]
-        noise, digits = (None if each is None else list(each) for each in (splits.noise, splits.digits))
+        noise = None if splits.noise is None else list(splits.noise)
+        digits = None if splits.digits is None else list(splits.digits)
         of_channels: dict[str, list[float]] = {}
         if statistics:
             some = np.moveaxis(splits.train[:: math.ceil(splits.train.size / STATISTICS)], 1, 0)
