@@ -226,7 +226,7 @@ def _dependent(splits: Splits, labels: Sequence[str]) -> Iterator[DataRemark]:
     rounding = float(np.finfo(train.dtype).eps) if train.dtype.kind == "f" else 0.0
     error = DEPENDENT * deviation + 4 * rounding * np.abs(sample).max(axis=0)
     varying = np.flatnonzero(deviation > error)
-    constant = [at for at in np.flatnonzero(deviation <= error) if np.ptp(train[:, at]) <= 16 * error[at]]
+    constant = [at for at in np.flatnonzero(deviation <= error).tolist() if np.ptp(train[:, at]) <= 16 * error[at]]
     dependent = varying[_left(sample[:, varying].T) <= error[varying] / deviation[varying]]
     within = _left_in_events(train)
     nearly = [labels[at] for at in np.setdiff1d(varying, dependent).tolist() if within[at] <= NEARLY]
@@ -234,7 +234,7 @@ def _dependent(splits: Splits, labels: Sequence[str]) -> Iterator[DataRemark]:
         text = f"nearly linear functions of the channels before them: {_listed(nearly)}"
         yield DataRemark(f"{text} in an event (to {NEARLY:.0%} of their deviation): a likelihood counts them as new")
     clauses = {at: f"{labels[at]} has one value in training" for at in constant if splits.noisy[at]}  # see `_repeating`
-    clauses |= {at: f"{labels[at]} is a linear function of the channels before it" for at in dependent}
+    clauses |= {at: f"{labels[at]} is a linear function of the channels before it" for at in dependent.tolist()}
     text = ", ".join(clauses[at] for at in sorted(clauses))
     if text and all(splits.noisy):
         yield DataRemark(f"{text}: the noise of the dequantisation bounds what a density gains by it")
