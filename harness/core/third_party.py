@@ -22,9 +22,6 @@ from harness.core.provenance.third_party_files import Followed, follow
 T = TypeVar("T")
 Adapt = Callable[[Any], type[T] | None]
 
-FAMILIES = ("torchvision",)
-"""Libraries whose data sets a data set of this project reads; FAMILY:NAME is no third-party code."""
-
 
 def resolve_class(
     noun: str,
@@ -73,7 +70,7 @@ def is_own(cls: type) -> bool:
 
 def is_third_party(spec: str) -> bool:
     """Return whether a name in a trial's settings is that of third-party code."""
-    return ":" in spec and spec.partition(":")[0] not in FAMILIES
+    return ":" in spec
 
 
 def reference(spec: str, folder: Path | None) -> tuple[str, str | None]:

@@ -12,11 +12,10 @@ from typing import Any
 
 from harness.core.errors import UserError
 from harness.core.settings import NewSplit
-from harness.core.third_party import FAMILIES, resolve_class, third_party_errors
+from harness.core.third_party import resolve_class, third_party_errors
 from harness.datasets._store.store import Store
 from harness.datasets._values.lattice import Lattice
 from harness.datasets.base import DATASETS, Dataset, DatasetInfo, Splits
-from harness.datasets.torchvision_images import TorchvisionImages
 
 for _module in sorted(module.name for module in iter_modules(__path__) if not module.ispkg):
     import_module(f"{__name__}.{_module}")
@@ -25,15 +24,12 @@ for _module in sorted(module.name for module in iter_modules(__path__) if not mo
 def find_dataset(spec: str, folder: Path | None = None) -> Dataset:
     """Return the data set that `spec` names.
 
-    It is a registered name, ``torchvision:NAME``, ``FILE.py:CLASS`` or ``package.module:CLASS``. A relative
+    It is a registered name, ``FILE.py:CLASS`` or ``package.module:CLASS``. A relative
     FILE.py is looked for in `folder` (the suite's), then in the working directory.
 
     Raises:
         UserError: there is none; see `harness.core.third_party.resolve_class`.
     """
-    family, _, member = spec.partition(":")
-    if member and family in FAMILIES:
-        return TorchvisionImages(member)
     cls = resolve_class("data set", spec, Dataset, DATASETS, folder)  # type: ignore[type-abstract]
     if not isinstance(getattr(cls, "info", None), DatasetInfo):
         raise UserError(f"data set {spec}: has no description; give the class info = DatasetInfo(title=..., kind=...)")

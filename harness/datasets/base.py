@@ -8,7 +8,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -69,9 +68,7 @@ class Dataset(ABC):
             gives is generated, or installed with a package.
         paths: options that name a file or folder, which may be beside the suite as well as in the data root.
         imports: modules that `load` imports and that take long to import; the trials of a run share one import.
-        exchangeable: whether any event may be in any split, so that new splits can be drawn from all of them; None:
-            images are, sequences are not, as neighbours in time may overlap or resemble each other.
-        adds_noise: whether `loaded` adds the noise that the option `noise` states; `load` and `resplit` need not.
+        adds_noise: whether `loaded` adds the noise that the option `noise` states; `load` need not.
     """
 
     name: str
@@ -79,7 +76,6 @@ class Dataset(ABC):
     on_disk: ClassVar[bool] = False
     paths: ClassVar[tuple[str, ...]] = ()
     imports: ClassVar[tuple[str, ...]] = ()
-    exchangeable: ClassVar[bool | None] = None
     adds_noise: ClassVar[bool] = False
     options_model: ClassVar[type[Settings]] = NoOptions
 
@@ -134,17 +130,21 @@ class Dataset(ABC):
             raise UserError("\n".join(message for _, message in faults))
         return self.options_model.model_validate(dict(options))
 
-    @abstractmethod
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
-        """Return the event shape (C, *spatial) under these options, known without loading anything."""
+        """Return the event shape (C, *spatial), known without loading anything: by default that of the options."""
+        chosen: Any = self.parse(options)
+        shape: tuple[int, ...] = chosen.shape
+        return shape
 
     def kind(self, options: Mapping[str, Any]) -> Literal["image", "sequence"]:
-        """Return the kind of an event under these options."""
-        return self.info.kind
+        """Return the kind of an event: by default that of the options, or of `info`."""
+        kind: Literal["image", "sequence"] = getattr(self.parse(options), "kind", self.info.kind)
+        return kind
 
     def channels(self, options: Mapping[str, Any]) -> Sequence[str]:
-        """Return the names of the channels under these options; none where they have no names."""
-        return ()
+        """Return the names of the channels: by default those of the options; none where they have no names."""
+        names: Sequence[str] = getattr(self.parse(options), "channels", ())
+        return names
 
     def event_shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
         """Return `shape`, checked.
@@ -182,14 +182,17 @@ class Dataset(ABC):
         return placed
 
     def split_fault(self, options: Mapping[str, Any], keep_test: bool = False) -> str | None:
-        """Return the reason why these data have no new splits, known without loading anything; None if they have."""
-        exchangeable = self.kind(options) == "image" if self.exchangeable is None else self.exchangeable
-        if exchangeable or type(self).resplit is not Dataset.resplit:
+        """Return the reason why these data have no new splits, known without loading anything; None if they have.
+
+        Images have; sequences have not unless a class says so here, as neighbours in time may overlap or resemble each
+        other.
+        """
+        if self.kind(options) == "image" or self._draws:
             return None
         return (
-            f"data set {self.name}: has one split, as its events are not said to be exchangeable: sequences may "
-            "overlap or resemble their neighbours. Leave `split` out of repetitions.vary; or, in the class of the data "
-            "set, say exchangeable = True if its events share nothing, or define `resplit`"
+            f"data set {self.name}: has one split, as sequences may overlap or resemble each other. Leave `split` "
+            "out of repetitions.vary; or, in the class of the data set, return None from split_fault if its events "
+            "share nothing, or give `load` an argument `new`"
         )
 
     def check(self, store: Store, options: Mapping[str, Any], new: NewSplit | None = None) -> Splits | None:
@@ -210,36 +213,34 @@ class Dataset(ABC):
         return None
 
     def loaded(self, store: Store, options: Mapping[str, Any], new: NewSplit | None = None) -> Splits:
-        """Return the splits of `load` or `resplit`, checked; those of third-party code with a checksum of the content.
+        """Return the splits, checked; those of third-party code with a checksum of the content.
 
         Raises: as `check`.
         """
         self._refuse(options, new)
-        pooled = new is not None and type(self).resplit is Dataset.resplit
-        method, read = ("load", self.load) if new is None else ("resplit", partial(self.resplit, new=new))
-        if is_own(type(self)) and not self.on_disk:
-            return read(store, options) if pooled else self._noisy(read(store, options), options)
-        with self._errors_of(method):
-            splits = read(store, options)
+        if new is not None and not self._draws:  # with the noise and the checksum of `load`
+            return self.loaded(store, options).redrawn(new)
+        with self._errors_of("load"):
+            splits = self.load(store, options) if new is None else self.load(store, options, new)  # type: ignore[call-arg]
         if not isinstance(splits, Splits):
             raise UserError(
-                f"data set {self.name}: {method} returns {type(splits).__name__}; it must return "
-                "harness.datasets.Splits"
+                f"data set {self.name}: load returns {type(splits).__name__}; it must return harness.datasets.Splits"
             )
         if splits.shape != self.event_shape(options):
             raise UserError(
-                f"data set {self.name}: {method} returns events {splits.shape}, and shape returns "
+                f"data set {self.name}: load returns events {splits.shape}, and shape returns "
                 f"{self.event_shape(options)}; they must agree"
             )
-        if new is not None and not (splits.test_share is not None and 0 <= splits.test_share < 1):
-            raise UserError(
-                f"data set {self.name}: resplit returns test_share = {splits.test_share}; it must be the share of all "
-                "events that are in test, below 1, and 0 if the test split is kept"
-            )
-        if pooled:  # with the noise and the checksum of the pooled arrays
-            return splits
         splits = self._noisy(splits, options)
-        return splits if is_own(type(self)) else replace(splits, checksum=splits.digest())
+        splits = splits if is_own(type(self)) else replace(splits, checksum=splits.digest())
+        if new is not None and splits.test_share is None:
+            splits = replace(splits, test_share=0.0 if new.keep_test else splits.share_of_test)
+        return splits
+
+    @property
+    def _draws(self) -> bool:
+        """Whether `load` draws new splits itself."""
+        return "new" in inspect.signature(self.load).parameters
 
     def _noisy(self, splits: Splits, options: Mapping[str, Any]) -> Splits:
         """Return the splits in units of the width of the noise that the options state."""
@@ -251,10 +252,6 @@ class Dataset(ABC):
                 f"{self.name}: noise is for values without levels that have none of their own; leave it out"
             )
         channels = splits.shape[0]
-        if len(noise) not in (1, channels):
-            raise UserError(
-                f"{self.name}: noise should be {NOISE}; {len(noise)} widths are stated for {channels} channels"
-            )
         labels = list(self.channels(options)) or [f"channel {number}" for number in range(channels)]
         parts, encoding = with_noise(self.name, splits.parts(), splits.lattices, noise, labels)
         facts: dict[str, Any] = {**encoding.facts("sequence"), **parts, "steps": None}
@@ -274,11 +271,9 @@ class Dataset(ABC):
 
     @abstractmethod
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
-        """Return the splits; equal options give equal arrays, which may be read-only."""
+        """Return the splits; equal options give equal arrays, which may be read-only.
 
-    def resplit(self, store: Store, options: Mapping[str, Any], new: NewSplit) -> Splits:
-        """Return a new split of the events, a function of the arguments alone: those of `load`, pooled and shuffled.
-
-        A class whose events share values with others keeps those together here, and states `Splits.test_share`.
+        A class whose events share values with others, so that they cannot be pooled and shuffled for a new split, has a
+        third argument, `new: NewSplit | None = None`, and returns that split, a function of the arguments alone. It
+        states `Splits.test_share` if the share of all events that are in test is another than that of the arrays.
         """
-        return self.loaded(store, options).redrawn(new)

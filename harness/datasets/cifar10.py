@@ -43,16 +43,13 @@ class Cifar10(Dataset, name="cifar10"):
         title="CIFAR-10 colour images",
         kind="image",
         what=(
-            "RGB images of 32x32, 256 levels; 50,000 training images, of which 5,000 (an option) are set apart for "
-            "validation by a fixed seed, and 10,000 test images"
+            "RGB images of 32x32, 256 levels; 50,000 training images, of which 5,000 (an option) are validation, and "
+            "10,000 test images"
         ),
         size="163 MB",
         licence="none stated; cite A. Krizhevsky (2009), Learning Multiple Layers of Features from Tiny Images",
         source="https://www.cs.toronto.edu/~kriz/cifar.html",
-        how_to_get=(
-            f"fetched when first needed; or {ARCHIVE.place}, packed, into the data root; where only its folder is, "
-            "torchvision:CIFAR10 reads it"
-        ),
+        how_to_get=f"fetched when first needed; or {ARCHIVE.place}, packed, into the data root",
     )
     on_disk = True
     options_model = Cifar10Options

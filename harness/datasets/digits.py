@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -45,9 +44,8 @@ class Digits(Dataset, name="digits"):
         title="Handwritten digits of scikit-learn (real)",
         kind="image",
         what=(
-            "1,797 grey images of 8x8 with 17 levels (0..16): scikit-learn's copy of the test part of UCI's "
-            "Optical Recognition of Handwritten Digits. Split once, with a fixed seed, into 1,297 train, "
-            "250 validation and 250 test images; 25 of each digit in validation and in test. All are by 13 writers; "
+            "1,797 grey images of 8x8 with 17 levels (0..16), of UCI's Optical Recognition of Handwritten Digits: "
+            "1,297 train, 250 validation and 250 test images, 25 of each digit in either. All are by 13 writers; "
             f"{LEAK}"
         ),
         size="comes with scikit-learn",
@@ -62,29 +60,17 @@ class Digits(Dataset, name="digits"):
         """Return (1, 8, 8)."""
         return (1, 8, 8)
 
-    def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
-        """Return the splits, uint8."""
-        self.parse(options)
-        return self._splits()
-
-    def resplit(self, store: Store, options: Mapping[str, Any], new: NewSplit) -> Splits:
-        """Return a new split: all images pooled, or with `stratify` those of each digit."""
-        if not cast(DigitsOptions, self.parse(options)).stratify:
-            return super().resplit(store, options, new)
-        splits = self._splits(new)
-        total = sum(map(len, splits.parts().values()))
-        return replace(
-            splits,
-            description=f"{splits.description}; split {new.seed} of each digit{', test kept' * new.keep_test}",
-            test_share=0.0 if new.keep_test else len(splits.test) / total,
-        )
-
-    def _splits(self, new: NewSplit | None = None) -> Splits:
+    def load(self, store: Store, options: Mapping[str, Any], new: NewSplit | None = None) -> Splits:
+        """Return the splits, uint8; a new one is of all images pooled, or with `stratify` of those of each digit."""
         from harness.datasets._images.scikit_digits import CLASSES, IMAGES
 
+        if new is not None and not cast(DigitsOptions, self.parse(options)).stratify:
+            return self.load(store, options).redrawn(new)
         places = _places(CLASSES, new)
         train, validation, test = (IMAGES[places == place, None] for place in range(len(SPLITS)))
         description = f"scikit-learn's handwritten digits (real), 8x8, 17 levels; 13 writers; {LEAK}"
+        if new is not None:
+            description += f"; split {new.seed} of each digit{', test kept' * new.keep_test}"
         return Splits(train, validation, test, LEVELS, description)
 
 

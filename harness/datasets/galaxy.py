@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from harness.core.errors import DataError, DataMissing
-from harness.datasets._images.image_files import ImageFile, find_images, read_image, stamp
-from harness.datasets._images.image_sets import SplitSizes, Stream, Validation, made_of, streamed
+from harness.datasets._images.image_files import ImageFile, find_images, stamp
+from harness.datasets._images.image_sets import SplitSizes, Validation, read_folders
 from harness.datasets._store.selection import SEED
 from harness.datasets._store.store import Store
 from harness.datasets.base import Dataset, DatasetInfo, Splits
@@ -32,11 +32,10 @@ class Galaxy(Dataset, name="galaxy"):
         title="Galaxy images, 64x64",
         kind="image",
         what=(
-            "RGB images of non-interacting galaxies, 256 levels. The larger JPEGs are scaled down to 64x64 by "
-            "Pillow's antialiased bilinear filter and rounded to the nearest of 0..255. As in the code released with "
-            "Emerging convolutions, train is the folder training and test the folders validation and test together "
-            "(published as 5,000 and 5,000 images); but 500 of the training images (an option), taken by a fixed "
-            "seed, are validation here"
+            "RGB images of non-interacting galaxies, 256 levels, scaled down to 64x64 by Pillow's antialiased "
+            "bilinear filter. Train is the folder training and test the folders validation and test together "
+            "(published as 5,000 and 5,000 images), as in the code released with Emerging convolutions; but 500 of "
+            "the training images (an option) are validation here"
         ),
         size="10,000 images",
         licence="see the source; image terms of the Sloan Digital Sky Survey",
@@ -55,19 +54,16 @@ class Galaxy(Dataset, name="galaxy"):
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """Return the splits, uint8, mapped from the cache."""
-        chosen = cast(GalaxyOptions, self.parse(options))
         place = self._place(store)
         files = {part: self._files(place, folders) for part, folders in FOLDERS.items()}
         key = {"place": str(place), "files": {part: stamp(images) for part, images in files.items()}}
-
-        def describe(counts: tuple[int, ...]) -> str:
-            return (
-                f"non-interacting galaxies, 64x64{made_of(counts, PUBLISHED)}, 256 levels; validation is part "
-                f"of the folder training, by seed {SEED}; test is the folders validation and test"
-            )
-
-        parts = {part: self._stream(place, FOLDERS[part], images) for part, images in files.items()}
-        return streamed(store, self.name, key, [], parts, SHAPE, chosen, describe)
+        train, test = ([image.path for image in images] for images in files.values())
+        text = (
+            f"non-interacting galaxies, 64x64, 256 levels; validation is part of the folder training, by seed {SEED}; "
+            "test is the folders validation and test"
+        )
+        chosen = cast(GalaxyOptions, self.parse(options))
+        return read_folders(store, self.name, key, lambda: (train, test), SHAPE, "bilinear", chosen, PUBLISHED, text)
 
     def _files(self, place: Path, folders: tuple[str, ...]) -> list[ImageFile]:
         files: list[ImageFile] = []
@@ -79,13 +75,6 @@ class Galaxy(Dataset, name="galaxy"):
                 raise DataError(f"{self.name}: {place / folder}: has no images (.jpeg); {self.info.how_to_get}")
             files += images
         return files
-
-    def _stream(self, place: Path, folders: tuple[str, ...], files: list[ImageFile]) -> Stream:
-        return Stream(
-            name=f"{self.name}: {' with '.join(str(place / folder) for folder in folders)}",
-            count=lambda: len(files),
-            blocks=lambda: (read_image(self.name, file.path, SHAPE, "bilinear")[None] for file in files),
-        )
 
     def _place(self, store: Store) -> Path:
         """Return the folder with training, validation and test."""

@@ -2,44 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, cast
 
 import numpy as np
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from harness.core.errors import DataError
-from harness.core.settings import Count, Settings
+from harness.core.settings import Count, Flag, Settings
 from harness.datasets._images.image_files import (
     SUFFIXES,
     ImageFile,
-    Resize,
     find_images,
     image_size,
     left_out,
-    read_image,
     stamp,
+    write_images,
 )
-from harness.datasets._store.selection import SPLIT_NAMES, SPLITS, Share, assign, fill, seeded_order
+from harness.datasets._store.selection import SEED, SHARES, SPLIT_NAMES, SPLITS, Shares, by_shares, divide_as_stated
 from harness.datasets._store.store import Store, Writer, prepare
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
 SIDE = 32  # pixels that `init` proposes at most
-VERSION = 4  # of the prepared arrays
-FAULTS = 5  # files that a message names
-
-
-def _other_sizes(value: Any) -> Any:
-    """Raise one error for anything but the four rules."""
-    if value is not True and value is not False and value not in ("crop", "leave_out"):
-        raise PydanticCustomError("resize", "should be true, false, crop or leave_out")
-    return value
-
-
-OtherSizes = Annotated[bool | Literal["crop", "leave_out"], BeforeValidator(_other_sizes)]
+VERSION = 5  # of the prepared arrays
 
 
 class ImageFolderOptions(Settings):
@@ -49,18 +36,12 @@ class ImageFolderOptions(Settings):
         description="the folder of images, beside the suite, in the data root or by an absolute path"
     )
     shape: tuple[Count, ...] = Field(description="the event shape [C, H, W], with C = 1 (grey) or 3 (RGB)")
-    resize: OtherSizes = Field(
+    resize: Flag = Field(
         False,
-        description=(
-            "images of another size: false refuses them, true crops larger ones to the shape's proportions and scales "
-            "them down (Lanczos), crop takes the centre of larger ones, leave_out leaves them out"
-        ),
+        description="whether larger images are cropped to the shape's proportions and scaled down (Lanczos); others of "
+        "another size are refused",
     )
-    validation: Share = Field(
-        0.1, description="the share of images for validation where no subfolder says; of the train folder's, if any"
-    )
-    test: Share = Field(0.1, description="the share of images for test where no subfolder says")
-    seed: Annotated[int, Field(ge=0, strict=True)] = Field(0, description="the seed of the split by shares")
+    shares: Shares = Field(SHARES, description="the shares of train, validation and test where no subfolder says")
 
     @field_validator("shape")
     @classmethod
@@ -77,19 +58,12 @@ class ImageFolder(Dataset, name="images"):
         title="Your own images, from a folder",
         kind="image",
         what=(
-            f"8-bit images ({', '.join(SUFFIXES)}) of a folder and its subfolders, 256 levels; grey or RGB as the "
-            "shape asks, colour to grey by luma, grey to RGB by repetition. Splits are the subfolders train, "
-            "validation and test, in any case, also training, val, valid and testing; without validation, a share of "
-            "train by a seed; without any of them, shares of all images by a seed, and then near-equal images may fall "
-            "into different splits"
+            f"8-bit images ({', '.join(SUFFIXES)}) of a folder and its subfolders, grey or RGB as the shape asks, 256 "
+            "levels. Splits are the subfolders train, validation and test, in any case, also training, val, valid and "
+            "testing; without them, shares of all images by a fixed seed"
         ),
-        size="the folder's",
-        licence="the images'",
         source="the folder that the option `folder` names",
-        how_to_get=(
-            "put the images into a folder beside the suite or in the data root; options: {folder: mine, shape: [3, 64, "
-            "64]}"
-        ),
+        how_to_get="put the folder beside the suite or into the data root; options: {folder: mine, shape: [3, 64, 64]}",
     )
     on_disk = True
     paths = ("folder",)
@@ -109,10 +83,6 @@ class ImageFolder(Dataset, name="images"):
         resize = {} if sizes == {(side, side)} else {"resize": True}
         return {"folder": str(path), "shape": [channels, side, side], **resize}
 
-    def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
-        """Return the shape that the options state."""
-        return cast(ImageFolderOptions, self.parse(options)).shape
-
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """Return the splits, uint8, mapped from the cache."""
         chosen, name = cast(ImageFolderOptions, self.parse(options)), self.name
@@ -125,92 +95,37 @@ class ImageFolder(Dataset, name="images"):
         files = find_images(name, folder, others=others)
         key = {"version": VERSION, **chosen.model_dump(mode="json"), "place": str(folder), "files": stamp(files)}
         prepared = prepare(store, name, key, [], lambda writer: _build(name, folder, files, chosen, writer))
-        unread = [left_out(others)] if others else []
-        return Splits.of(prepared, left_out=(*unread, *prepared.notes["left_out"]))
+        return Splits.of(prepared, left_out=(left_out(others),) if others else ())
 
 
 def _build(name: str, folder: Path, files: Sequence[ImageFile], chosen: ImageFolderOptions, writer: Writer) -> None:
-    left: list[str] = []
-    if chosen.resize == "leave_out":
-        files, left = _of_size(name, folder, files, chosen.shape)
-    split, how = _split(name, folder, files, chosen)
-    fill(writer, split, chosen.shape, np.uint8, _images(name, folder, files, chosen))
-    scaled = {True: ", cropped and scaled down by Pillow's Lanczos filter", "crop": ", of larger ones the centre"}
-    size = "x".join(map(str, chosen.shape))
-    text = f"images of {folder.name}, {size}, 256 levels{scaled.get(chosen.resize, '')}; {how}"
-    writer.notes = {"levels": 256, "description": text, "left_out": left}
+    numbers, how = _split(f"{name}: {folder}", files, chosen)
+    write_images(
+        writer, name, [file.path for file in files], numbers, chosen.shape, "lanczos" if chosen.resize else None
+    )
+    scaled = ", cropped and scaled down by Pillow's Lanczos filter" * chosen.resize
+    text = f"images of {folder.name}, {'x'.join(map(str, chosen.shape))}, 256 levels{scaled}; {how}"
+    writer.notes = {"levels": 256, "description": text}
 
 
-def _images(name: str, folder: Path, files: Sequence[ImageFile], chosen: ImageFolderOptions) -> Iterator[np.ndarray]:
-    """Yield each image, (1, C, H, W); at the end raise a DataError with the number and first of faulty files."""
-    resize: Resize | None = {True: "lanczos", "crop": "crop"}.get(chosen.resize)  # type: ignore[assignment]
-    faults: list[DataError] = []
-    for file in files:
-        try:
-            image = read_image(name, file.path, chosen.shape, resize)
-        except DataError as error:
-            faults.append(error)
-        else:
-            if not faults:
-                yield image[None]
-    if len(faults) == 1:
-        raise faults[0]
-    if faults:
-        first = "\n  ".join(str(fault).removeprefix(f"{name}: {folder}/") for fault in faults[:FAULTS])
-        raise DataError(f"{name}: {folder}: {len(faults):,} faulty files, the first of them:\n  {first}")
-
-
-def _of_size(
-    name: str, folder: Path, files: Sequence[ImageFile], shape: tuple[int, ...]
-) -> tuple[list[ImageFile], list[str]]:
-    """Return the images of the right size, and a note on the others."""
-    kept = []
-    for file in files:
-        size = shape[:0:-1]
-        with contextlib.suppress(DataError):  # of a damaged file, which is reported with all others
-            size = image_size(name, file.path)
-        kept += [file] if size == shape[:0:-1] else []
-    if files and not kept:
-        raise DataError(f"{name}: {folder}: none of {len(files):,} images is {shape[2]} x {shape[1]} pixels")
-    left = len(files) - len(kept)
-    return kept, [f"left out: {left:,} of {len(files):,} images, of another size"] * bool(left)
-
-
-def _split(name: str, folder: Path, files: Sequence[ImageFile], chosen: ImageFolderOptions) -> tuple[np.ndarray, str]:
-    """Return the place of each file's split in SPLITS, and a phrase on how they were split."""
+def _split(name: str, files: Sequence[ImageFile], chosen: ImageFolderOptions) -> tuple[dict[str, np.ndarray], str]:
+    """Return the numbers of the files of each split, and a phrase on how they were split."""
     if not files:
-        raise DataError(f"{name}: {folder}: has no images; they are files whose names end in {', '.join(SUFFIXES)}")
-    tops = np.array([file.relative.partition("/")[0] if "/" in file.relative else "" for file in files])
+        raise DataError(f"{name}: has no images; they are files whose names end in {', '.join(SUFFIXES)}")
+    tops = [file.relative.partition("/")[0] if "/" in file.relative else "" for file in files]
     folders = {top: SPLIT_NAMES[top.lower()] for top in sorted(set(tops)) if top.lower() in SPLIT_NAMES}
     if not folders:
-        validation, test = (max(1, int(len(files) * share)) for share in (chosen.validation, chosen.test))
-        counts = {"validation": validation, "test": test, "train": len(files) - validation - test}
-        if counts["train"] < 1:
-            raise DataError(
-                f"{name}: {folder}: {len(files)} images, of which {validation} of validation and {test} of test "
-                "leave none to train on; add images or take smaller shares"
-            )
-        return assign(seeded_order(len(files), chosen.seed), counts), f"split by seed {chosen.seed}"
-    for needed in ("train", "test"):
-        if needed not in folders.values():
-            raise DataError(
-                f"{name}: {folder}: has images in {', '.join(folders)} and none in {needed}; splits by subfolders need "
-                "train and test (or training and testing); classes of these names must be renamed"
-            )
-    if len(folders) > len(set(folders.values())):
-        raise DataError(f"{name}: {folder}: has {', '.join(folders)}, several of one split; merge them")
-    stray = [file.relative for file, top in zip(files, tops, strict=True) if top not in folders]
-    if stray:
+        parts = by_shares(name, len(files), chosen.shares, shuffled=True)
+        return {split: np.sort(numbers) for split, numbers in parts.items()}, f"split by seed {SEED}"
+    if not {"train", "test"} <= {*folders.values()} or len(folders) > len({*folders.values()}):
         raise DataError(
-            f"{name}: {folder}: {len(stray)} images are in no split, such as {stray[0]}; move them into train, "
-            "validation or test"
+            f"{name}: has the subfolders {', '.join(folders)}; splits by subfolders need one of train (or training) "
+            "and one of test (or testing), and perhaps one of validation; classes of these names must be renamed"
         )
-    split = np.array([SPLITS.index(folders[top]) for top in tops])
-    if "validation" in folders.values():
-        return split, "split by subfolder"
-    pool = np.flatnonzero(split == SPLITS.index("train"))
-    count = max(1, int(len(pool) * chosen.validation))
-    if len(pool) <= count:
-        raise DataError(f"{name}: {folder / 'train'}: {len(pool)} images are too few to take validation from")
-    split[pool[seeded_order(len(pool), chosen.seed)[:count]]] = SPLITS.index("validation")
-    return split, f"split by subfolder, validation from train by seed {chosen.seed}"
+    if stray := [file.relative for file, top in zip(files, tops, strict=True) if top not in folders]:
+        raise DataError(
+            f"{name}: {len(stray)} images are in no split, such as {stray[0]}; move them into train, validation or test"
+        )
+    marks = np.array([SPLITS.index(folders[top]) for top in tops])
+    numbers, _, how = divide_as_stated(name, marks, shuffled=True)
+    return numbers, how.replace("as stated", "by subfolder")

@@ -49,7 +49,7 @@ class Mnist(Dataset, name="mnist"):
         kind="image",
         what=(
             "grey images of 28x28, not padded, 256 levels; 60,000 training images, of which 10,000 (an option) are "
-            "set apart for validation by a fixed seed, and 10,000 test images"
+            "validation, and 10,000 test images"
         ),
         size="12 MB",
         licence="none stated at the source; usually cited as CC BY-SA 3.0",

@@ -44,10 +44,10 @@ class Patches(Dataset, name="patches"):
         title="32x32 patches of scikit-learn's two sample photographs (real)",
         kind="image",
         what=(
-            "RGB patches of 32x32 with 256 levels of china.jpg and flower.jpg (427x640). Both photographs are "
-            "cut into vertical strips: 96 columns of train, 32 of validation, 32 of test, and again; no pixel "
-            f"is shared. Train patches are random crops, the {HELD_OUT} of validation and of test tile their "
-            "strips. All splits show the same two photographs: this says nothing of other photographs"
+            "RGB patches of 32x32 with 256 levels of china.jpg and flower.jpg (427x640), which are cut into "
+            "vertical strips: 96 columns of train, 32 of validation, 32 of test, and again; no pixel is shared. "
+            f"Train patches are random crops, the {HELD_OUT} of validation and of test tile their strips. This says "
+            "nothing of others"
         ),
         size="comes with scikit-learn",
         licence="CC BY 2.0; china.jpg by danielbuechele, flower.jpg by vultilion",
@@ -64,19 +64,12 @@ class Patches(Dataset, name="patches"):
         """Return (3, 32, 32)."""
         return (3, SIDE, SIDE)
 
-    def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
-        """Return the splits, uint8."""
-        return self._splits(options)
-
     def split_fault(self, options: Mapping[str, Any], keep_test: bool = False) -> str | None:
         """Return that there is no published test split to keep, if asked for it."""
         return f"data set {self.name}: has no published test split to keep; leave keep_test out" if keep_test else None
 
-    def resplit(self, store: Store, options: Mapping[str, Any], new: NewSplit) -> Splits:
-        """Return a new split of as many patches: the strips lie in another order, so that no pixel is shared again."""
-        return self._splits(options, new)
-
-    def _splits(self, options: Mapping[str, Any], new: NewSplit | None = None) -> Splits:
+    def load(self, store: Store, options: Mapping[str, Any], new: NewSplit | None = None) -> Splits:
+        """Return the splits, uint8; in a new one the strips lie in another order, so that no pixel is shared again."""
         from sklearn.datasets import load_sample_images
 
         chosen = cast(PatchOptions, self.parse(options))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path, PurePath
 from typing import Annotated, Any, Literal, cast
 
@@ -41,10 +41,9 @@ class Mimic(Dataset, name="mimic"):
         title="MIMIC-III waveforms, PPG and ABP of one patient",
         kind="sequence",
         what=(
-            "windows of 1,024 samples (8.2 s at 125 Hz) of photoplethysmogram and arterial blood pressure, in units of "
-            "the converter; one data set per patient, records 3000063, 3000393 and 3000397. Segments that have both "
-            "signals, without the samples where either is invalid; split in time into train, 30 s left out, "
-            "validation, 30 s left out, test. Cleaning (flat lines, flat peaks, band-pass) is an option"
+            "windows of 1,024 samples (8.2 s at 125 Hz) of PPG and arterial blood pressure, in units of the "
+            "converter, of record 3000063, 3000393 or 3000397, without the samples where either is invalid. Split "
+            "in time into train, 30 s left out, validation, 30 s left out, test"
         ),
         size="about 10 million samples per record",
         licence="Open Data Commons Open Database License v1.0, as PhysioNet states it; open access",
@@ -61,23 +60,11 @@ class Mimic(Dataset, name="mimic"):
     def __init__(self, url: str = URL) -> None:
         self._url = url
 
-    def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
-        """Return (2, 1024), or (channels, length) by the options."""
-        return cast(MimicOptions, self.parse(options)).shape
+    def load(self, store: Store, options: Mapping[str, Any], new: NewSplit | None = None) -> Splits:
+        """Return the splits, int16 converter units, mapped from the cache.
 
-    def channels(self, options: Mapping[str, Any]) -> Sequence[str]:
-        """Return the names of the signals."""
-        return cast(MimicOptions, self.parse(options)).channels
-
-    def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
-        """Return the splits, int16 converter units (float32 after a band-pass), mapped from the cache."""
-        return self._splits(store, options)
-
-    def resplit(self, store: Store, options: Mapping[str, Any], new: NewSplit) -> Splits:
-        """Return a new split in time, of the recording closed to a ring and rotated."""
-        return self._splits(store, options, new)
-
-    def _splits(self, store: Store, options: Mapping[str, Any], new: NewSplit | None = None) -> Splits:
+        A new split is one in time, of the recording closed to a ring and rotated.
+        """
         chosen = cast(MimicOptions, self.parse(options))
         title = f"MIMIC-III waveforms, record {chosen.patient}"
         return recording_splits(store, self.name, [self._source(store, str(chosen.patient))], chosen, title, new)
@@ -124,13 +111,10 @@ class WfdbRecords(Dataset, name="wfdb"):
         title="Your own WFDB records",
         kind="sequence",
         what=(
-            "windows of the signals that you name (PLETH and ABP unless you say otherwise), in units of the converter, "
-            "without the samples where any is invalid; several records follow one another in time. Split in time into "
-            "train, 30 s left out, validation, 30 s left out, test. Cleaning (flat lines, flat peaks, band-pass) is an "
-            "option"
+            "windows of the signals that you name, without the samples where any is invalid, in units of the "
+            "converter or physical ones; several records follow one another in time. Split in time into train, 30 s "
+            "left out, validation, 30 s left out, test, or by whole records"
         ),
-        size="as large as they are",
-        licence="that of your records",
         source="you",
         how_to_get="records: [FOLDER/NAME] in the options, with NAME.hea and its .dat files in FOLDER of the data root",
     )
@@ -147,7 +131,7 @@ class WfdbRecords(Dataset, name="wfdb"):
         if not found:
             return None
         headers = [header for header in (read_header(self.name, path) for path in found) if header.names]
-        lengths = [header.length for header in headers if header.length]
+        lengths = [header.content.sig_len for header in headers if header.content.sig_len]
         counts = Counter(name.lower() for header in headers for name in {*header.names} if name is not None)
         most = (1 - MOST_UNUSED) * len(headers)
         first = {name.lower(): name for header in headers for name in header.names if name is not None}
@@ -167,23 +151,11 @@ class WfdbRecords(Dataset, name="wfdb"):
             **({} if split == "time" else {"split": split}),
         }
 
-    def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
-        """Return (channels, length)."""
-        return cast(WfdbRecordsOptions, self.parse(options)).shape
+    def load(self, store: Store, options: Mapping[str, Any], new: NewSplit | None = None) -> Splits:
+        """Return the splits, converter units, or physical or standardised values, mapped from the cache.
 
-    def channels(self, options: Mapping[str, Any]) -> Sequence[str]:
-        """Return the names of the signals."""
-        return cast(WfdbRecordsOptions, self.parse(options)).channels
-
-    def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
-        """Return the splits, converter units, or physical, standardised or filtered values, mapped from the cache."""
-        return self._splits(store, options)
-
-    def resplit(self, store: Store, options: Mapping[str, Any], new: NewSplit) -> Splits:
-        """Return a new split of whole records or folders, or in time, of the recording closed to a ring and rotated."""
-        return self._splits(store, options, new)
-
-    def _splits(self, store: Store, options: Mapping[str, Any], new: NewSplit | None = None) -> Splits:
+        A new split is of whole records or folders, or in time, of the recording closed to a ring and rotated.
+        """
         chosen = cast(WfdbRecordsOptions, self.parse(options))
         title = f"WFDB record{'s' * (len(chosen.records) > 1)} {', '.join(chosen.records)}"
         sources = [

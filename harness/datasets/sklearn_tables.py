@@ -36,10 +36,10 @@ class SklearnTables(Dataset, name="sklearn_tables"):
         title="Small tables of measurements of scikit-learn (real)",
         kind="sequence",
         what=(
-            "rows as vectors (D, 1): 30 features of images of cell nuclei of 569 breast masses, ten measurements of "
-            "442 people with diabetes (one column is their sex, as 1 or 2), or 13 of a chemical analysis of 178 wines, "
-            "without classes and targets. Shuffled by a fixed seed and split into the shares 0.6, 0.2 and 0.2. Each "
-            "value gets uniform noise of the unit of its last digit"
+            "rows as vectors (D, 1), without classes and targets: 30 features of cell nuclei of 569 breast masses, "
+            "ten measurements of 442 people with diabetes (one column is their sex, as 1 or 2), or a chemical "
+            "analysis of 178 wines. Split by a fixed seed into 0.6, 0.2 and 0.2; noise of the unit of the last "
+            "digit of each value"
         ),
         size="comes with scikit-learn",
         licence="CC BY 4.0 (breast cancer, wine); diabetes: none stated",
@@ -49,13 +49,15 @@ class SklearnTables(Dataset, name="sklearn_tables"):
         ),
         how_to_get="nothing to do",
     )
-    exchangeable = True
     options_model = TableOptions
     imports = ("sklearn.datasets",)
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
         """Return (columns, 1)."""
         return (TABLES[cast(TableOptions, self.parse(options)).table][1], 1)
+
+    def split_fault(self, options: Mapping[str, Any], keep_test: bool = False) -> None:
+        """Return None: any row may be in any split."""
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """Return the splits, in units of the noise of each column."""
@@ -67,8 +69,9 @@ class SklearnTables(Dataset, name="sklearn_tables"):
         survey = Survey(values.shape[1], values.dtype, len(values))
         survey.add(values[:, :, None])
         written = tuple(map(written_digits, values.T))
-        encoding = choose_encoding(self.name, survey, "sequence", None, None, "last_digit", written=written)
-        rows = encoding.encode(values[seeded_order(len(values))][:, :, None], table, 0)
+        encoding = choose_encoding(self.name, survey, "sequence", None, "last_digit", written=written)
+        order = seeded_order(len(values))
+        rows = encoding.encode(values[order][:, :, None], order)
         facts: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value
             for name, value in encoding.facts("sequence").items()

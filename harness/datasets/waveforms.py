@@ -59,10 +59,6 @@ class Waveforms(Dataset, name="waveforms"):
         """Return PPG and ABP."""
         return ("PPG", "ABP")
 
-    def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
-        """Return the splits, int16 converter units; windows do not overlap."""
-        return self._splits(options)
-
     def split_fault(self, options: Mapping[str, Any], keep_test: bool = False) -> str | None:
         """Return that the generator has no test split to keep, if asked for it."""
         return (
@@ -71,15 +67,13 @@ class Waveforms(Dataset, name="waveforms"):
             else None
         )
 
-    def resplit(self, store: Store, options: Mapping[str, Any], new: NewSplit) -> Splits:
-        """Return a new split of as many windows, of each patient's recording closed to a ring and rotated.
+    def load(self, store: Store, options: Mapping[str, Any], new: NewSplit | None = None) -> Splits:
+        """Return the splits, int16 converter units; windows do not overlap.
 
-        The recording is longer by a third gap, between the end of test and the begin of train. Its end and begin meet
-        where a window begins, so that no window crosses the place.
+        For a new split each patient's recording is closed to a ring and rotated. It is longer by a third gap, between
+        the end of test and the begin of train. Its end and begin meet where a window begins, so that no window crosses
+        the place.
         """
-        return self._splits(options, new)
-
-    def _splits(self, options: Mapping[str, Any], new: NewSplit | None = None) -> Splits:
         chosen = cast(WaveformOptions, self.parse(options))
         held_out = chosen.windows // 10
         counts = (chosen.windows - 2 * held_out, held_out, held_out)
@@ -108,5 +102,4 @@ class Waveforms(Dataset, name="waveforms"):
                 f"windows of {chosen.length} samples at 125 Hz, 10-bit units, split in time"
                 + ("" if new is None else f"; {described_ring(new)}")
             ),
-            test_share=None if new is None else held_out / chosen.windows,  # of the windows: gaps may be longer
         )

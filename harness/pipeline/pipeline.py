@@ -21,7 +21,7 @@ from flows.preprocess import (
     scale_pixels,
 )
 from harness.core.errors import UserError
-from harness.core.settings import NO_LOGIT, DataRef, Unit, augmentation_fault
+from harness.core.settings import DataRef, Unit
 from harness.datasets._values.lattice import Lattice
 from harness.datasets.base import Splits
 from harness.pipeline.augmentation import augment
@@ -57,40 +57,35 @@ class ValueRange:
     @classmethod
     def of(cls, splits: Splits, statistics: bool = False) -> ValueRange:
         """Return the range of the training split, and its `statistics` if they are needed."""
-        channels, axes = splits.shape[0], (0, *range(2, splits.train.ndim))
+        axes = (0, *range(2, splits.train.ndim))
         if splits.levels is not None:
-            low, high = [0.0] * channels, [splits.levels - 1.0] * channels
+            low, high = [0.0] * splits.shape[0], [splits.levels - 1.0] * splits.shape[0]
         else:
             low, high = splits.train.min(axes).tolist(), splits.train.max(axes).tolist()
         lattices = None
         if splits.lattices is not None:  # of third-party code, perhaps in numbers of numpy, which no weights file holds
             lattices = [Lattice(*map(float, astuple(lattice))) for lattice in splits.lattices]
         noise = None if splits.noise is None else list(splits.noise)
-        facts = (splits.train.dtype.name, splits.levels, splits.lattice, low, high, lattices, noise)
         digits = None if splits.digits is None else list(splits.digits)
-        if not statistics:
-            return cls(*facts, digits=digits)
-        some = np.moveaxis(splits.train[:: math.ceil(splits.train.size / STATISTICS)], 1, 0).reshape(channels, -1)
-        values = some.astype(np.float64)
-        lower, median, upper = np.percentile(values, [25, 50, 75], axis=1)
-        of_channels = (values.mean(1).tolist(), values.std(1).tolist(), median.tolist(), (upper - lower).tolist())
-        return cls(*facts, *of_channels, digits=digits)
-
-    def extremes(self) -> tuple[Tensor, Tensor]:
-        """Return the low and the high values, (C,), in the type of the data."""
-        low, high = (torch.from_numpy(np.array(values, self.dtype)) for values in (self.low, self.high))
-        return low, high
+        of_channels: dict[str, list[float]] = {}
+        if statistics:
+            some = np.moveaxis(splits.train[:: math.ceil(splits.train.size / STATISTICS)], 1, 0)
+            values = some.reshape(splits.shape[0], -1).astype(np.float64)
+            lower, median, upper = np.percentile(values, [25, 50, 75], axis=1)
+            of_channels = {"mean": values.mean(1).tolist(), "deviation": values.std(1).tolist()}
+            of_channels |= {"median": median.tolist(), "spread": (upper - lower).tolist()}
+        kind = splits.train.dtype.name
+        return cls(kind, splits.levels, splits.lattice, low, high, lattices, noise, digits=digits, **of_channels)
 
     def as_splits(self, shape: tuple[int, ...]) -> Splits:
         """Return splits of two events, of the low and of the high values, which have the same pre-processing."""
         extremes = np.array([self.low, self.high], self.dtype).reshape(2, shape[0], *[1] * (len(shape) - 1))
         events = np.broadcast_to(extremes, (2, *shape))
-        description = "the range of the training split"
-        lattices = None if self.lattices is None else tuple(self.lattices)
-        noise = None if self.noise is None else tuple(self.noise)
-        digits = None if self.digits is None else tuple(self.digits)
+        lattices, noise, digits = (
+            None if each is None else tuple(each) for each in (self.lattices, self.noise, self.digits)
+        )
         facts: dict[str, Any] = {"lattice": self.lattice, "lattices": lattices, "noise": noise, "digits": digits}
-        return Splits(events, events, events, self.levels, description, **facts)
+        return Splits(events, events, events, self.levels, "the range of the training split", **facts)
 
 
 def permutation(dim: int, seed: int) -> np.ndarray:
@@ -149,8 +144,6 @@ class Pipeline:
         seed: int | None = None,
         values: ValueRange | None = None,
     ) -> None:
-        if data.preprocessing == "logit" and splits.levels is None:
-            raise UserError(f"{data.label}: {NO_LOGIT}")
         several = data.preprocessing if isinstance(data.preprocessing, tuple) else (data.preprocessing,)
         self._scalings = np.array(several if len(several) > 1 else several * splits.shape[0])
         bounded = not {*several} & {"standard", "asinh"}
@@ -160,9 +153,6 @@ class Pipeline:
             )
         if len(self._scalings) != splits.shape[0]:
             raise UserError(f"{data.label}: {len(several)} scalings for {splits.shape[0]} channels; state one for each")
-        fault = augmentation_fault(data.augmentation, splits.shape)
-        if fault is not None:
-            raise UserError(f"{data.label}: {fault}")
         self.shape = splits.shape
         self.device = torch.device(device)
         self.dim = math.prod(self.shape)
@@ -173,9 +163,7 @@ class Pipeline:
         cells = torch.tensor(splits.noisy, dtype=torch.float64)
         self.noisy = any(splits.noisy)
         self.dequantises = self.noisy and data.dequantise
-        self._without_noise: Tensor | None = None
-        if self.noisy and not all(splits.noisy):
-            self._without_noise = (cells == 0).reshape(-1, *[1] * (len(self.shape) - 1)).to(self.device)
+        self._has_noise = cells.bool().reshape(-1, *[1] * (len(self.shape) - 1)).to(self.device)
         self.log_widths = splits.log_widths
         self.has_noise = self.dequantises or splits.log_widths is not None
         self._has_floor = all(splits.noisy) and splits.no_floor is None
@@ -193,13 +181,13 @@ class Pipeline:
             self._bounds: tuple[float, float] = (0, splits.levels - 1)
             preprocessing = (scale_pixels if data.preprocessing == "scale" else logit_pixels)(splits.levels)
         else:
-            low, high = self.values.extremes()
+            low, high = torch.from_numpy(np.array([self.values.low, self.values.high], self.values.dtype)).double()
             if splits.digits is not None:
-                cells = cells * self._widths(high.double())
-            self.log_step = (2 / (high.double() + cells - low.double())).log().mean().item()
+                cells = cells * self._widths(high)
+            self.log_step = (2 / (high + cells - low)).log().mean().item()
             kind = np.iinfo(splits.train.dtype) if splits.lattice else np.finfo(splits.train.dtype)
             self._bounds = (kind.min, kind.max)
-            preprocessing = self._scaling(data, low.double(), high.double(), cells)
+            preprocessing = self._scaling(data, low, high, cells)
         self.preprocessing = preprocessing.to(self.device)
         self.permutation: Tensor | None = None
         order_seed = data.permutation_seed(seed)
@@ -252,11 +240,12 @@ class Pipeline:
             x of shape (N, *shape) in the pipeline's dtype, and log|det dx/dv| of shape (N,) in float64.
         """
         # In float64 whatever the dtype of x, so that one generator gives a flow and its float64 copy the same input.
-        v = dequantise(values, generator, torch.float64) if self.dequantises else values.double()
-        if self._without_noise is not None:
-            v = torch.where(self._without_noise, values.double(), v)
-        if self._digits is not None and self.dequantises:
-            v = values.double() + (v - values.double()) * self._widths(values)
+        v = values.double()
+        if self.dequantises:
+            noisy = dequantise(values, generator, torch.float64)
+            if self._digits is not None:
+                noisy = v + (noisy - v) * self._widths(values)
+            v = torch.where(self._has_noise, noisy, v)
         x, log_det = self.preprocessing(v)
         return self._reorder(x.to(self.dtype), self.permutation), log_det
 

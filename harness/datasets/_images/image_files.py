@@ -2,7 +2,7 @@
 
 Conversion of an image to an array (C, H, W) of 8-bit values, everywhere in this project:
 
-- PNG, JPEG, BMP, WebP, TIFF, GIF and PPM, recognised by their content, under any name; with 8 bits per channel.
+- PNG, JPEG, BMP, WebP, TIFF and GIF, recognised by their content, under any name; with 8 bits per channel.
 - It is rotated according to its EXIF tag. Palettes are expanded.
 - For three channels, grey becomes three equal channels, CMYK becomes RGB by Pillow's rule. For one channel, colour
   becomes luma, (299 R + 587 G + 114 B) / 1000.
@@ -16,7 +16,7 @@ import contextlib
 import hashlib
 import os
 import warnings
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Literal
@@ -25,17 +25,19 @@ import numpy as np
 
 from harness.core.errors import DataError
 from harness.core.files import IMAGE, open_file
+from harness.datasets._store.store import Writer
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".jfif", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm", ".pbm", ".pnm")
-FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "TIFF", "GIF", "PPM")
+SUFFIXES = (".png", ".jpg", ".jpeg", ".jfif", ".bmp", ".webp", ".tif", ".tiff", ".gif")
+FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "TIFF", "GIF")
 _ORIENTATION = 0x0112  # the EXIF tag of the rotation
 MODES = {"1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr"}
 
+FAULTS = 5  # files that a message names
+
 Filter = Literal["bilinear", "lanczos"]
-Resize = Filter | Literal["crop"]
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,7 @@ def image_size(name: str, path: Path) -> tuple[int, int]:
         return image.size[::-1] if turned else image.size
 
 
-def read_image(name: str, path: Path, shape: tuple[int, ...], resize: Resize | None = None) -> np.ndarray:
+def read_image(name: str, path: Path, shape: tuple[int, ...], resize: Filter | None = None) -> np.ndarray:
     """Return one image as uint8 (C, H, W), converted as described in this module.
 
     Args:
@@ -115,8 +117,7 @@ def read_image(name: str, path: Path, shape: tuple[int, ...], resize: Resize | N
         path: the file.
         shape: (C, H, W) with C = 1 or 3.
         resize: Pillow's filter, which is antialiased: the largest centred part of the right proportions is scaled
-            down to (H, W); "crop": the centred H x W pixels are taken. An image is never enlarged. None: it must
-            already be H x W, and is not decoded otherwise.
+            down to (H, W), and never enlarged. None: it must already be H x W, and is not decoded otherwise.
 
     Raises:
         DataError: it does not decode, is not 8-bit, transparent, animated, huge, or of the wrong size.
@@ -134,14 +135,40 @@ def read_image(name: str, path: Path, shape: tuple[int, ...], resize: Resize | N
             image.load()
         if fault := _size_fault(image.size, (width, height), resize):
             raise DataError(f"{name}: {path}: {fault}")
-        plain = _in_mode(_without_alpha(name, path, image), "L" if channels == 1 else "RGB")
-        if resize == "crop":
-            left, top = (plain.width - width) // 2, (plain.height - height) // 2
-            plain = plain.crop((left, top, left + width, top + height))
-        elif resize is not None:
+        plain = _without_alpha(name, path, image).convert("L" if channels == 1 else "RGB")
+        if resize is not None:
             plain = ImageOps.fit(plain, (width, height), method=Image.Resampling[resize.upper()])
     pixels = np.asarray(plain)
     return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)
+
+
+def write_images(
+    writer: Writer,
+    name: str,
+    paths: Sequence[Path],
+    numbers: Mapping[str, np.ndarray],
+    shape: tuple[int, ...],
+    resize: Filter | None = None,
+) -> None:
+    """Write the images with these numbers of each split; see `read_image`.
+
+    Raises:
+        DataError: with the number and the first of the faulty files.
+    """
+    faults: list[DataError] = []
+    for split, chosen in numbers.items():
+        target = writer.create(split, (len(chosen), *shape), np.uint8)
+        for place, number in enumerate(chosen.tolist()):
+            try:
+                target[place] = read_image(name, paths[number], shape, resize)
+            except DataError as error:
+                faults.append(error)
+    if len(faults) == 1:
+        raise faults[0]
+    if faults:
+        texts = sorted(str(fault).removeprefix(f"{name}: ") for fault in faults)
+        first = "\n  ".join(texts[:FAULTS])
+        raise DataError(f"{name}: {len(faults):,} faulty files, the first of them:\n  {first}")
 
 
 @contextlib.contextmanager
@@ -160,26 +187,17 @@ def _decoding(name: str, path: Path) -> Iterator[None]:
         raise DataError(f"{name}: {path}: does not decode as an image ({what}); get it again or remove it") from error
 
 
-def _size_fault(size: tuple[int, int], wanted: tuple[int, int], resize: Resize | None) -> str:
+def _size_fault(size: tuple[int, int], wanted: tuple[int, int], resize: Filter | None) -> str:
     small = size[0] < wanted[0] or size[1] < wanted[1]
     if size == wanted or (resize is not None and not small):
         return ""
-    scale = "say resize: true to scale down, crop or leave_out"
-    hint = "leave it out, or say resize: leave_out" if small else scale
+    hint = "leave it out" if small else "say resize: true to scale down"
     return f"is {size[0]} x {size[1]} pixels; asked for {wanted[0]} x {wanted[1]}. {hint}"
 
 
-def _in_mode(image: Image, mode: str) -> Image:
-    """Return the image in this mode; without a copy, of which a large image has no need, if it is already."""
-    return image if image.mode == mode else image.convert(mode)
-
-
 def _check_kind(name: str, path: Path, image: Image) -> None:
-    # The tiles of a file have the decoder's arguments: the raw mode and, of PPM, the largest value, of which Pillow
-    # scales any other than 255 to 8 bits.
+    # The tiles of a file have the decoder's arguments, of which the first is the raw mode.
     tiles = [tile[3] if isinstance(tile[3], tuple) else (tile[3],) for tile in getattr(image, "tile", [])]
-    if image.format == "PPM" and any(isinstance(most, int) and most != 255 for _, *rest in tiles for most in rest[:1]):
-        raise DataError(f"{name}: {path}: its largest pixel is another than 255, not 8 bits per channel; convert it")
     depths = {str(arguments[0]) for arguments in tiles}
     if image.mode not in MODES or any(";16" in depth for depth in depths):
         depth = next(iter(sorted(depths)), image.mode)
@@ -192,7 +210,7 @@ def _without_alpha(name: str, path: Path, image: Image) -> Image:
     """Return the image without its alpha channel, which must be opaque."""
     if not image.has_transparency_data:
         return image
-    full = _in_mode(image, "RGBA")
+    full = image.convert("RGBA")
     if full.getchannel("A").getextrema()[0] != 255:
         raise DataError(f"{name}: {path}: has transparent pixels; lay it over a background")
     return full.convert("RGB")

@@ -1,4 +1,4 @@
-"""Published sets of images with the parts "train" and "test", read at once or streamed, and their splits.
+"""Published sets of images with the parts "train" and "test", in memory at once or file by file, and their splits.
 
 Validation is a part of the training images, chosen by a fixed seed.
 """
@@ -6,7 +6,7 @@ Validation is a part of the training images, chosen by a fixed seed.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -18,12 +18,13 @@ from pydantic_core import PydanticCustomError
 from harness.core.errors import DataError
 from harness.core.files import DATA_IN_MEMORY, read_file
 from harness.core.settings import Count, Settings
+from harness.datasets._images.image_files import Filter, write_images
 from harness.datasets._store.download import fetch, wrong_sum
-from harness.datasets._store.selection import HELD_OUT_PART, fill, first_of, hold_out, seeded_order
+from harness.datasets._store.selection import divide_as_stated, seeded_order
 from harness.datasets._store.store import Store, Writer, prepare
 from harness.datasets.base import Splits
 
-VERSION = 2  # of the prepared arrays
+VERSION = 3  # of the prepared arrays
 
 Validation = Annotated[Count, Field(description="the number of training images that are set apart for validation")]
 Test = Annotated[Count, Field(description="the number of test images that are used")]
@@ -49,59 +50,13 @@ class SplitSizes(Settings):
             train, test = cls.counts
             limits = {"validation": train - 1, "train": train - info.data.get("validation", 0), "test": test}
             if value > (most := limits[str(info.field_name)]):
-                why = "" if info.field_name == "test" else f", as train and validation share {train} images"
-                raise PydanticCustomError("sizes", "should be at most {most}{why}", {"most": most, "why": why})
+                raise PydanticCustomError("sizes", "should be at most {most}", {"most": most})
         return value
 
-
-def read_at_once(
-    store: Store,
-    name: str,
-    title: str,
-    key: Mapping[str, Any],
-    sources: Sequence[Path],
-    shape: tuple[int, ...],
-    read: Callable[[], tuple[np.ndarray, np.ndarray]],
-    sizes: SplitSizes,
-) -> Splits:
-    """Return the splits of a set that fits into memory.
-
-    Both parts are prepared in an order that depends on a fixed seed, and the splits are cut from them, so that every
-    choice of sizes shares one copy, and a smaller choice is the beginning of a larger one.
-
-    Args:
-        store, name, sources: see `prepare`.
-        title: the beginning of the description.
-        key: further entries of the key of the prepared arrays.
-        shape, sizes: of an image, and of the splits.
-        read: returns the train and test images (N, *shape), uint8.
-
-    Raises:
-        DataError: an image is not of `shape` or not uint8, or there are fewer images than asked for.
-    """
-
-    def build(writer: Writer) -> None:
-        for part, images in zip(("train", "test"), read(), strict=True):
-            if images.shape[1:] != shape or images.dtype != np.uint8:
-                raise DataError(
-                    f"{name}: {sources[0]}: the {part} images are {images.shape[1:]} of {images.dtype}; "
-                    f"they should be {shape} of uint8"
-                )
-            writer.save(part, images[seeded_order(len(images))])
-
-    prepared = prepare(store, name, {"version": VERSION, **key}, sources, build)
-    images, test = prepared.array("train"), prepared.array("test")
-    validation = sizes.validation or max(1, len(images) // HELD_OUT_PART)
-    hold_out(f"{name}: train", np.arange(len(images)), sizes.train, validation)
-    first_of(f"{name}: test", np.arange(len(test)), sizes.test, "test")
-    return Splits(
-        train=images[validation : None if sizes.train is None else validation + sizes.train],
-        validation=images[:validation],
-        test=test[: sizes.test],
-        levels=256,
-        description=f"{title}, 256 levels; validation is a part of the training images, chosen by a fixed seed",
-        checksum=prepared.checksum,
-    )
+    @property
+    def limits(self) -> tuple[int | None, int, int | None]:
+        """The numbers of train, validation and test images."""
+        return self.train, self.validation, self.test
 
 
 @dataclass(frozen=True)
@@ -124,9 +79,14 @@ def read_pinned(
 ) -> Splits:
     """Return the splits of published files of the data root or, if one is missing there, downloaded into the cache.
 
+    Both parts are prepared in an order that depends on a fixed seed, and the splits are cut from them, so that every
+    choice of sizes shares one copy, and a smaller choice is the beginning of a larger one.
+
     Args:
-        store, name, title, shape, sizes: as for `read_at_once`.
+        store, name: see `prepare`.
+        title: the beginning of the description.
         files: the files.
+        shape, sizes: of an image, and of the splits.
         images: returns the train and test images of the contents of the files, whose checksums are right.
 
     Raises:
@@ -135,21 +95,35 @@ def read_pinned(
     """
     sources = [_pinned_file(store, name, file) for file in files]
 
-    def read() -> tuple[np.ndarray, np.ndarray]:
+    def build(writer: Writer) -> None:
         contents = []
         for file, path in zip(files, sources, strict=True):
             contents.append(read_file(path, DATA_IN_MEMORY))
             if (actual := hashlib.sha256(contents[-1]).hexdigest()) != file.sha256:
                 raise wrong_sum(name, path, actual, file.sha256, "Delete the file and get it anew")
         try:
-            return images(*contents)
+            for part, values in zip(("train", "test"), images(*contents), strict=True):
+                if values.shape[1:] != shape or values.dtype != np.uint8:
+                    raise ValueError(f"images of {values.shape[1:]} of {values.dtype}, not {shape} of uint8")
+                writer.save(part, values[seeded_order(len(values))])
         except Exception as error:  # decompressors and pickles may raise anything
             places = ", ".join(map(str, sources))
             raise DataError(
                 f"{name}: {places}: not of the published form ({type(error).__name__}: {error}); get it anew"
             ) from error
 
-    return read_at_once(store, name, title, {"sums": [file.sha256 for file in files]}, sources, shape, read, sizes)
+    key = {"version": VERSION, "sums": [file.sha256 for file in files]}
+    prepared = prepare(store, name, key, sources, build)
+    train, validation, test = sizes.limits
+    ordered = prepared.array("train")
+    return Splits(
+        train=ordered[validation : None if train is None else validation + train],
+        validation=ordered[:validation],
+        test=prepared.array("test")[:test],
+        levels=256,
+        description=f"{title}, 256 levels; validation is a part of the training images, chosen by a fixed seed",
+        checksum=prepared.checksum,
+    )
 
 
 def _pinned_file(store: Store, name: str, file: Pinned) -> Path:
@@ -161,42 +135,31 @@ def _pinned_file(store: Store, name: str, file: Pinned) -> Path:
     return fetch(store, f"{name}/{path.name}", file.url + path.name, file.sha256, by_hand)
 
 
-@dataclass(frozen=True)
-class Stream:
-    """A part of a set that is never in memory as a whole."""
-
-    name: str  # in messages
-    count: Callable[[], int]  # returns the number of images
-    blocks: Callable[[], Iterator[np.ndarray]]  # yields all images in order, uint8 (n, C, H, W)
-
-
-def streamed(
+def read_folders(
     store: Store,
     name: str,
     key: Mapping[str, Any],
-    sources: Sequence[Path],
-    parts: Mapping[str, Stream],
+    files: Callable[[], tuple[Sequence[Path], Sequence[Path]]],
     shape: tuple[int, ...],
+    resize: Filter | None,
     sizes: SplitSizes,
-    describe: Callable[[tuple[int, ...]], str],
+    published: tuple[int, int],
+    description: str,
 ) -> Splits:
-    """Return the splits of a set whose images stream by once, each split in the order of the source.
+    """Return the splits of a set whose images stream by, each split in the order of the source.
 
-    `parts` are "train" and "test", and `describe` gets their numbers of images; for the rest see `read_at_once`.
+    `files` returns those of train and test. After the title, up to the first comma, of `description` the numbers of
+    images are said if they are not the published ones.
     """
 
     def build(writer: Writer) -> None:
-        counts = {part: stream.count() for part, stream in parts.items()}
-        train = hold_out(parts["train"].name, seeded_order(counts["train"]), sizes.train, sizes.validation)
-        test = first_of(parts["test"].name, seeded_order(counts["test"]), sizes.test, "test")
-        fill(writer, train, shape, np.uint8, parts["train"].blocks())
-        fill(writer, test, shape, np.uint8, parts["test"].blocks())
-        writer.notes = {"levels": 256, "description": describe(tuple(counts.values()))}
+        train, test = files()
+        numbers, _, _ = divide_as_stated(name, np.repeat([0, 2], [len(train), len(test)]), True, sizes.limits)
+        write_images(writer, name, [*train, *test], numbers, shape, resize)
+        whole = (len(train), len(test)) == published
+        made = "" if whole else f", made of {len(train):,} and {len(test):,} images only"
+        title, comma, rest = description.partition(", 256")
+        writer.notes = {"levels": 256, "description": f"{title}{made}{comma}{rest}"}
 
     key = {"version": VERSION, **sizes.model_dump(mode="json"), **key}
-    return Splits.of(prepare(store, name, key, sources, build))
-
-
-def made_of(counts: tuple[int, ...], published: tuple[int, ...]) -> str:
-    """Return a clause with the numbers of images, where they are not the published ones; else an empty text."""
-    return "" if counts == published else f", made of {counts[0]:,} and {counts[1]:,} images only"
+    return Splits.of(prepare(store, name, key, [], build))

@@ -12,6 +12,7 @@ Its end and begin are no neighbours in time: no gap is needed there, and no wind
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -44,8 +45,8 @@ def stretches_of(values: np.ndarray, valid: np.ndarray, start: int = 0) -> Itera
 
 
 def split_in_time(
-    stretches: Sequence[Stretch], validation: float, test: float, gap: int
-) -> dict[str, tuple[Stretch, ...]]:
+    stretches: Sequence[Stretch], validation: float, test: float, gap: int, new: NewSplit | None = None
+) -> tuple[dict[str, tuple[Stretch, ...]], float | None]:
     """Split into test (the last samples), validation (those before) and train (the rest).
 
     Args:
@@ -53,43 +54,31 @@ def split_in_time(
         validation, test: the fraction of all valid samples that each of the held-out parts has.
         gap: samples of recording time, holes included, that are left out before validation and before test. They
             are taken from what comes before, so that the train part pays for both.
+        new: a new split, of the recording closed to a ring and rotated at random, in which a third gap separates the
+            end of test from the begin of train. If test is kept, the samples before its gap are rotated alone.
 
     Returns:
-        The stretches of each split; if the recording is too short, those to the left are smaller or empty.
+        The stretches of each split; if the recording is too short, those to the left are smaller or empty. Sample
+        numbers increase through the splits: those after the ring's joint continue behind those before it. The share of
+        the samples that a drawn test split has, 0 of a kept one; None without `new`.
     """
     total = samples(stretches)
-    rest, last = _hold_out(stretches, round(test * total), gap)
-    train, middle = _hold_out(rest, round(validation * total), gap)
-    return {"train": train, "validation": middle, "test": last}
-
-
-def split_ring(
-    stretches: Sequence[Stretch], validation: float, test: float, gap: int, new: NewSplit
-) -> tuple[dict[str, tuple[Stretch, ...]], float]:
-    """Split the recording as `split_in_time` does, after it has been closed to a ring and rotated at random.
-
-    Args:
-        stretches, validation, test: as for `split_in_time`.
-        gap: as for `split_in_time`; a third one separates the end of test from the begin of train.
-        new: a kept test split is that of `split_in_time`, and the samples before its gap are rotated alone.
-
-    Returns:
-        The stretches of each split, and the share of the samples that a drawn test split has, 0 of a kept one. Sample
-        numbers increase through the splits: those after the ring's joint continue behind those before it.
-    """
-    total = samples(stretches)
-    rest, kept = _hold_out(stretches, round(test * total) if new.keep_test else 0, gap)
+    counts = round(validation * total), round(test * total)
+    rest, last = _hold_out(stretches, counts[1], gap)
+    if new is None:
+        train, middle = _hold_out(rest, counts[0], gap)
+        return {"train": train, "validation": middle, "test": last}, None
+    rest, kept = (rest, last) if new.keep_test else (tuple(stretches), ())
     count = samples(rest)
-    ahead = _last(rest, count - int(split_generator(new.seed).random() * count))
-    behind = _until(rest, ahead[0].start) if ahead else ()
+    behind, ahead = _hold_out(rest, count - int(split_generator(new.seed).random() * count), 0)
     turn = rest[-1].stop - rest[0].start + gap if rest else 0  # a hole at the joint, which serves as a gap
     rotated = (*ahead, *(Stretch(stretch.start + turn, stretch.values) for stretch in behind))
-    rest, last = _hold_out(rotated, 0 if new.keep_test else round(test * total), gap)
-    train, middle = _hold_out(rest, round(validation * total), gap)
+    rest, last = _hold_out(rotated, 0 if new.keep_test else counts[1], gap)
+    train, middle = _hold_out(rest, counts[0], gap)
     held_out = last or middle
-    train = _from(train, held_out[-1].stop - turn + gap) if held_out else train
-    parts = {"train": train, "validation": middle, "test": kept or last}
-    return parts, samples(last) / total if total else 0.0
+    train = _between(train, held_out[-1].stop - turn + gap, math.inf) if held_out else train
+    share = samples(last) / total if total else 0.0
+    return {"train": train, "validation": middle, "test": kept or last}, share
 
 
 def described_ring(new: NewSplit) -> str:
@@ -104,37 +93,24 @@ def samples(stretches: Sequence[Stretch]) -> int:
 
 
 def _hold_out(stretches: Sequence[Stretch], count: int, gap: int) -> tuple[tuple[Stretch, ...], tuple[Stretch, ...]]:
-    """Return the samples until `gap` before the last `count` samples, and those."""
-    last = _last(stretches, count)
-    return _until(stretches, last[0].start - gap) if last else tuple(stretches), last
-
-
-def _last(stretches: Sequence[Stretch], count: int) -> tuple[Stretch, ...]:
-    """Return the last `count` samples, or all if there are fewer."""
-    parts: list[Stretch] = []
+    """Return the samples until `gap` before the last `count` samples, and those: all if there are fewer."""
+    begin = math.inf
     for stretch in reversed(stretches):
         if count <= 0:
             break
-        first = max(0, stretch.values.shape[1] - count)
-        parts.append(Stretch(stretch.start + first, stretch.values[:, first:]))
+        begin = max(stretch.start, stretch.stop - count)
         count -= stretch.values.shape[1]
-    return tuple(reversed(parts))
+    return _between(stretches, -math.inf, begin - gap), _between(stretches, begin, math.inf)
 
 
-def _until(stretches: Sequence[Stretch], end: int) -> tuple[Stretch, ...]:
-    """Return the samples before sample number `end`."""
-    return tuple(
-        Stretch(stretch.start, stretch.values[:, : end - stretch.start]) for stretch in stretches if stretch.start < end
-    )
-
-
-def _from(stretches: Sequence[Stretch], begin: int) -> tuple[Stretch, ...]:
-    """Return the samples from sample number `begin`."""
-    return tuple(
-        Stretch(max(begin, stretch.start), stretch.values[:, max(0, begin - stretch.start) :])
-        for stretch in stretches
-        if stretch.stop > begin
-    )
+def _between(stretches: Sequence[Stretch], begin: float, end: float) -> tuple[Stretch, ...]:
+    """Return the samples with numbers from `begin` to before `end`."""
+    parts = []
+    for stretch in stretches:
+        if (first := max(begin, stretch.start)) < (last := min(end, stretch.stop)):
+            inside = slice(int(first) - stretch.start, int(last) - stretch.start)
+            parts.append(Stretch(int(first), stretch.values[:, inside]))
+    return tuple(parts)
 
 
 def starts(stretch: Stretch, length: int, stride: int) -> np.ndarray:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path, PurePosixPath
 
-from harness.core.errors import DataError, DataMissing, UserError
+from harness.core.errors import DataError, DataMissing
 from harness.datasets._store.store import Store, sha256, writing
 
 TIMEOUT = 30  # seconds without data after which the download fails
@@ -31,15 +31,12 @@ def fetch(store: Store, name: str, url: str, pinned: str | None = None, by_hand:
     Raises:
         DataMissing: the file is missing and cannot be downloaded.
         DataError: its checksum is wrong, or the cache cannot be written.
-        UserError: the name is outside the downloads.
     """
-    parts = PurePosixPath(name).parts
-    if len(parts) < 2 or ".." in parts or PurePosixPath(name).is_absolute():
-        raise UserError(f"{name!r} is no path below the downloads; it is DATASET/FILE, without '..'")
     path = store.cache / "downloads" / name
     if path.is_file():
         return path
-    dataset, hint = parts[0], f"put it at {path}{f', {by_hand}' if by_hand else ''}"
+    dataset = PurePosixPath(name).parts[0]
+    hint = ", ".join([f"put it at {path}", *[by_hand] * bool(by_hand)])
     if store.offline:
         raise DataMissing(
             f"{dataset}: {path.name} is not there, and offline nothing is fetched. It comes from {url}; {hint}"
@@ -52,29 +49,20 @@ def fetch(store: Store, name: str, url: str, pinned: str | None = None, by_hand:
     with writing(store):
         path.parent.mkdir(parents=True, exist_ok=True)
         with filelock.FileLock(path.with_name(f"{path.name}.lock")):
-            if not path.is_file():  # else another process downloaded it while this one waited
-                try:
-                    print(f"fetching {url}", file=sys.stderr, flush=True)
-                    pooch.HTTPDownloader(timeout=TIMEOUT)(url, str(unfinished), None)
-                    if pinned is not None and (actual := sha256(unfinished)) != pinned:
-                        raise wrong_sum(dataset, url, actual, pinned, "Nothing was kept; try again")
-                    unfinished.replace(path)
-                except requests.RequestException as error:  # an OSError
-                    reason = f"{path.name} could not be fetched from {url}: {_innermost(error)}"
-                    raise DataMissing(f"{dataset}: {reason}. Try again, or {hint}") from error
-                finally:
-                    unfinished.unlink(missing_ok=True)
+            if path.is_file():  # another process downloaded it while this one waited
+                return path
+            print(f"fetching {url}", file=sys.stderr, flush=True)
+            try:
+                pooch.HTTPDownloader(timeout=TIMEOUT)(url, str(unfinished), None)
+            except requests.RequestException as error:  # an OSError
+                unfinished.unlink(missing_ok=True)
+                reason = f"{path.name} could not be fetched from {url}: {' '.join(str(error).split())}"
+                raise DataMissing(f"{dataset}: {reason}. Try again, or {hint}") from error
+            if pinned is not None and (actual := sha256(unfinished)) != pinned:
+                unfinished.unlink()
+                raise wrong_sum(dataset, url, actual, pinned, "Nothing was kept; try again")
+            unfinished.replace(path)
     return path
-
-
-def _innermost(error: BaseException) -> str:
-    """Return the first cause of a chain of exceptions, in one line."""
-    while True:
-        reason = getattr(error, "reason", None) or error.__cause__ or error.__context__
-        reason = reason or next((argument for argument in error.args if isinstance(argument, BaseException)), None)
-        if not isinstance(reason, BaseException):
-            return " ".join((getattr(error, "strerror", None) or str(error) or type(error).__name__).split())
-        error = reason
 
 
 def wrong_sum(name: str, place: Path | str, actual: str, pinned: str, hint: str) -> DataError:

@@ -1,9 +1,9 @@
-"""Assign the events of a source to splits, and write them: while the source is streamed, or shuffled by a seed once."""
+"""Assign the events of a source to splits, by their numbers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import Annotated
 
@@ -13,7 +13,6 @@ from pydantic_core import PydanticCustomError
 
 from harness.core.errors import DataError
 from harness.core.settings import NewSplit
-from harness.datasets._store.store import Writer
 
 SEED = 0  # seed of the choice of validation events, and of a subset of the events
 HELD_OUT_PART = 10  # one in this many train events is validation, unless the options or the file decide otherwise
@@ -51,6 +50,10 @@ def share_out(name: str, total: int, shares: tuple[float, ...]) -> list[int]:
 def seeded_order(total: int, seed: int = SEED) -> np.ndarray:
     """Return 0..total-1 in an order that is a function of (total, seed) alone."""
     return np.argsort(np.random.Generator(np.random.PCG64(seed)).random(total), kind="stable")
+
+
+Division = tuple[dict[str, np.ndarray], float | None, str]
+"""The numbers of the events of each split; the share of test of a new split; a phrase."""
 
 
 def split_groups(
@@ -119,51 +122,37 @@ def split_classes(
     return split, share, f"the same shares of {classes.max() + 1} classes by seed {seed}"
 
 
-def assign(order: np.ndarray, counts: Mapping[str, int]) -> np.ndarray:
-    """Return the place of each event's split in SPLITS, or -1: the order's first events are of the first split, etc."""
-    split = np.full(len(order), -1)
-    for name, (first, last) in zip(counts, pairwise([0, *accumulate(counts.values())]), strict=True):
-        split[order[first:last]] = SPLITS.index(name)
-    return split
+def by_shares(name: str, count: int, shares: Sequence[float], shuffled: bool) -> dict[str, np.ndarray]:
+    """Return the numbers of the events of each split, of `count` events by their shares, in order or by `SEED`."""
+    order = seeded_order(count) if shuffled else np.arange(count)
+    return dict(zip(SPLITS, np.split(order, np.cumsum(share_out(name, count, tuple(shares)))), strict=False))
 
 
-def hold_out(name: str, order: np.ndarray, train: int | None, validation: int) -> np.ndarray:
-    """Assign the first part of the order to validation, the next to train (None: all).
+def divide_as_stated(
+    name: str, marks: np.ndarray, shuffled: bool, sizes: Sequence[int | None] = (None, None, None)
+) -> Division:
+    """Return the splits whose places in SPLITS are `marks`; without validation a tenth of train.
 
-    Fewer events than requested are a DataError that starts with `name`.
+    `sizes` limits the rows of train, validation and test, to random ones if `shuffled`, else to the first, or to the
+    last of train from which validation is taken.
+
+    Raises:
+        DataError: there are fewer rows than asked for.
     """
-    left = len(order) - validation
-    if left < (train or 1):
-        what = "all others" if train is None else str(train)
-        raise DataError(
-            f"{name} holds {len(order)} events; {validation} of validation and {what} of train are more than that. "
-            "Ask for fewer"
-        )
-    return assign(order, {"validation": validation, "train": left if train is None else train})
-
-
-def first_of(name: str, order: np.ndarray, count: int | None, split: str) -> np.ndarray:
-    """Assign the first `count` events of the order (None: all) to a split; fewer, or none, are a DataError."""
-    if len(order) < (count or 1):
-        raise DataError(f"{name} holds {len(order)} events; {count or 'at least 1'} asked for")
-    return assign(order, {split: len(order) if count is None else count})
-
-
-def fill(
-    writer: Writer, split: np.ndarray, shape: tuple[int, ...], dtype: np.dtype | type, blocks: Iterable[np.ndarray]
-) -> None:
-    """Write one array per split, while the events of a source stream by in blocks of (n, *shape).
-
-    `split` has the place of each event's split in SPLITS, or -1; those of one split keep the order of the stream.
-    """
-    places = [place for place in range(len(SPLITS)) if place in split]
-    arrays = {place: writer.create(SPLITS[place], (int((split == place).sum()), *shape), dtype) for place in places}
-    for block in blocks:
-        for place, array in arrays.items():
-            chosen = block[split[: len(block)] == place]
-            array[: len(chosen)] = chosen
-            arrays[place] = array[len(chosen) :]
-        split = split[len(block) :]
+    parts = [np.flatnonzero(marks == place) for place in range(len(SPLITS))]
+    if shuffled:
+        parts = [part[seeded_order(len(part))] for part in parts]
+    text = "split as stated"
+    if not len(parts[1]):
+        order = parts[0] if shuffled else parts[0][::-1]
+        held_out = sizes[1] or max(1, len(order) // HELD_OUT_PART)
+        parts[:2] = order[held_out:], order[:held_out]
+        text += f", validation from train {f'by seed {SEED}' if shuffled else '(its last rows)'}"
+    for split, part, size in zip(SPLITS, parts, sizes, strict=True):
+        if len(part) < (size or 1):
+            raise DataError(f"{name}: {len(part)} events are there for {split}; {size or 'at least 1'} asked for")
+    numbers = {split: np.sort(part[:size]) for split, part, size in zip(SPLITS, parts, sizes, strict=True)}
+    return numbers, None, text
 
 
 def split_generator(seed: int, *more: int) -> np.random.Generator:

@@ -15,16 +15,13 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from harness.core.errors import DataError, DataMissing
 from harness.core.files import DATA, RECORD, open_file, read_text
 from harness.core.settings import NewSplit
-
-if TYPE_CHECKING:
-    import filelock
 
 META = "meta.json"
 
@@ -73,7 +70,7 @@ class Prepared:
     """One prepared data set in the cache."""
 
     folder: Path  # holds one .npy file per array, and meta.json
-    meta: Mapping[str, Any]  # key, sources (`Stamps`), arrays (name -> shape, dtype, bytes, SHA-256) and notes
+    meta: Mapping[str, Any]  # key, sources (`Stamps`), arrays (name -> bytes, SHA-256) and notes
 
     def array(self, name: str) -> np.ndarray:
         """Return an array, mapped into memory and read-only."""
@@ -150,68 +147,39 @@ def prepare(
     folder = store.cache / "prepared" / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     if (prepared := read_prepared(folder, stamps)) is not None:
         return prepared
+    import filelock
+
     with writing(store):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _lock(folder):  # another process may make it while this one waits
+        # Another process may make it while this one waits; the system releases the lock when its holder dies.
+        with filelock.FileLock(folder.parent / f"{folder.name}.lock"):
             return read_prepared(folder, stamps) or _build(store, name, folder, key, stamps, build)
 
 
 def _build(
     store: Store, name: str, folder: Path, key: Mapping[str, Any], stamps: Stamps, build: Callable[[Writer], None]
 ) -> Prepared:
-    _remove_leftovers(folder)
+    for interrupted in folder.parent.glob(f".{folder.name}-*"):
+        shutil.rmtree(interrupted, ignore_errors=True)
     unfinished = folder.parent / f".{folder.name}-{secrets.token_hex(4)}"
     unfinished.mkdir()
     try:
         writer = Writer(store, unfinished)
         with _reading(name):
             build(writer)
-        arrays = {}
-        for path in sorted(unfinished.glob("*.npy")):
-            values = np.load(path, mmap_mode="r", allow_pickle=False)
-            arrays[path.stem] = {
-                "shape": list(values.shape),
-                "dtype": values.dtype.str,
-                "bytes": path.stat().st_size,
-                "sha256": sha256(path),
-            }
-            _flush(path)
+        arrays = {
+            path.stem: {"bytes": path.stat().st_size, "sha256": sha256(path)}
+            for path in sorted(unfinished.glob("*.npy"))
+        }
         meta = {"key": dict(key), "sources": stamps, "arrays": arrays, "notes": writer.notes}
         text = json.dumps(meta, indent=1, allow_nan=False, default=astuple)
         (unfinished / META).write_text(text, encoding="utf-8")
-        _flush(unfinished / META)
         if folder.exists():  # it is damaged or of an earlier state of the sources, otherwise it would have been read
             shutil.rmtree(folder)
         unfinished.rename(folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     return Prepared(folder, json.loads(text))
-
-
-def _lock(folder: Path) -> filelock.BaseFileLock:
-    """Return the lock for making `folder`; the system releases it when its holder dies, and its empty file may stay."""
-    import filelock
-
-    return filelock.FileLock(folder.parent / f"{folder.name}.lock")
-
-
-def _remove_leftovers(folder: Path) -> None:
-    """Remove the remains of interrupted builds from the cache, for this folder (whose lock is held) and all others."""
-    import filelock
-
-    for unfinished in folder.parent.glob(".*-*"):
-        target = folder.with_name(unfinished.name[1:].rpartition("-")[0])
-        try:
-            with contextlib.nullcontext() if target == folder else _lock(target).acquire(timeout=0):
-                shutil.rmtree(unfinished, ignore_errors=True)
-        except filelock.Timeout:
-            continue  # its process is running
-
-
-def _flush(path: Path) -> None:
-    """Flush a file to the disk before it gets its name."""
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
 
 
 @contextlib.contextmanager

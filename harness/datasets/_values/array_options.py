@@ -1,23 +1,21 @@
-"""Options of an .npz file: its arrays, what they hold, and their split."""
+"""Options of an .npz file: its arrays, and what they hold."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from harness.core.settings import Count, Flag
-from harness.datasets._store.selection import SHARES, Shares
+from harness.core.settings import Count
 from harness.datasets._values.file_options import FileOptions, Name
-from harness.datasets._values.lattice import MOST_LEVELS
-from harness.datasets._values.widths import NOISE, STEP, WIDTH, StatedNoise, Step, for_each_channel
+from harness.datasets._values.widths import NOISE, WIDTH, StatedNoise
 
 
 class ArrayOptions(FileOptions):
     """The file, the contents of its arrays, and how much of it is used."""
 
-    ways = (*FileOptions.ways, "arrays")
+    alone = FileOptions.alone | {"arrays": ("groups", "stratify", "test_file", "array")}
 
     array: Name | None = Field(
         None, description="the one array of events, which `shares` split; null: x_train and x_test, x, or the only one"
@@ -33,14 +31,8 @@ class ArrayOptions(FileOptions):
         "channels_first",
         description="how events lie in the file; with one channel they may also come without a channel axis",
     )
-    levels: Annotated[int, Field(ge=2, le=MOST_LEVELS, strict=True)] | None = Field(
-        None, description="the number of levels of an image's pixels; null: 256 of 8-bit pixels, else what occurs"
-    )
     missing: Literal["refuse", "drop"] = Field(
         "refuse", description="events with NaN, such as windows with missing samples: refuse the file, or drop them"
-    )
-    step: Step = Field(
-        None, description=f"the lattice step of the values: {STEP}; null: 1 of 8-bit pixels, else detect"
     )
     noise: StatedNoise = Field(None, description=f"{WIDTH}: {NOISE}")
     pool: Count = Field(1, description="the side of the squares of pixels that are averaged and rounded")
@@ -49,14 +41,6 @@ class ArrayOptions(FileOptions):
         None, description="the number of validation events; null: all of x_val, or without one a tenth of x_train"
     )
     test: Count | None = Field(None, description="the number of test events that are used; null: all")
-    shares: Shares | None = Field(
-        None,
-        description=f"of a file with one array, the shares of train, validation and test; null: {list(SHARES)}",
-    )
-    shuffle: Flag | None = Field(
-        None,
-        description="whether events are shuffled by a fixed seed before they are split; null: images alone",
-    )
 
     @field_validator("shape")
     @classmethod
@@ -69,32 +53,17 @@ class ArrayOptions(FileOptions):
 
     @field_validator("arrays")
     @classmethod
-    def _of_splits(cls, arrays: tuple[str, ...] | None, info: ValidationInfo) -> tuple[str, ...] | None:
-        if arrays is not None and (info.data.get("array") is not None or len({*arrays}) < len(arrays)):
-            raise PydanticCustomError("arrays", "should be different names, and be left out beside `array`")
+    def _of_splits(cls, arrays: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if arrays is not None and len({*arrays}) < len(arrays):
+            raise PydanticCustomError("arrays", "should be different names")
         return arrays
 
-    @field_validator("shares", "shuffle")
+    @field_validator("pool")
     @classmethod
-    def _of_one_array(cls, value: Any, info: ValidationInfo) -> Any:
-        others = ("test_file",) if info.field_name == "shares" else ("groups", "stratify")
-        for other in others:
-            if value is not None and info.data.get(other) is not None:
-                raise PydanticCustomError("way", "should be left out with {other}", {"other": other})
-        return value
-
-    @field_validator("levels", "pool")
-    @classmethod
-    def _of_images(cls, value: int | None, info: ValidationInfo) -> int | None:
-        if info.data.get("kind") == "sequence" and value not in (None, 1):
+    def _of_images(cls, value: int, info: ValidationInfo) -> int:
+        if info.data.get("kind") == "sequence" and value != 1:
             raise PydanticCustomError("kind", "should be left out: it is for kind: image")
         return value
-
-    @field_validator("step", "noise")
-    @classmethod
-    def _for_each_channel(cls, value: Any, info: ValidationInfo) -> Any:
-        image = info.field_name == "step" and info.data.get("kind") == "image"
-        return for_each_channel(value, info, 1 if image else info.data.get("shape", (1,))[0])
 
     @property
     def shuffled(self) -> bool:

@@ -65,7 +65,7 @@ def stated_lattice(step: float, low: float, high: float, dtype: np.dtype) -> Lat
     return Lattice(low, step, max(error, STATED_ERROR * step) if dtype.kind == "f" else 0.0)
 
 
-def find_lattice(points: np.ndarray, dtype: np.dtype, count: int, most: float = MOST_LEVELS) -> Lattice | None:
+def find_lattice(points: np.ndarray, dtype: np.dtype, count: int) -> Lattice | None:
     """Return the coarsest lattice that contains floating-point values, or None.
 
     float64 values may have passed through float32, so that its rounding is tried too. A lattice that is fine next to
@@ -75,7 +75,6 @@ def find_lattice(points: np.ndarray, dtype: np.dtype, count: int, most: float = 
         points: the distinct values, ascending, at least one, finite.
         dtype: the type that they are stored in.
         count: how many values there are, repeated ones counted.
-        most: points of the lattice from the first value to the last.
 
     Returns:
         None if there is no such lattice, if all values are equal, or if they are too few to show one.
@@ -87,13 +86,13 @@ def find_lattice(points: np.ndarray, dtype: np.dtype, count: int, most: float = 
     types = [dtype, np.dtype(np.float32)] if dtype.itemsize == 8 else [dtype]
     for kind in types:
         tolerance = rounding(kind, largest)
-        lattice = _common_lattice(points, tolerance, most)
+        lattice = _common_lattice(points, tolerance)
         if lattice is not None:
             return Lattice(*lattice, 2 * tolerance)
     return None
 
 
-def _common_lattice(points: np.ndarray, tolerance: float, most: float) -> tuple[float, float] | None:
+def _common_lattice(points: np.ndarray, tolerance: float) -> tuple[float, float] | None:
     """Return (offset, step) such that all points are on it within 2 * tolerance; each may be off by one tolerance."""
     merged = _merged(points, tolerance)
     if merged is None or len(merged) < 2:
@@ -102,7 +101,7 @@ def _common_lattice(points: np.ndarray, tolerance: float, most: float) -> tuple[
     if divisor is None:
         return None
     k = _counts(merged - merged[0], *divisor, 2 * tolerance)
-    if k[-1] >= most:
+    if k[-1] >= MOST_LEVELS:
         return None
     centred = k - k.mean()
     step = float(centred @ (merged - merged.mean()) / (centred @ centred))  # least squares

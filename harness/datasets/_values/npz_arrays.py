@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,7 +95,7 @@ def open_npz(file: Path, name: str) -> Iterator[Npz]:
 
     Raises:
         OSError: it is no regular file, or cannot be opened.
-        DataError: it is neither, or two members of an archive have one name.
+        DataError: it is neither.
     """
     with open_file(file, DATA) as opened, contextlib.ExitStack() as later:
         with reading(name, "it must be an .npz or .npy file, as numpy.savez or numpy.save writes it"):
@@ -109,8 +108,6 @@ def open_npz(file: Path, name: str) -> Iterator[Npz]:
             yield Npz(name, {"x": content})
             return
         later.enter_context(content)
-        if twice := [member for member, count in Counter(content.zip.namelist()).items() if count > 1]:
-            raise DataError(f"{name}: has two members {twice[0]}; which one is meant is unknown: write the file again")
         yield Npz(name, content)
 
 

@@ -110,7 +110,6 @@ class Splits:
         else:
             train, validation, test = shuffle_and_cut([self.train, self.validation, self.test], new.seed)
             pooled, kept = "train, validation and test", ""
-        total = sum(map(len, self.parts().values()))
         return replace(
             self,
             train=train,
@@ -120,8 +119,13 @@ class Splits:
                 f"{self.description}; split {new.seed}: the events of {pooled} pooled, shuffled and cut into the same "
                 f"sizes{kept}"
             ),
-            test_share=0.0 if new.keep_test else len(self.test) / total,
+            test_share=0.0 if new.keep_test else self.share_of_test,
         )
+
+    @property
+    def share_of_test(self) -> float:
+        """The share of all events that are in test."""
+        return len(self.test) / sum(map(len, self.parts().values()))
 
     def digest(self) -> str:
         """Return the SHA-256 of the arrays and of the facts on which their density depends."""

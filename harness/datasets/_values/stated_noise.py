@@ -35,8 +35,8 @@ def with_noise(
     survey = Survey(train.shape[1], np.dtype(np.float64), sum(map(len, parts.values())) * train[0, 0].size)
     for events in values.values():
         survey.add(events)
-    encoding = choose_encoding(name, survey, "sequence", None, None, noise, labels)
-    return {part: encoding.encode(events, part, 0) for part, events in values.items()}, encoding
+    encoding = choose_encoding(name, survey, "sequence", None, noise, labels)
+    return {part: encoding.encode(events, np.arange(len(events))) for part, events in values.items()}, encoding
 
 
 def noise_text(encoding: Encoding) -> str:

@@ -12,10 +12,8 @@ import gzip
 import io
 import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
@@ -53,14 +51,12 @@ class Table:
 
     Attributes:
         name: begins messages.
-        rows: yields (line number, cells) of each row, the header included.
         header: whether the first row has the names of the columns.
         names: the cells of the first row.
         frame: all cells below the header, in columns 0, 1, ...; NaN where one is missing.
     """
 
     name: str
-    rows: Callable[[], Iterator[tuple[int, list[str]]]]
     header: bool
     names: tuple[str, ...]
     frame: pd.DataFrame
@@ -108,16 +104,14 @@ class Table:
         return values
 
     def _wrong(self, row: int, place: int) -> DataError:
-        line, cells = next(islice(self.rows(), row + self.header, None))
-        cell = cells[place].strip()
-        if _DECIMAL_COMMA.fullmatch(cell):
+        column, proposed = self.frame[place], None
+        cell = "" if column.isna()[row] else str(column[row])
+        hint = "is not a finite number; fill such cells, or leave the row out, or name the `columns` to use"
+        if not cell:
+            hint, proposed = "is a missing cell; fill such cells, or say missing: drop", {"missing": "drop"}
+        elif _DECIMAL_COMMA.fullmatch(cell):
             hint = "has a decimal comma, or one between thousands; write a point, or nothing between thousands"
-        else:
-            hint = "is not a finite number; fill such cells, or leave the line out" + (
-                ", or say missing: drop" if cell in MISSING else ", or name the `columns` to use"
-            )
-        proposed = {"missing": "drop"} if cell in MISSING else None
-        return DataError(f"{self.name}: line {line}, column {self.label(place)}: {cell!r} {hint}", proposed)
+        return DataError(f"{self.name}: row {row + 1}, column {self.label(place)}: {cell!r} {hint}", proposed)
 
     def unusable(self, place: int) -> str | None:
         """Return why a column has no numbers to learn from; None if it has."""
@@ -219,12 +213,7 @@ def read_table(name: str, path: Path, header: bool, separator: str, missing: Seq
     import pandas as pd
 
     most = int(MEMORY_SHARE * available_memory())
-    if path.stat().st_size > available_memory():
-        raise DataError(
-            f"{name}: has more than {shown_bytes(available_memory())}, the available memory; write fewer rows"
-        )
-    rows = partial(_rows, name, path, separator)
-    checked = rows()
+    checked = _rows(name, path, separator)
     line, first = next(checked, (0, []))
     count = 0 if header else 1
     for number, cells in checked:
@@ -240,8 +229,6 @@ def read_table(name: str, path: Path, header: bool, separator: str, missing: Seq
             f"{name}: {count:,} rows of {len(first):,} columns take {shown_bytes(needed)}, more than "
             f"{shown_bytes(most)}, {MEMORY_SHARE:.0%} of the available memory; write fewer"
         )
-    old = tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1)  # by default it rounded some numbers wrongly
-    exact: dict[str, Any] = {"float_precision": "round_trip"} if old else {}
     with _text(name, path) as file:
         frame = pd.read_csv(
             file,
@@ -253,11 +240,11 @@ def read_table(name: str, path: Path, header: bool, separator: str, missing: Seq
             na_values=cast("list[str]", [*MISSING, *missing]),
             keep_default_na=False,
             low_memory=False,
-            **exact,
+            float_precision="round_trip",  # others round some numbers wrongly
         )
     if frame.shape != (count, len(first)):
         raise DataError(f"{name}: is read as {len(frame):,} of {count:,} rows; write it without blank lines and quotes")
-    return Table(name, rows, header, tuple(cell.strip() for cell in first), frame)
+    return Table(name, header, tuple(cell.strip() for cell in first), frame)
 
 
 def _rows(name: str, path: Path, separator: str) -> Iterator[tuple[int, list[str]]]:

@@ -1,15 +1,19 @@
-"""Read the files of users: the splits of prepared arrays, and why a split that files state is not drawn anew."""
+"""The files of users: the splits of their rows or events, and prepared arrays of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from harness.core.settings import NewSplit, Settings
+import numpy as np
+
+from harness.core.settings import NewSplit
+from harness.datasets._store.selection import SEED, SHARES, SPLITS, Division, by_shares, split_classes, split_groups
 from harness.datasets._store.store import Store, Writer, prepare, split_key
+from harness.datasets._values.file_options import FileOptions
 from harness.datasets.base import Splits
 
-VERSION = 6  # of the prepared arrays
+VERSION = 7  # of the prepared arrays
 FILES = ("file", "validation_file", "test_file")
 """The options that name files, in the order in which they are read."""
 
@@ -17,7 +21,7 @@ FILES = ("file", "validation_file", "test_file")
 def file_splits(
     store: Store,
     name: str,
-    options: Settings,
+    options: FileOptions,
     build: Callable[[Sequence[Path], Writer], None],
     new: NewSplit | None = None,
 ) -> Splits:
@@ -37,3 +41,33 @@ def stated_split_fault(name: str, file: str, exchangeable: bool, keep_test: bool
         return None
     hint = ", or say keep_test: true, which draws validation anew from train" * exchangeable
     return f"{name}: {file} states its split; leave `split` out of repetitions.vary{hint}"
+
+
+def divide(
+    name: str, count: int, marks: np.ndarray | None, options: FileOptions, shuffled: bool, new: NewSplit | None
+) -> Division:
+    """Draw the splits of `count` rows: of whole groups, of equal shares of classes, or in order.
+
+    Args:
+        name: begins messages.
+        count: number of rows.
+        marks: the number of each row's group or class, 0, 1, ..., if the options ask for them.
+        options: those of the files.
+        shuffled: whether rows are shuffled by a fixed seed before.
+        new: a new split of groups or classes.
+
+    Raises:
+        DataError: a split would have no row.
+    """
+    shares = options.shares or SHARES
+    if marks is None:
+        how = f"{', '.join(map(str, shares))}, {f'by seed {SEED}' if shuffled else 'in order'}"
+        return by_shares(name, count, shares, shuffled), None, f"train, validation and test are the shares {how}"
+    if options.groups is None:
+        split, share, text = split_classes(marks, shares, new)
+    else:
+        split, share, text = split_groups(name, marks, shares, new)
+    label = options.groups if options.groups is not None else options.stratify
+    numbers = {part: np.flatnonzero(split == place) for place, part in enumerate(SPLITS)}
+    name = label if isinstance(label, str) else f"column {label}"
+    return numbers, share, f"train, validation and test are {text} of {name}"

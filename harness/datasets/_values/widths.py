@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import AfterValidator, BeforeValidator, ValidationInfo
+from pydantic import AfterValidator, BeforeValidator
 from pydantic_core import PydanticCustomError
 
 STEP = "one number above 0, a list of one for each channel of a sequence, or detect"
@@ -48,17 +48,3 @@ def _noise(value: Any) -> Any:
 
 Noise = Annotated[tuple[float | None, ...] | Literal["last_digit"] | None, BeforeValidator(_noise)]
 StatedNoise = Annotated[Noise, AfterValidator(not_of_digits)]
-
-
-def for_each_channel(value: Any, info: ValidationInfo, channels: int | None) -> Any:
-    """Return the option `step` or `noise`; raise if it is a list of another length, or both are stated.
-
-    The number of channels is None while it is unknown.
-    """
-    if isinstance(value, tuple) and channels is not None and len(value) > 1 and len(value) != channels:
-        form = STEP if info.field_name == "step" else NOISE
-        raise PydanticCustomError("channels", f"should be {form}, for {channels} channel{'s' * (channels > 1)}")
-    stated = [name for name in ("step", "levels") if info.data.get(name) is not None]
-    if info.field_name == "noise" and value is not None and stated:
-        raise PydanticCustomError("noise", f"should be left out with {stated[0]}, whose noise covers one step")
-    return value

@@ -41,7 +41,7 @@ def test_images_are_unchanged_and_a_tenth_of_train_is_held_out(store):
     assert events(splits.train, splits.validation) == events(IMAGES)
     np.testing.assert_array_equal(splits.test, TEST_IMAGES)
     assert isinstance(splits.train, np.memmap)
-    assert splits.description == "mine.npz: images 3x8x8, 256 levels; validation from x_train, by seed 0"
+    assert splits.description == "mine.npz: images 3x8x8, 256 levels; split as stated, validation from train by seed 0"
     assert splits.steps is None and splits.no_floor is None and len(splits.checksum) == 64
 
 
@@ -57,7 +57,7 @@ def test_one_array_is_split_by_shares(store, name):
     images = one_array(store, name, IMAGES, OPTIONS | {"shares": [0.5, 0.2, 0.3]})
     assert [len(part) for part in images.parts().values()] == [30, 12, 18]
     assert events(*images.parts().values()) == events(IMAGES)
-    assert images.description.endswith(f"are the shares 0.5, 0.2, 0.3 of {name}, by seed 0")
+    assert images.description.endswith("are the shares 0.5, 0.2, 0.3, by seed 0")
     kept = one_array(store, name, IMAGES, OPTIONS | {"shuffle": False})
     np.testing.assert_array_equal(np.concatenate(list(kept.parts().values())), IMAGES)
     assert [len(part) for part in kept.parts().values()] == [48, 6, 6] and "in order" in kept.description
@@ -127,32 +127,11 @@ def test_floats_on_a_lattice_become_counts_with_their_step(store):
     assert (sequences.levels, sequences.lattice, sequences.no_floor) == (None, True, None)
 
 
-def test_all_splits_share_one_lattice(store):
-    even = IMAGES.astype(np.int16) // 2 * 2
-    assert load(store, x_train=even, x_test=TEST_IMAGES.astype(np.int16) // 2 * 2).levels == 128
-    odd = load(store, x_train=even, x_test=TEST_IMAGES.astype(np.int16))
-    np.testing.assert_array_equal(odd.test, TEST_IMAGES)
-    assert odd.levels == 256
-
-
 def test_sequences_are_held_out_at_the_end_of_train(store):
     splits = load(store, SEQUENCE | {"validation": 5, "train": 20, "test": 4}, x_train=ADC, x_test=ADC[:9])
     np.testing.assert_array_equal(splits.validation, ADC[55:])
     np.testing.assert_array_equal(splits.train, ADC[35:55])
     np.testing.assert_array_equal(splits.test, ADC[:4])
-
-
-def test_values_on_no_lattice_have_no_noise_and_no_floor(store):
-    from harness.core.settings import DataRef
-    from harness.pipeline.pipeline import Pipeline
-
-    values = np.random.default_rng(0).normal(size=(400, 2, 16)).astype("f4")
-    splits = load(store, SEQUENCE, x_train=values, x_test=values[:9] + 1)
-    assert not splits.lattice and splits.levels is None and splits.steps is None
-    assert splits.no_floor == "the values lie on no lattice; no noise is added to them"
-    np.testing.assert_array_equal(splits.test, values[:9] + 1)
-    pipeline = Pipeline(splits, DataRef(label="mine", name="npz"))
-    assert pipeline.floor() is None and not pipeline.dequantises
 
 
 def test_pooling_rounds_without_overflow(store):
@@ -211,22 +190,7 @@ def test_wrong_data_make_the_command_exit_with_3_and_one_line(store, command, ca
     np.savez(store.root / "mine.npz", x_train=ADC[:, :, :9], x_test=ADC)
     assert main(command(logit="")) == 3
     error = capsys.readouterr().err
-    assert "x_train holds events of shape (2, 9)" in error and error.count("\n") == 1
-
-
-@pytest.mark.system
-def test_changed_data_make_a_trial_run_again(store, command, capsys):
-    """The file name is the same, its images are not: results of both must never be averaged."""
-    run = command(logit="", form="[3, 8, 8]")
-    np.savez(store.root / "mine.npz", x_train=IMAGES, x_test=TEST_IMAGES)
-    assert main(run) == 0
-    first = capsys.readouterr().out
-    assert main(run) == 0 and "nothing to run" in capsys.readouterr().out
-    np.savez(store.root / "mine.npz", x_train=255 - IMAGES, x_test=TEST_IMAGES)
-    assert main(run) == 0
-    second = capsys.readouterr().out
-    assert "its data have changed since the last run here" in second
-    assert first[first.index("SHA-256") :][:30] != second[second.index("SHA-256") :][:30]
+    assert "train holds events of shape (2, 9)" in error and error.count("\n") == 1
 
 
 def test_logit_without_levels_is_refused_before_training(store, command, capsys):
@@ -263,21 +227,6 @@ def test_a_file_of_one_array_is_mapped_and_read_in_blocks(store):
     assert peak < size / 2 and events(NPZ.load(store, options).train) == first
 
 
-def test_real_images_load_in_full(data_root, tmp_path):
-    store = Store(data_root, tmp_path / "cache", offline=True)
-    for file, side, train, test in (
-        ("cifar10-subset.npz", 32, 8068, 1017),
-        ("galaxy-zoo-64.npz", 64, 480, 111),
-        ("tiny-imagenet-32.npz", 32, 8000, 2000),
-    ):
-        splits = NPZ.load(store, {"file": file, "shape": [3, side, side], "layout": "channels_last"})
-        with np.load(data_root / file) as arrays:
-            original = {key: np.moveaxis(arrays[key], -1, 1) for key in ("x_train", "x_test")}
-        assert (len(splits.train) + len(splits.validation), len(splits.test)) == (train, test)
-        np.testing.assert_array_equal(splits.test, original["x_test"])
-        assert events(splits.train, splits.validation) == events(original["x_train"])
-
-
 # Faults: one message for each, and nothing of it in the cache
 
 BOTH = {"x_train": IMAGES, "x_test": TEST_IMAGES}
@@ -285,7 +234,7 @@ SIZES = {"validation": 20, "train": 41}
 WRONG_ARRAYS = [  # arrays, options, message
     ({"x_train": IMAGES, "y": IMAGES}, {}, r"has no array 'x_test'; it has x_train, y"),
     ({"a": IMAGES, "b": IMAGES}, {}, "has the arrays a, b; say which hold events"),
-    (BOTH, {"shares": [0.8, 0.1, 0.1]}, "there is a split already"),
+    (BOTH, {"shares": [0.8, 0.1, 0.1]}, "has a split already; `shares` is for one array"),
     ({"x": IMAGES}, {"test": 5}, "has one array, whose splits have `shares`; leave out train"),
     ({"x": IMAGES[:4]}, {}, r"4 events in the shares \[0\.8, 0\.1, 0\.1\] leave none for test"),
     (BOTH | {"x_train": np.moveaxis(IMAGES, 1, -1)}, {}, r"\(8, 8, 3\); .*\(3, 8, 8\); layout: channels_last would"),
@@ -293,19 +242,17 @@ WRONG_ARRAYS = [  # arrays, options, message
     (BOTH, {"pool": 2}, r"with layout: channels_first and pool: 2 asks for \(3, 16, 16\)"),
     (BOTH | {"x_train": IMAGES[0, 0, 0]}, {}, r"x_train has shape \(8,\); the first axis"),
     (BOTH | {"x_train": IMAGES > 9}, {}, "x_train holds bool; it must hold integers or"),
-    (BOTH | {"x_train": IMAGES * 1j}, {}, "x_train holds complex128"),
-    (BOTH | {"x_train": IMAGES.astype("U")}, {}, "x_train holds <U"),
     (BOTH | {"x_train": np.zeros((60, 3), "u1,u1")}, {}, r"x_train holds \[\('f0', 'u1'\)"),
-    (BOTH | {"x_test": TEST_IMAGES / 255}, {}, "x_train uint8, x_test float64; all arrays"),
-    (BOTH, {"levels": 17}, "is beyond the 17 levels"),
+    (BOTH | {"x_test": TEST_IMAGES / 255}, {}, r"train uint8 .*, test float64 .*; the events of all arrays"),
+    (BOTH, {"step": [1, 1]}, "2 are stated for 3 channels"),
     (BOTH, {"step": 2}, "is not a multiple of the step 2"),
     (BOTH, {"step": 0.5}, "is finer .* step 1; state"),
     ({name: values / 255 for name, values in BOTH.items()}, {"step": 0.0001}, r"finer .* lattice of step 0\.00392"),
-    (BOTH, SIZES, "x_train holds 60 events; 20 of validation and 41 of train are more"),
-    (BOTH, {"validation": 60}, "and all others of train are more"),
-    (BOTH, {"test": 21}, "x_test holds 20 events; 21 asked"),
-    (BOTH | {"x_test": TEST_IMAGES[:0]}, {}, "x_test holds 0 events; at least 1 asked for"),
-    ({name: values[:0] / 255 for name, values in BOTH.items()}, {}, "x_train and x_test are empty"),
+    (BOTH, SIZES, "40 events are there for train; 41 asked for"),
+    (BOTH, {"validation": 60}, "0 events are there for train; at least 1"),
+    (BOTH, {"test": 21}, "20 events are there for test; 21 asked"),
+    (BOTH | {"x_test": TEST_IMAGES[:0]}, {}, "0 events are there for test; at least 1 asked for"),
+    ({name: values[:0] / 255 for name, values in BOTH.items()}, {}, "train and test are empty"),
 ]
 
 
@@ -325,9 +272,9 @@ def test_events_with_a_missing_value_are_dropped_on_request_and_counted(store):
     values[9, 1, 2, 3] = values[30, 0, 0, 0] = np.nan
     splits = load(store, OPTIONS | {"missing": "drop"}, x_train=values, x_test=held_out)
     assert splits.checksum == expected.checksum and splits.levels == expected.levels
-    assert splits.left_out == (f"dropped: 2 of {len(values)} events of x_train with a missing value",)
-    values[31, 0, 0, 0] = held_out[1, 0, 0, 0] = np.inf  # not missing, but wrong; all arrays are in one message
-    with pytest.raises(DataError, match=r"(?s)x_train: 1 values are not .*x_test: 1 values are not"):
+    assert splits.left_out == (f"dropped: 2 of {len(values)} events of train with a missing value",)
+    values[31, 0, 0, 0] = np.inf  # not missing, but wrong
+    with pytest.raises(DataError, match=r"train: inf at \[31, 0, 0, 0\] is not finite"):
         load(store, OPTIONS | {"missing": "drop"}, x_train=values, x_test=held_out)
     with pytest.raises(DataError, match="have no event without a missing value"):
         load(store, OPTIONS | {"missing": "drop"}, x_train=values * np.nan, x_test=held_out * np.nan)
@@ -342,10 +289,10 @@ def test_reading_in_blocks_gives_the_same_arrays_and_messages(store, monkeypatch
     assert load(store).checksum == load(store, x_train=IMAGES / 255, x_test=TEST_IMAGES / 255).checksum == whole
     values = IMAGES / 255
     values[41, 1, 2, 3], values[50:53, 0, 0, 0] = np.inf, np.nan
-    with pytest.raises(DataError, match=r"x_train: 4 values are not finite, the first inf at \[41, 1, 2, 3\]; drop"):
+    with pytest.raises(DataError, match=r"train: inf at \[41, 1, 2, 3\] is not finite; drop"):
         load(store, x_train=values, x_test=TEST_IMAGES / 255)
     values[41, 1, 2, 3], values[50:53, 0, 0, 0] = 0.1234, 0
-    with pytest.raises(DataError, match=r"x_train, event 41: 0\.1234 is not a multiple"):
+    with pytest.raises(DataError, match=r"event 41: 0\.1234 is not a multiple"):
         load(store, OPTIONS | {"step": 1 / 255}, x_train=values, x_test=TEST_IMAGES / 255)
 
 
@@ -393,11 +340,9 @@ def saved(array) -> bytes:
 STORED = saved(TEST_IMAGES)
 DAMAGE = {
     "text": (lambda whole: b"x_train,x_test\n1,2\n", r"mine\.npz: cannot be read \(it has the signature of neither"),
-    "empty": (lambda whole: b"", r"mine\.npz: cannot be read"),
     "truncated": (lambda whole: whole[: len(whole) // 2], r"mine\.npz: cannot be read \(File is not a zip file\)"),
     "a bit flipped": (flipped, r"x_test: cannot be read \(Bad CRC-32 for file 'x_test\.npy'\)"),
     "an array cut short": (member_of("x_test.npy", STORED[:-9]), r"x_test: cannot be read"),
-    "no header": (member_of("x_test.npy", b"abc"), "x_test: cannot be read"),
     "a wrong header": (member_of("x_test.npy", STORED.replace(b"shape", b"sharp")), "x_test: cannot be read"),
 }
 
@@ -413,25 +358,15 @@ def test_a_damaged_archive_is_named_and_leaves_the_cache_usable(name, store):
     np.testing.assert_array_equal(load(store).test, TEST_IMAGES)
 
 
-@pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_two_members_of_one_name_are_refused(store):
-    np.savez(store.root / "mine.npz", x_train=IMAGES, x_test=TEST_IMAGES)
-    with zipfile.ZipFile(store.root / "mine.npz", "a") as archive:
-        archive.writestr("x_train.npy", STORED)
-    with pytest.raises(DataError, match=r"mine\.npz: has two members x_train\.npy; which one is meant is unknown"):
-        NPZ.check(store, OPTIONS)
-
-
 def test_arrays_larger_than_the_memory_are_refused(store, monkeypatch):
     monkeypatch.setattr("harness.datasets._values.npz_arrays.available_memory", lambda: 20_000)
     with pytest.raises(DataError, match=r"x_train unpacks to 11 KiB, more than 50% of .* memory; .*numpy\.save"):
         load(store)
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
-def test_damage_in_compressed_arrays_is_detected(dtype, store):
-    path = store.root / "mine.npz"
-    np.savez_compressed(path, x_train=IMAGES.astype(dtype), x_test=TEST_IMAGES.astype(dtype))
-    rewrite(path, lambda whole: whole[:3000] + bytes(200) + whole[3200:])
-    with pytest.raises(DataError, match=r"x_train: cannot be read"):
-        NPZ.check(store, OPTIONS)
+def test_all_splits_share_one_lattice(store):
+    even = IMAGES.astype(np.int16) // 2 * 2
+    assert load(store, x_train=even, x_test=TEST_IMAGES.astype(np.int16) // 2 * 2).levels == 128
+    odd = load(store, x_train=even, x_test=TEST_IMAGES.astype(np.int16))
+    np.testing.assert_array_equal(odd.test, TEST_IMAGES)
+    assert odd.levels == 256

@@ -33,7 +33,7 @@ def test_rows_are_vectors_in_the_order_of_the_options(store):
     assert splits.shape == (2, 1) and [len(part) for part in splits.parts().values()] == [80, 10, 10]
     np.testing.assert_array_equal(np.concatenate(list(splits.parts().values()))[..., 0], VALUES[:, ::-1])
     assert not splits.lattice and splits.unit == "nats_per_dim"
-    assert "vectors of 2 columns" in splits.description and "of 100 rows, in order" in splits.description
+    assert "vectors of 2 columns, 100 rows" in splits.description and "0.1, in order" in splits.description
     shuffled = load(store, text(VALUES), shuffle=True)
     assert not np.array_equal(shuffled.train, splits.train)
     every = np.concatenate(list(shuffled.parts().values()))[..., 0]
@@ -72,10 +72,14 @@ def test_counts_of_a_stated_step_may_have_been_rounded_to_three_decimals(store):
 
 GOOD = text(VALUES)
 FAULTS = {
-    "text": (GOOD.replace(repr(float(VALUES[3, 1])), "high"), {}, "line 5, column 'b': 'high' is not a finite number"),
-    "empty": (GOOD.replace(repr(float(VALUES[3, 0])), ""), {}, "line 5, column 'a': '' is not .* say missing: drop"),
-    "infinite": (GOOD.replace(repr(float(VALUES[0, 0])), "inf"), {}, "line 2, column 'a': 'inf' is not"),
-    "an underscore": (GOOD.replace(repr(float(VALUES[0, 0])), "1_0"), {}, "line 2, column 'a': '1_0' is not"),
+    "text": (GOOD.replace(repr(float(VALUES[3, 1])), "high"), {}, "row 4, column 'b': 'high' is not a finite number"),
+    "empty": (
+        GOOD.replace(repr(float(VALUES[3, 0])), ""),
+        {},
+        "row 4, column 'a': '' is a missing cell; .*missing: drop",
+    ),
+    "infinite": (GOOD.replace(repr(float(VALUES[0, 0])), "inf"), {}, "row 1, column 'a': 'inf' is not"),
+    "an underscore": (GOOD.replace(repr(float(VALUES[0, 0])), "1_0"), {}, "row 1, column 'a': '1_0' is not"),
     "long line": (GOOD + "2026-02-01,1.0,2.0,3.0\n", {}, "line 102 has 4 cells, and line 1 has 3"),
     "short line": (GOOD + "2026-02-01,1.0\n", {}, "line 102 has 2 cells, and line 1 has 3"),
     "a short header": (GOOD.replace("time,a,b", "a,b"), {"missing": "drop"}, "row names, needs one"),
@@ -84,7 +88,7 @@ FAULTS = {
         {"missing": "drop"},
         "has 3 cells, and line 1 has 4",
     ),
-    "no header": (GOOD, {"columns": 3, "header": False}, "line 1, column column 1: 'time' is not"),
+    "no header": (GOOD, {"columns": 3, "header": False}, "row 1, column column 1: 'time' is not"),
     "numbers for names": (GOOD.partition("\n")[2], {"columns": None}, "has numbers in place of names"),
     "no numbers": ("a,b\nx,y\n", {"columns": None}, "no column of numbers that vary; .*'a' .has texts such as 'x'"),
     "no rows": ("time,a,b\n", {}, "has no rows below line 1"),
@@ -199,12 +203,6 @@ def test_whole_numbers_and_categories_are_noted_and_a_number_of_the_row_is_a_war
     assert [remark.warning for remark in examine(splits) if remark.text == warning] == [True]
 
 
-def test_one_column_may_have_empty_cells(store):
-    content = "\n".join(["a", *('""' if row % 10 == 3 else repr(a) for row, a in enumerate(VALUES[:, 0].tolist()))])
-    splits = load(store, content, columns=None, missing="drop")
-    assert splits.left_out == ("dropped: 10 of 100 rows with a missing cell",)
-
-
 def test_numbers_are_rounded_as_python_rounds_them_or_refused(store):
     digits = [f"{value:.17g}" for value in np.random.default_rng(3).normal(size=400) * 1e-7]
     splits = load(
@@ -230,7 +228,7 @@ def test_windows_across_people_are_a_warning(store):
 def test_a_value_that_stands_for_a_missing_one_is_named_beside_a_lattice(store):
     values = [f"{-9999 if row % 4 == 0 else round(value, 3)},{row % 2}" for row, value in enumerate(VALUES[:, 0])]
     with pytest.raises(
-        DataError, match=r"'a' has a step of .*'a' \(.*; 25% are -9999\).*missing: \[-9999.0\]"
+        DataError, match=r"'b' lies on .* once in 'a' \(.*; 25% are -9999\).*missing: \[-9999.0\]"
     ) as caught:
         load(store, "\n".join(["a,b", *values]), shuffle=True)
     assert caught.value.hint == {"missing": [-9999.0]}
@@ -242,14 +240,6 @@ def test_all_columns_without_a_header_are_numbers(store):
     assert located(store, "\n".join(f"{a!r},g,{b!r}" for a, b in VALUES.tolist()), header=False)[1] == [1, 3]
     years = "1990,1991,1992\n" + "\n".join(f"{a!r},{b!r},{a + b!r}" for a, b in VALUES.tolist())
     assert located(store, years)[1] == ["1990", "1991", "1992"]
-
-
-def test_a_column_with_few_texts_is_one_of_numbers_with_mistakes(store):
-    content = GOOD.replace(repr(float(VALUES[3, 1])), "high")
-    placed, columns = located(store, content)
-    assert columns == ["a", "b"]
-    with pytest.raises(DataError, match=r"'high' is not a finite number; .* name the `columns` to use"):
-        CSV.loaded(store, placed)
 
 
 def test_columns_of_a_file_that_is_not_there_are_asked_for():
@@ -283,10 +273,15 @@ def test_rows_and_windows_with_a_missing_cell_are_dropped_on_request_and_counted
         load(store, "time,a,b\n" + "1,,2\n" * 40, missing="drop")
 
 
-def test_a_lattice_that_is_too_fine_to_be_found_is_named(store):
+def test_a_lattice_beside_a_too_fine_one_is_named(store):
     fine = np.round(np.linspace(-40, 40, 100) + RNG.normal(size=100) / 100, 3)
-    with pytest.raises(DataError, match=r"others on none of at most 65,536 points \('a' has a step of 0.001"):
+    with pytest.raises(DataError, match=r"'b' lies on a lattice of step 0.1 and others on none, .* at most 65,536 poi"):
         load(store, text(np.stack([fine, COUNTS[:, 0] / 10], axis=1)))
-    assert (
-        "must be stated as `step`" in load(store, text(np.stack([fine, fine**3], axis=1)).replace("e-", "0")).no_floor
-    )
+
+
+def test_a_column_with_few_texts_is_one_of_numbers_with_mistakes(store):
+    content = GOOD.replace(repr(float(VALUES[3, 1])), "high")
+    placed, columns = located(store, content)
+    assert columns == ["a", "b"]
+    with pytest.raises(DataError, match=r"'high' is not a finite number; .* name the `columns` to use"):
+        CSV.loaded(store, placed)

@@ -40,7 +40,7 @@ def test_a_column_states_the_split_and_is_no_value(store, kind):
     column, expected = GIVEN[kind]
     splits = load(store, column, split="c")
     assert [{row % 4 for row in part} for part in places(splits)] == expected
-    assert splits.shape == (2, 1) and "split by c" in splits.description
+    assert splits.shape == (2, 1) and "split as stated" in splits.description
     kept = load(store, column, KEPT, split="c")
     np.testing.assert_array_equal(kept.test, splits.test)
     assert sorted(row for part in places(kept) for row in part) == list(range(200)) and kept.test_share == 0
@@ -64,7 +64,7 @@ def test_without_validation_a_tenth_of_train_is_held_out(store):
         (["train", "test", "late", "early"] * 50, "has 'early', 'late', 'test', 'train'; it must have train, test"),
         (["train", "validation"] * 100, "it must have train, test"),
         ([0, 1] * 100, "has 2 folds; a split needs three"),
-        (["train", "test", "", "test"] * 50, "50 rows have no value of c"),
+        (["train", "test", "", "test"] * 50, "50 rows have no value of 'c'"),
     ],
 )
 def test_a_column_that_states_no_split_is_refused(store, column, message):
@@ -82,7 +82,7 @@ def test_files_of_train_and_test_are_kept(store, validation):
     assert sorted(rows[2]) == list(range(130, 200)), "columns go by name"
     assert sorted(rows[0] + rows[1]) == list(range(130 if validation else 100))
     assert [len(part) for part in rows] == ([100, 30, 70] if validation else [90, 10, 70])
-    assert "split by file" in splits.description
+    assert "split as stated" in splits.description
 
 
 @pytest.mark.parametrize("validation", [False, True])

@@ -52,16 +52,6 @@ def test_new_splits_draw_other_subjects_but_for_a_kept_test(table):
     assert table(NewSplit(seed=5, keep_test=False)).test_share == pytest.approx(1 / SUBJECTS)
 
 
-def test_shares_count_rows_and_every_split_has_a_group():
-    rng = np.random.default_rng(0)
-    for seed in range(20):
-        groups = np.repeat(np.arange(40), rng.integers(1, 30, 40))
-        split, _, _ = split_groups("x", groups, (0.6, 0.2, 0.1), NewSplit(seed=seed, keep_test=False))
-        shares = [(split == place).mean() for place in (0, 1, 2, -1)]
-        assert np.allclose(shares, [0.6, 0.2, 0.1, 0.1], atol=0.06)
-    assert set(split_groups("x", np.repeat([0, 1, 2], [90, 5, 5]), (0.8, 0.1, 0.1), None)[0]) == {0, 1, 2}
-
-
 @pytest.mark.parametrize(
     ("options", "named"),
     [
@@ -78,7 +68,7 @@ def test_groups_that_give_no_split_are_refused(table, options, named):
 def test_rows_without_a_group_and_too_few_groups_are_refused(table, store):
     text = (store.root / "long.csv").read_text()
     (store.root / "long.csv").write_text(text.replace(",s3\n", ",\n"))
-    with pytest.raises(DataError, match="50 rows have no value of subject"):
+    with pytest.raises(DataError, match="50 rows have no value of 'subject'"):
         table()
     (store.root / "long.csv").write_text("\n".join(text.split("\n")[: 2 * ROWS + 1]))
     with pytest.raises(DataError, match="2 groups; a split needs"):
@@ -112,3 +102,13 @@ def test_arrays_of_groups_that_do_not_fit_are_refused(store, arrays, message):
     options = {"file": "w.npz", "kind": "sequence", "shape": [1, 8], "groups": "subject", "step": 1, "array": None}
     with pytest.raises(DataError, match=message):
         DATASETS["npz"]().loaded(store, options)
+
+
+def test_shares_count_rows_and_every_split_has_a_group():
+    rng = np.random.default_rng(0)
+    for seed in range(20):
+        groups = np.repeat(np.arange(40), rng.integers(1, 30, 40))
+        split, _, _ = split_groups("x", groups, (0.6, 0.2, 0.1), NewSplit(seed=seed, keep_test=False))
+        shares = [(split == place).mean() for place in (0, 1, 2, -1)]
+        assert np.allclose(shares, [0.6, 0.2, 0.1, 0.1], atol=0.06)
+    assert set(split_groups("x", np.repeat([0, 1, 2], [90, 5, 5]), (0.8, 0.1, 0.1), None)[0]) == {0, 1, 2}

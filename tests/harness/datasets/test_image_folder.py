@@ -1,8 +1,6 @@
 """Folders of images: decoding, splits, and one message for each faulty file."""
 
 import struct
-import subprocess
-import sys
 import zlib
 from pathlib import Path
 
@@ -54,7 +52,7 @@ def png(width: int, height: int, depth: int, colour: int, rows: bytes) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
-def test_a_flat_folder_is_split_by_its_seed(store):
+def test_a_flat_folder_is_split_by_shares(store):
     FOLDER.check(store, OPTIONS)
     splits = FOLDER.load(store, OPTIONS)
     assert [len(part) for part in splits.parts().values()] == [24, 3, 3]
@@ -64,9 +62,8 @@ def test_a_flat_folder_is_split_by_its_seed(store):
     assert places == [sorted(part) for part in places]
     assert (splits.levels, splits.train.dtype, splits.shape) == (256, np.uint8, COLOUR)
     assert splits.description == "images of mine, 3x6x8, 256 levels; split by seed 0"
-    reseeded = FOLDER.load(store, OPTIONS | {"seed": 1, "validation": 0.2, "test": 0.3})
-    assert [len(part) for part in reseeded.parts().values()] == [15, 6, 9]
-    assert events(reseeded.validation) != events(splits.validation)
+    shared = FOLDER.load(store, OPTIONS | {"shares": [0.5, 0.2, 0.3]})
+    assert [len(part) for part in shared.parts().values()] == [15, 6, 9]
     assert isinstance(splits.train, np.memmap)
 
 
@@ -89,10 +86,10 @@ def test_subfolders_are_the_splits_and_may_have_subfolders(train, validation, te
 def test_validation_comes_from_train_where_no_subfolder_is_for_it(store):
     for number, pixels in enumerate(PIXELS):
         save(store.root / "split" / ("test" if number < 10 else "train") / f"{number}.png", pixels)
-    splits = FOLDER.load(store, OPTIONS | {"folder": "split", "validation": 0.25})
+    splits = FOLDER.load(store, OPTIONS | {"folder": "split"})
     assert events(splits.test) == events(first_channels(PIXELS[:10]))
     assert events(splits.train, splits.validation) == events(first_channels(PIXELS[10:]))
-    assert len(splits.validation) == 5 and "validation from train by seed 0" in splits.description
+    assert len(splits.validation) == 2 and "validation from train by seed 0" in splits.description
 
 
 def test_colours_are_converted_as_stated(tmp_path):
@@ -127,7 +124,6 @@ def test_colours_are_converted_as_stated(tmp_path):
         (".TIF", {}),
         (".tiff", {"compression": "tiff_lzw"}),
         (".gif", {}),
-        (".ppm", {}),
     ],
 )
 def test_other_formats_decode_by_their_content(suffix, options, tmp_path):
@@ -165,7 +161,7 @@ def test_larger_images_are_cropped_to_proportion_and_scaled_down_with_antialiasi
 def test_scaling_is_described_and_only_done_on_request(store):
     large = OPTIONS | {"shape": [3, 3, 4]}
     with pytest.raises(
-        DataError, match=r"30 faulty files, .*\n  000\.png: is 8 x 6 pixels; asked for 4 x 3\. say resize"
+        DataError, match=r"30 faulty files, .*\n  .*000\.png: is 8 x 6 pixels; asked for 4 x 3\. say resize"
     ):
         FOLDER.check(store, large)
     splits = FOLDER.load(store, large | {"resize": True})
@@ -184,8 +180,6 @@ DAMAGE = {
     "an empty file": (lambda whole: b"", "does not decode as an image"),
     "garbage with the head of a JPEG": (lambda whole: whole[:20] + bytes(900), "does not decode as an image"),
     "a bomb": (lambda whole: png(60_000, 60_000, 8, 0, b""), "does not decode as an image .*decompression bomb"),
-    "a smaller bomb": (lambda whole: png(10_000, 10_000, 8, 0, b""), "does not decode as an image .*decompression"),
-    "a PNG without its rows, of another size": (lambda whole: png(9000, 9000, 8, 2, b"\0"), "is 9000 x 9000 pixels"),
     "a PNG without its rows": (lambda whole: png(8, 6, 8, 2, b"\0"), "does not decode as an image"),
     "16-bit colour": (lambda whole: png(8, 6, 16, 2, bytes(49 * 6)), r"its pixels are RGB;16B, not 8 bits per channel"),
     "16-bit grey": (lambda whole: png(8, 6, 16, 0, bytes(17 * 6)), "its pixels are I;16B, not 8 bits per channel"),
@@ -211,8 +205,6 @@ def test_pixels_of_another_depth_are_refused_in_every_format(tmp_path):
 
     Image.fromarray(PIXELS[0, ..., 0].astype(np.uint16) * 256).save(tmp_path / "deep.tif")
     Image.fromarray(PIXELS[0, ..., 0].astype(np.float32)).save(tmp_path / "real.tif")
-    (tmp_path / "deep.ppm").write_bytes(b"P6 8 6 65535\n" + bytes(8 * 6 * 6))
-    (tmp_path / "few.pgm").write_bytes(b"P5 8 6 15\n" + bytes(8 * 6))
     for path in tmp_path.iterdir():
         with pytest.raises(DataError, match="not 8 bits per channel"):
             read_image("x", path, COLOUR)
@@ -242,25 +234,9 @@ def test_all_faulty_images_are_in_one_message(store):
     with pytest.raises(DataError) as caught:
         FOLDER.check(store, OPTIONS)
     first, *others = str(caught.value).split("\n  ")
-    assert first == f"images: {store.root / 'mine'}: 5 faulty files, the first of them:" and len(others) == 5
-    assert others[0].startswith("003.png: does not decode as an image")
-    assert others[4].startswith("wide.png: is 9 x 6 pixels; asked for 8 x 6")
-
-
-def test_images_of_other_sizes_are_cropped_or_left_out_on_request(store):
-    wide = np.arange(6 * 12 * 3, dtype=np.uint8).reshape(6, 12, 3)
-    save(store.root / "mine" / "wide.png", wide)
-    cropped = FOLDER.load(store, OPTIONS | {"resize": "crop"})
-    assert first_channels(wide[:, 2:10]).tobytes() in events(*cropped.parts().values())
-    assert sum(map(len, cropped.parts().values())) == 31 and "of larger ones the centre" in cropped.description
-    save(store.root / "mine" / "small.png", wide[:3])
-    with pytest.raises(DataError, match=r"small\.png: is 12 x 3 pixels.*or say resize: leave_out"):
-        FOLDER.load(store, OPTIONS | {"resize": "crop"})
-    rest = FOLDER.load(store, OPTIONS | {"resize": "leave_out"})
-    assert events(*rest.parts().values()) == events(first_channels(PIXELS))
-    assert rest.left_out == ("left out: 2 of 32 images, of another size",)
-    with pytest.raises(DataError, match="none of 32 images is 5 x 5 pixels"):
-        FOLDER.load(store, OPTIONS | {"resize": "leave_out", "shape": [3, 5, 5]})
+    assert first == "images: 5 faulty files, the first of them:" and len(others) == 5
+    assert others[0].startswith(f"{store.root / 'mine' / '003.png'}: does not decode as an image")
+    assert others[4].startswith(f"{store.root / 'mine' / 'wide.png'}: is 9 x 6 pixels; asked for 8 x 6")
 
 
 def test_animations_are_refused(tmp_path):
@@ -273,14 +249,6 @@ def test_animations_are_refused(tmp_path):
             read_image("x", tmp_path / name, COLOUR)
 
 
-def test_a_removed_image_is_named(store):
-    broken = store.root / "mine" / "999.png"
-    broken.symlink_to(store.root / "nowhere.png")  # not a file: left out
-    assert len(FOLDER.load(store, OPTIONS).train) == 24
-    with pytest.raises(DataError, match=r"does not decode as an image .*No such file"):
-        read_image("images", broken, COLOUR)
-
-
 def test_linked_folders_are_entered_once(store):
     (store.root / "linked").mkdir()
     (store.root / "linked" / "all").symlink_to(store.root / "mine")
@@ -290,31 +258,16 @@ def test_linked_folders_are_entered_once(store):
     assert [image.relative for image in images] == [f"all/{number:03}.png" for number in range(30)]
 
 
-def test_a_warm_cache_needs_neither_pillow_nor_torch(store):
-    splits = FOLDER.load(store, OPTIONS)
-    code = f"""
-import sys
-from pathlib import Path
-from harness.datasets import Store, find_dataset
-store = Store(Path({str(store.root)!r}), Path({str(store.cache)!r}))
-checksum = find_dataset("images").load(store, {OPTIONS!r}).checksum
-print(checksum, [module for module in ("PIL", "torch", "filelock") if module in sys.modules])
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split(maxsplit=1) == [splits.checksum, "[]\n"]
-
-
 @pytest.mark.parametrize(
     ("files", "message"),
     [
         ([], "split: has no images; they are files whose names end in .png"),
-        (["a.png", "b.png"], "2 images, of which 1 of validation and 1 of test leave none to train on"),
-        (["train/a.png", "train/b.png"], "has images in train and none in test"),
-        (["val/a.png", "test/b.png"], "has images in test, val and none in train"),
-        (["val/a.png", "cats/b.png", "cats/c.png", "cats/d.png"], "has images in val and none in train"),
-        (["train/a.png", "Train/b.png", "test/c.png"], "has Train, test, train, several of one split"),
-        (["train/a.png", "test/b.png"], "train: 1 images are too few to take validation from"),
-        (["train/a.png", "test/b.png", "val/c.png", "validation/d.png"], "val, validation, several of one split"),
+        (["a.png", "b.png"], "2 events in the shares .* leave none for validation"),
+        (["train/a.png", "train/b.png"], "has the subfolders train; splits by subfolders need"),
+        (["val/a.png", "cats/b.png", "cats/c.png", "cats/d.png"], "has the subfolders val; splits"),
+        (["train/a.png", "Train/b.png", "test/c.png"], "has the subfolders Train, test, train; splits"),
+        (["train/a.png", "test/b.png"], "0 events are there for train; at least 1"),
+        (["train/a.png", "test/b.png", "val/c.png", "validation/d.png"], "test, train, val, validation; splits"),
         (["train/a.png", "test/b.png", "val/c.png", "d.png", "e/f.png"], "2 images are in no split, such as d.png"),
     ],
 )
@@ -331,15 +284,6 @@ def test_a_missing_folder_and_a_file_are_refused(store):
         FOLDER.check(store, OPTIONS | {"folder": "gone"})
     with pytest.raises(DataError, match=r"000\.png: is not a folder"):
         FOLDER.check(store, OPTIONS | {"folder": "mine/000.png"})
-
-
-def test_an_unreadable_folder_is_refused(store, monkeypatch):
-    def refused(folder):
-        raise PermissionError(13, "Permission denied", str(folder))
-
-    monkeypatch.setattr("os.scandir", refused)
-    with pytest.raises(DataError, match=r"images: .*mine: cannot be read \(Permission denied\)"):
-        FOLDER.check(store, OPTIONS)
 
 
 def test_a_change_in_the_folder_is_noticed(store):

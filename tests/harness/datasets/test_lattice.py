@@ -26,8 +26,8 @@ def survey_of(events: np.ndarray, blocks: int = 1) -> Survey:
     return survey
 
 
-def encoded(events: np.ndarray, kind: str = "image", step=None, levels=None) -> np.ndarray:
-    return choose_encoding("x", survey_of(events), kind, step, levels).encode(events, "x_train", 0)
+def encoded(events: np.ndarray, kind: str = "image", step=None) -> np.ndarray:
+    return choose_encoding("x", survey_of(events), kind, step).encode(events, np.arange(len(events)))
 
 
 ON_A_LATTICE = {
@@ -94,20 +94,6 @@ def test_lattices_of_any_step_and_offset_are_found(dtype):
         assert lattice.step == pytest.approx(true, rel=1e-5), (seed, levels, step, offset)
 
 
-def test_a_found_lattice_holds_every_value():
-    """A returned lattice contains every value, for any input."""
-    for seed in range(200):
-        rng = np.random.default_rng(seed)
-        values = np.round(rng.normal(size=rng.integers(2, 60)), rng.integers(1, 8)).astype(rng.choice(["f4", "f8"]))
-        lattice = find(np.repeat(values, 2))
-        assert lattice is None or not lattice.index(values)[1].any(), seed
-
-
-def test_one_value_off_the_lattice_makes_it_finer():
-    aside = np.append(COUNTS / 256, 100 / 256 + 1 / 1024)
-    assert find(aside).step == pytest.approx(1 / 1024)
-
-
 def test_counts_start_at_the_value_zero_where_that_is_a_lattice_point():
     lattice = Lattice(0.3, 0.1, 1e-9)
     assert lattice.counted_from_zero(0.3, 0.9, 16) == Lattice(0.0, 0.1, 1e-9)
@@ -157,9 +143,9 @@ def images(values: np.ndarray, channels: int = 2) -> np.ndarray:
 def test_floating_point_pixels_become_their_counts():
     pixels = images(COUNTS)
     for values in (pixels / 255, (pixels / 255).astype("f4")):
-        encoding = choose_encoding("x", survey_of(values), "image", None, None)
+        encoding = choose_encoding("x", survey_of(values), "image", None)
         assert (encoding.levels, encoding.dtype) == (256, np.uint8)
-        np.testing.assert_array_equal(encoding.encode(values, "x_train", 0), pixels)
+        np.testing.assert_array_equal(encoding.encode(values, np.arange(len(values))), pixels)
     np.testing.assert_array_equal(encoded(pixels / 127.5 - 1), pixels)
 
 
@@ -176,27 +162,14 @@ def test_a_channel_with_few_values_does_not_get_a_coarser_lattice():
     np.testing.assert_array_equal(encoded((pixels / 255).astype("f4")), pixels)
 
 
-def test_each_channel_of_a_sequence_has_its_own_step():
-    counts = ADC.reshape(-1, 2, 100)
-    values = (counts * np.array([[0.0005], [0.0502]])).astype("f4")
-    encoding = choose_encoding("x", survey_of(values), "sequence", None, None)
-    assert [lattice.step for lattice in encoding.lattices] == pytest.approx([0.0005, 0.0502], rel=1e-6)
-    assert (encoding.levels, encoding.dtype) == (None, np.int16)
-    np.testing.assert_array_equal(encoding.encode(values, "x_train", 0), counts)
-    np.testing.assert_array_equal(encoded(values, "sequence", (0.0005, 0.0502)), counts)
-
-
-def test_integers_are_reduced_by_their_common_divisor_but_8_bit_pixels_only_on_request():
+def test_integers_are_reduced_by_their_common_divisor():
     counts = images(COUNTS // 16)
     np.testing.assert_array_equal(encoded((counts * 16).astype(np.int16)), counts)
-    np.testing.assert_array_equal(encoded((counts * 16).astype(np.int16), levels=256), counts * 16)
     eight_bits = (counts * 16).astype(np.uint8)
-    assert choose_encoding("x", survey_of(eight_bits), "image", None, None).levels == 256
-    np.testing.assert_array_equal(encoded(eight_bits), eight_bits)
     for step in ("detect", (16.0,)):
-        encoding = choose_encoding("x", survey_of(eight_bits), "image", step, None)
+        encoding = choose_encoding("x", survey_of(eight_bits), "image", step)
         assert encoding.levels == 16
-        np.testing.assert_array_equal(encoding.encode(eight_bits, "x_train", 0), counts)
+        np.testing.assert_array_equal(encoding.encode(eight_bits, np.arange(len(eight_bits))), counts)
     sequence = COUNTS.reshape(-1, 2, 50) * np.array([[6], [10]]) + 1
     np.testing.assert_array_equal(encoded(sequence, "sequence") * [[6], [10]] % [[6], [10]], 0)
     back = encoded(sequence, "sequence") * [[6], [10]]
@@ -215,46 +188,35 @@ def test_sequences_keep_every_integer(largest, dtype):
     np.testing.assert_array_equal(result, values)
 
 
-def test_values_on_no_lattice_are_unchanged():
-    values = np.random.default_rng(0).normal(size=(500, 2, 100)).astype("f4")
-    encoding = choose_encoding("x", survey_of(values), "sequence", None, None)
-    assert encoding.lattices is None and encoding.levels is None
-    np.testing.assert_array_equal(encoding.encode(values, "x_train", 0), values)
-
-
 NORMALS = np.random.default_rng(0).normal(size=(500, 2, 100))
 
 
 @pytest.mark.parametrize(
-    ("values", "kind", "step", "levels", "message"),
+    ("values", "kind", "step", "message"),
     [
         (
             images((COUNTS / 255) ** 2.2),
             "image",
             None,
-            None,
             r"x: values occur more than once in channel 0 \(100%",
         ),
-        (np.clip(NORMALS, -1, 1), "sequence", None, None, r"channel 0 \(3\d%; 1\d% are -1\)"),
-        ((images(COUNTS) / 255).astype("f2"), "image", None, None, "were converted in several ways"),
-        (NORMALS.reshape(-1, 2, 10, 10), "image", None, 256, "256 levels are stated, and no lattice"),
-        (np.stack([ADC[:500], NORMALS[:, 0, 0]], 1)[..., None], "sequence", None, None, "channel 0 lies on a lattice"),
-        (NORMALS * [[1], [0]], "sequence", None, None, "channel 1 has the one value 0; leave it out"),
-        (images(COUNTS) / 255, "image", (1 / 254,), None, r"x_train, event \d+: .* is not a multiple of the step"),
-        ((images(COUNTS) / 255).astype("f4"), "image", (1e-7,), None, "step = 1e-07 is lost in the rounding of"),
-        (images(COUNTS).astype("i2"), "image", (2.0,), None, r"x_train, event 0: \d+ is not a multiple of the step 2"),
-        (images(COUNTS).astype("i2"), "image", None, 200, r"the value 2\d\d is beyond the 200 levels 0\.\.199"),
-        (images(COUNTS).astype("i2") - 9, "image", None, 256, r"the value -\d is beyond the 256 levels"),
-        (images(COUNTS).astype("i4") * 999 + images(COUNTS, 2) % 7, "image", None, None, "images have 2 to 65536"),
-        (np.zeros((4, 1, 2, 2), "i2"), "image", None, None, "the values span 1 levels"),
-        (images(COUNTS) * 1e-320, "image", None, None, "value of channel 0 is 2.*e-318; it must be"),
-        (np.array([[[1e308, -1e308, 0]]]), "sequence", None, None, "is 1e.308; it must be between 1e-100 and 1e.100"),
-        (np.array([[[-(2**60), 1]]]), "sequence", None, None, r"integers from -1152921504606846976 .*at most 2\^53"),
+        (np.clip(NORMALS, -1, 1), "sequence", None, r"channel 0 \(3\d%; 1\d% are -1\)"),
+        ((images(COUNTS) / 255).astype("f2"), "image", None, "were converted in several ways"),
+        (np.stack([ADC[:500], NORMALS[:, 0, 0]], 1)[..., None], "sequence", None, "channel 0 lies on a lattice"),
+        (NORMALS * [[1], [0]], "sequence", None, "channel 1 has the one value 0; leave it out"),
+        (images(COUNTS) / 255, "image", (1 / 254,), r"event \d+: .* is not a multiple of the step"),
+        ((images(COUNTS) / 255).astype("f4"), "image", (1e-7,), "the step 1e-07 is lost in the rounding of"),
+        (images(COUNTS).astype("i2"), "image", (2.0,), r"event 0: \d+ is not a multiple of the step 2"),
+        (images(COUNTS).astype("i4") * 999 + images(COUNTS, 2) % 7, "image", None, "images have 2 to 65536"),
+        (np.zeros((4, 1, 2, 2), "i2"), "image", None, "the values span 1 levels"),
+        (images(COUNTS) * 1e-320, "image", None, "value of channel 0 is 2.*e-318; it must be"),
+        (np.array([[[1e308, -1e308, 0]]]), "sequence", None, "is 1e.308; it must be between 1e-100 and 1e.100"),
+        (np.array([[[-(2**60), 1]]]), "sequence", None, r"integers from -1152921504606846976 .*at most 2\^53"),
     ],
 )
-def test_values_that_cannot_be_encoded_are_named(values, kind, step, levels, message):
+def test_values_that_cannot_be_encoded_are_named(values, kind, step, message):
     with pytest.raises(DataError, match=message):
-        encoded(values, kind, step, levels)
+        encoded(values, kind, step)
 
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False, width=64)
@@ -266,13 +228,12 @@ FLOATS = st.floats(allow_nan=False, allow_infinity=False, width=64)
     st.sampled_from(["f4", "f8"]),
     st.sampled_from(["image", "sequence"]),
     st.none() | st.just("detect") | st.tuples(st.floats(min_value=0, exclude_min=True, allow_infinity=False)),
-    st.none() | st.integers(2, 1 << 16),
 )
-def test_any_finite_values_are_encoded_or_refused_with_a_message(values, dtype, kind, step, levels):
+def test_any_finite_values_are_encoded_or_refused_with_a_message(values, dtype, kind, step):
     with np.errstate(over="ignore"):
         events = np.array(values, dtype).reshape(-1, 1, *((1, 1) if kind == "image" else (1,)))
     assume(np.isfinite(events).all())
     try:
-        assert encoded(events, kind, step, levels if kind == "image" else None).shape == events.shape
+        assert encoded(events, kind, step).shape == events.shape
     except DataError as error:
         assert str(error).startswith("x: ")

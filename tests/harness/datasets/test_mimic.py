@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from harness.core.errors import DataMissing
 from harness.datasets import Store, find_dataset
 from harness.datasets.recordings import Mimic
 from harness.planning.settle import load_suite, settle
@@ -71,28 +70,6 @@ def test_a_record_is_fetched_headers_first_and_then_the_samples_that_are_needed(
     assert len(strided.train) == (500 - 16) // 4 + 1 and asked == []
 
 
-def test_a_record_missing_in_the_root_is_fetched(tmp_path, served, make_record):
-    folder, address, _ = served
-    values = make_record(folder / PLACE)
-    (tmp_path / "root").mkdir()
-    store = Store(tmp_path / "root", tmp_path / "cache")
-    check_windows(Mimic(address).load(store, OPTIONS), values)
-    with pytest.raises(DataMissing, match=r"3000063\.hea could not be fetched from http.*: 404"):
-        Mimic(address).check(store, OPTIONS | {"patient": 3000063})
-
-
-def test_offline_the_message_names_data_root_and_download(tmp_path):
-    with pytest.raises(DataMissing) as caught:
-        MIMIC.check(Store(None, tmp_path, offline=True), {})
-    for words in (
-        "mimic: 3000063.hea is not there, and offline nothing is fetched",
-        "https://physionet.org/files/mimic3wdb/1.0/30/3000063/3000063.hea",
-        "or all files of the record into mimic3wdb/1.0/30/3000063/ of a data root (--data ROOT)",
-    ):
-        assert words in str(caught.value)
-    assert caught.value.exit_code == 3
-
-
 def test_patients_match_the_paper():
     assert MIMIC.shape({}) == (2, 1024)
     plan = settle(load_suite("mimic"), "paper", "cpu", seeds=1).plan()[0]
@@ -104,15 +81,3 @@ def test_patients_match_the_paper():
     }
     assert plan.averages == {"average": plan.columns} == {"average": tuple(patients)}
     assert all(set(values) == {*patients, "average"} for values in plan.published.values.values())
-
-
-def test_the_local_profile_shows_equal_and_published_widths_of_the_same_windows():
-    plan = settle(load_suite("mimic"), "local", "cpu").plan()[0]
-    widths = {(trial.data.label, trial.layer.row): trial.flow.width for trial in plan.trials}
-    equal, paper = plan.columns
-    assert {width for (column, _), width in widths.items() if column == equal} == {16}
-    assert {row: width for (column, row), width in widths.items() if column == paper} == {
-        row: 16 if row == "butterfly" else 64 for row in plan.rows
-    }
-    assert len(plan.rows) == 5 and len({trial.data.options for trial in plan.trials}) == 1
-    assert all(trial.data.dequantise and trial.training.draws == 8 for trial in plan.trials)

@@ -39,7 +39,7 @@ def test_stated_values_stand_for_missing_ones_and_are_counted(store, missing, ce
     splits = csv(store, lines, columns=["a", "b"], missing=missing)
     assert sum(map(len, splits.parts().values())) == 97 and "3 of 100 rows" in splits.left_out[0]
     assert min(part.min() for part in splits.parts().values()) > -10
-    with pytest.raises(DataError, match="line 6, column 'a'" if "." in cells else "are -9999"):
+    with pytest.raises(DataError, match="row 5, column 'a'" if "." in cells else "are -9999"):
         csv(store, lines, columns=["a", "b"])
 
 

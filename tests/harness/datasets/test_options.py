@@ -16,31 +16,23 @@ RIGHT = {
     "wfdb": {"records": ["r"], "length": 16, "gap_seconds": 0.4, "validation": 0.2, "test": 0.2},
 }
 SEQUENCE = {"shape": [2, 16], "kind": "sequence"}
-WHOLE = {"values": "physical", "split": "record"}
 NOISE = "should be one width above 0, or a list with a width or null for each channel"
 
 FAULTS = [  # data set, options, the faulty one, its message
     ("waveforms", {"length": 0}, "length", r"waveforms: length = 0 should be greater than or equal to 16; it is"),
-    ("waveforms", {"length": "256"}, "length", r"length = '256' should be a valid integer"),
     ("waveforms", {"lenght": 256}, "lenght", r"no option 'lenght'; did you mean length\?"),
     ("waveforms", {"seed": True}, "seed", r"seed = True should be a valid integer"),
     ("patches", {"test": 105}, "test", r"test = 105 should be less than or equal to 104; it is .*tile"),
     ("digits", {"size": 8}, "size", r"digits: no option 'size'; "),
     ("mnist", {"root": "x"}, "root", r"mnist: no option 'root'"),
-    ("mnist", {"validation": 60_000}, "validation", r"at most 59999, as train and validation share 60000 images"),
-    ("mnist", {"train": 50_001}, "train", r"should be at most 50000, as train and validation share"),
-    ("cifar10", {"train": 45_001}, "train", r"should be at most 45000, as train and validation share"),
+    ("mnist", {"validation": 60_000}, "validation", r"at most 59999"),
+    ("mnist", {"train": 50_001}, "train", r"should be at most 50000"),
     ("cifar10", {"test": 10_001}, "test", r"should be at most 10000; it is the number of test images"),
     ("cifar10", {"validation": 0}, "validation", r"should be greater .*set apart for validation"),
-    ("cifar10", {"train": "all"}, "train", r"should be a valid integer"),
     ("images", {"shape": [2, 6, 8]}, "shape", r"should be \[1, H, W\] or \[3, H, W\]"),
-    ("images", {"shape": [3, 6]}, "shape", r"should be \[1, H, W\]"),
-    ("images", {"validation": 1.0}, "validation", "less than 1"),
-    ("images", {"test": 0.0}, "test", "greater than 0"),
-    ("images", {"resize": "yes"}, "resize", "should be true, false, crop or leave_out"),
+    ("images", {"resize": "yes"}, "resize", "should be a valid boolean"),
     ("npz", {"shape": [3, 8]}, "shape", r"should have 3 entries for kind: image"),
     ("npz", {"kind": "sequence"}, "shape", r"should have 2 entries for kind: sequence"),
-    ("npz", SEQUENCE | {"levels": 9}, "levels", "should be left out: it is for kind: image"),
     ("npz", SEQUENCE | {"pool": 2}, "pool", "should be left out: it is for kind: image"),
     (
         "npz",
@@ -48,13 +40,6 @@ FAULTS = [  # data set, options, the faulty one, its message
         "step",
         r"npz: step = 0 should be one number above 0, a list .*, or detect; it is the lattice",
     ),
-    ("npz", {"step": "half"}, "step", "step = 'half' should be one number above 0"),
-    ("npz", {"step": [0.1, 0.2]}, "step", "for 1 channel;"),
-    ("npz", SEQUENCE | {"step": [1, 2, 3]}, "step", "for 2 channels"),
-    ("npz", {"shape": [0, 8, 8]}, "shape", "greater than or equal to 1"),
-    ("npz", {"layout": "last"}, "layout", "'channels_first' or 'channels_last'"),
-    ("npz", {"levels": 1}, "levels", "greater than or equal to 2"),
-    ("npz", {"test": 0}, "test", "greater than or equal to 1"),
     ("npz", {"groups": "s", "shuffle": True}, "shuffle", "should be left out with groups"),
     ("npz", {"noise": "last_digit"}, "noise", "last_digit is for csv"),
     *(
@@ -65,41 +50,28 @@ FAULTS = [  # data set, options, the faulty one, its message
     ("npz", {"test_file": "t.npz", "shares": [0.8, 0.1, 0.1]}, "shares", "should be left out with test_file"),
     ("npz", {"validation_file": "v.npz"}, "validation_file", "should come with test_file"),
     ("csv", {"columns": ["a", "a"]}, "columns", "names a column twice"),
-    ("csv", {"columns": [0], "header": False}, "columns", "greater than or equal to 1"),
     ("csv", {"columns": [1, 2], "header": True}, "header", "should be true for columns with names"),
     ("csv", {"columns": ["a", 2], "header": True}, "header", "should be true for columns with names"),
     ("csv", {"header": False}, "header", "false for numbers of columns"),
-    ("csv", {"length": 4, "shuffle": True}, "shuffle", "should be false for windows"),
+    ("csv", {"length": 4, "shuffle": True}, "length", "should be 1 with shuffle"),
     ("csv", {"shares": [0.8, 0.1, 0.2]}, "shares", "should sum to at most 1"),
     ("csv", {"shares": [0.8, 0.2]}, "shares", "it is the shares"),
-    ("csv", {"step": [0.1, 0.1, 0.1]}, "step", "for 2 channels"),
     ("csv", {"step": 1, "noise": 1}, "noise", "should be left out with step"),
-    ("csv", {"noise": [0.1, 0.2, 0.3]}, "noise", "for 2 channels"),
     *(("csv", {"noise": noise}, "noise", NOISE) for noise in (0, -1, "wide", [], [None], float("inf"), True)),
     ("csv", {"columns": None, "groups": "s", "header": False}, "header", "should be true for columns with names"),
-    ("csv", {"groups": ""}, "groups", "at least 1 character"),
     ("csv", {"groups": "s", "shuffle": True}, "shuffle", "should be left out with groups"),
     ("csv", {"split": "c", "groups": "d"}, "split", "should be left out with groups"),
     ("csv", {"split": "c", "shuffle": True}, "split", "should be left out with shuffle"),
     ("csv", {"test_file": "x.csv", "split": "c"}, "split", "should be left out with test_file"),
     ("csv", {"stratify": "c", "groups": "d"}, "stratify", "should be left out with groups"),
-    ("csv", {"stratify": "c", "length": 8}, "length", "should be 1 with stratify"),
+    ("csv", {"stratify": "c", "length": 8}, "length", "should be 1 with stratify, for vectors"),
     ("csv", {"validation_file": "x.csv"}, "validation_file", "should come with test_file"),
-    ("csv", {"time": 3}, "time", "should be a name"),
+    ("csv", {"time": 3, "header": True}, "header", "true for columns with names"),
     ("wfdb", {"records": []}, "records", r"wfdb: records = \[\] "),
     ("wfdb", {"records": "r"}, "records", "records = 'r' should be a valid tuple; it is a list of WFDB records"),
     ("wfdb", {"channels": ["ABP", "ABP"]}, "channels", "names a channel twice"),
     ("wfdb", {"validation": 0.6, "test": 0.4}, "test", "test = 0.4 leaves nothing to train on beside validation"),
-    ("wfdb", {"band_pass": [8, 0.5]}, "band_pass", r"band_pass = \[8, 0.5\] should name the lower edge first"),
-    ("wfdb", {"band_pass": [0, 8]}, "band_pass", "should be greater than 0"),
-    ("wfdb", {"band_pass": [1, 2], "band_pass_channels": ["II"]}, "band_pass_channels", "should name channels of"),
-    ("wfdb", {"band_pass_order": 2}, "band_pass_order", "has no effect without band_pass"),
-    ("wfdb", {"seed": 2}, "seed", "has no effect without values: physical or standardised, or band_pass"),
-    ("wfdb", WHOLE | {"average_frames": True}, "average_frames", "or come with values: counts"),
-    ("wfdb", {"flat_line_samples": 9}, "flat_line_samples", "has no effect without flat_lines"),
-    ("wfdb", {"flat_peak_samples": 9}, "flat_peak_samples", "has no effect without flat_peaks"),
     ("wfdb", {"values": "physical"}, "values", "or come with split: record or folder"),
-    ("wfdb", WHOLE | {"band_pass": [1, 2]}, "band_pass", "or come with values: counts"),
     ("mimic", {"patient": 1}, "patient", "patient = 1 should be 3000063, 3000393 or 3000397"),
 ]
 
@@ -112,11 +84,6 @@ def test_wrong_options_are_reported_with_their_rule(name, options, at, message):
     with pytest.raises(UserError) as caught:
         dataset.check(STORE, options)
     assert str(caught.value) == "\n".join(text for _, text in faults)
-
-
-def test_the_largest_sizes_are_right():
-    for name, train in (("mnist", 60_000), ("cifar10", 50_000)):
-        assert find_dataset(name).option_errors({"validation": 1, "train": train - 1}) == []
 
 
 @pytest.mark.parametrize("name", RIGHT)

@@ -75,13 +75,6 @@ def test_the_checksum_is_of_the_arrays_alone(store, source, tmp_path):
     assert prepare(store, "numbers", {"size": 4}, [source], Builder(VALUES + 1)).checksum != same[0].checksum
 
 
-def test_another_key_or_source_has_another_folder(store, source):
-    build = Builder()
-    folders = {prepare(store, "numbers", {"size": size}, [source], build).folder for size in (1, 2)}
-    folders.add(prepare(store, "numbers", {"size": 1}, [], build).folder)
-    assert len(folders) == build.calls == 3 and all(folder.is_dir() for folder in folders)
-
-
 @pytest.mark.parametrize("change", ["content", "time"])
 def test_a_changed_source_is_prepared_again_and_replaces_the_old(store, source, change):
     build = Builder()
@@ -101,12 +94,8 @@ def test_a_changed_source_is_prepared_again_and_replaces_the_old(store, source, 
 DAMAGES = {
     "truncated array": lambda folder: os.truncate(folder / "whole.npy", 100),
     "missing array": lambda folder: (folder / "piecewise.npy").unlink(),
-    "missing meta": lambda folder: (folder / META).unlink(),
     "garbage meta": lambda folder: (folder / META).write_bytes(b"\xff{"),
-    "truncated meta": lambda folder: (folder / META).write_text((folder / META).read_text()[:-10]),
-    "meta of another form": lambda folder: (folder / META).write_text('["key"]'),
     "meta without arrays": lambda folder: (folder / META).write_text('{"key": {}, "arrays": {}}'),
-    "empty folder": lambda folder: [path.unlink() for path in folder.iterdir()],
 }
 
 
@@ -196,18 +185,6 @@ def test_a_killed_build_leaves_no_complete_entry(store, source):
     np.testing.assert_array_equal(prepared.array("whole"), VALUES)
 
 
-def test_only_leftovers_of_ended_processes_are_removed(store, source):
-    with stuck_build(store, source, "dead"):
-        pass
-    [dead] = leftovers(store)
-    with stuck_build(store, source, "alive"):
-        [alive] = set(leftovers(store)) - {dead}
-        prepare(store, "numbers", {"key": "third"}, [source], Builder())
-        assert leftovers(store) == [alive]
-    prepare(store, "numbers", {"key": "fourth"}, [source], Builder())
-    assert leftovers(store) == []
-
-
 def test_an_unwritable_cache_is_reported(tmp_path, source):
     for cache in (tmp_path / "file", tmp_path / "file" / "below"):
         (tmp_path / "file").write_text("not a folder")
@@ -261,26 +238,6 @@ def test_files_of_the_root_are_found_or_named(store, source):
     assert store.find("numbers", str(source), "Get it.") == source
     with pytest.raises(DataMissing, match="cannot be looked up"):
         rooted.find("numbers", "a" * 300, "Get it.")
-
-
-def test_location_of_the_cache(monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", "/common")
-    monkeypatch.setenv("INVERTBENCH_CACHE", "/own")
-    assert Store.at(None).cache == Path("/own")
-    monkeypatch.delenv("INVERTBENCH_CACHE")
-    assert Store.at(None).cache == Path("/common/invertbench")
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    assert Store.at(None).cache == Path.home() / ".cache" / "invertbench"
-
-
-def test_prepared_arrays_have_the_permissions_that_the_umask_leaves(store, source):
-    before = os.umask(0o027)
-    try:
-        prepared = prepare(store, "made", {"version": 1}, [source], Builder())
-    finally:
-        os.umask(before)
-    assert {path.stat().st_mode & 0o777 for path in prepared.folder.iterdir()} == {0o640}
-    assert prepared.folder.stat().st_mode & 0o777 == 0o750
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "folder", "nothing"])

@@ -160,7 +160,7 @@ def test_the_shape_of_third_party_data_is_checked_against_the_flow(folder):
 @pytest.mark.parametrize(
     ("old", "new", "parts"),
     [
-        ("    def load(", "    def other(", ["does not implement load; a data set needs shape and load"]),
+        ("    def load(", "    def other(", ["does not implement load; a data set needs load"]),
         ("    info = ", "    no_info = ", ["no description", "info = DatasetInfo(title=..., kind=...)"]),
         ("    info = ", "    def __init__(self, x): ...\n    info = ", ["its constructor fails: TypeError"]),
         ("return (1, side, side)", "return {}[side]", ["shape fails at", "ramps.py:20: KeyError: 4"]),

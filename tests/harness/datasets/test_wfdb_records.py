@@ -192,46 +192,11 @@ def test_a_stated_length_is_kept_where_the_file_is_longer(tmp_path, write_segmen
     np.testing.assert_array_equal(placed(read(tmp_path)), expected)
 
 
-def test_signals_of_several_rates_are_averaged_over_frames_on_request(tmp_path, write_segment):
-    signals = {"PLETH": noise(200), "II": 300 * noise(800), "ABP": noise(600)}  # sums are beyond 16 bits
-    signals["II"][401] = -32768
-    write_segment(tmp_path, "r", signals, per_frame=[1, 4, 3], gains={"II": 50}, baselines={"ABP": -8}, rate=125)
-    channels = ("II", "PLETH", "ABP")
-    with pytest.raises(DataError, match="say average_frames: true"):
-        read(tmp_path, channels=channels)
-    recording = read_recording("set", [files_of(tmp_path, channels=channels)], channels, average=True)
-    assert recording.rate == 125 and recording.length == 200 and recording.invalid == 1
-    assert [(stretch.start, stretch.stop) for stretch in recording.stretches] == [(0, 100), (101, 200)]
-    means = [
-        signals["II"].reshape(-1, 4).mean(1) / 50,
-        signals["PLETH"] / 200,
-        (signals["ABP"].reshape(-1, 3).mean(1) + 8) / 200,
-    ]
-    for row, lattice, expected in zip(recording.stretches[1].values, recording.lattices, means, strict=True):
-        np.testing.assert_allclose(lattice.offset + lattice.step * row, expected[101:])
-
-
 def test_a_segment_that_is_named_twice_is_refused(tmp_path, write_segment, write_record_of_segments):
     whole(tmp_path, write_segment)
     write_record_of_segments(tmp_path, "m", [("r", 300), ("~", 50), ("r", 300)], list(BOTH))
     with pytest.raises(DataError, match=r"/m\.hea: names the segment r 2 times"):
         read(tmp_path, "m")
-
-
-def test_real_records_lose_only_invalid_samples(data_root):
-    import wfdb
-
-    recording = read(data_root / "icu", "icu01", "icu02")
-    spans = [(stretch.start, stretch.stop) for stretch in recording.stretches]
-    assert spans == [(0, 62_500), (62_500, 98_470), (98_490, 100_000)]
-    assert recording.invalid == 20 and recording.length == 100_000 and recording.rate == 125
-    assert [(round(size, 4), unit) for size, unit in recording.steps] == [(0.0005, "NU"), (0.0502, "mmHg")]
-    # PPG and ABP stay side by side beyond the hole.
-    raw = wfdb.rdrecord(str(data_root / "icu" / "icu02"), physical=False).d_signal.T
-    np.testing.assert_array_equal(recording.stretches[1].values, raw[:, :35_970])
-    np.testing.assert_array_equal(recording.stretches[2].values, raw[:, 35_990:])
-    physical = wfdb.rdrecord(str(data_root / "icu" / "icu02")).p_signal
-    assert np.flatnonzero(np.isnan(physical).any(1)).tolist() == list(range(35_970, 35_990))
 
 
 # Damage
@@ -301,9 +266,9 @@ def test_an_invalid_header_is_refused(content, says, tmp_path):
         (("16 200", "61 200"), "in format 61, which cannot be read"),
         (("16 200", "8 200"), "in format 8, which marks no invalid samples"),
         (("125 300", "125 299"), "do not add up"),
-        (("16 200", "16 0"), "PLETH has the gain 0, so its values have no unit"),
+        (("16 200", "16 0"), "PLETH has the gain 0"),
         (("16 200.0", "16 1e-320"), "PLETH has the gain 9.99989e-321"),
-        (("16 200", "16 nan"), "is no gain; it begins with a number, such as 200/mV"),
+        (("16 200", "16 nan"), "the gain nan"),
     ],
 )
 def test_a_header_that_contradicts_its_samples_is_refused(change, says, tmp_path, write_segment):

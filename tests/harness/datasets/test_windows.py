@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from harness.core.settings import NewSplit
-from harness.datasets._signals.windows import Stretch, fill_windows, samples, split_in_time, split_ring, starts
+from harness.datasets._signals.windows import Stretch, fill_windows, samples, split_in_time, starts
 
 
 def recording(*spans):
@@ -19,14 +19,14 @@ def spans(stretches):
 def test_gaps_are_counted_in_time_and_fractions_in_valid_samples():
     # 500 valid samples; a hole of 70 lies right before the last 100, which are test.
     stretches = recording((0, 300), (310, 410), (480, 580))
-    parts = split_in_time(stretches, validation=0.2, test=0.2, gap=50)
+    parts, _ = split_in_time(stretches, validation=0.2, test=0.2, gap=50)
     assert spans(parts["test"]) == [(480, 580)]
     assert spans(parts["validation"]) == [(310, 410)], "the hole is longer than the gap: nothing more is lost"
     assert spans(parts["train"]) == [(0, 260)], "10 of the 50 lie in the hole"
 
 
 def test_held_out_parts_span_holes_and_keep_their_share():
-    parts = split_in_time(recording((0, 400), (450, 480), (490, 600)), validation=0.25, test=0.25, gap=10)
+    parts, _ = split_in_time(recording((0, 400), (450, 480), (490, 600)), validation=0.25, test=0.25, gap=10)
     total = 540
     assert spans(parts["test"]) == [(455, 480), (490, 600)] and samples(parts["test"]) == total // 4
     assert spans(parts["validation"]) == [(265, 400)] and samples(parts["validation"]) == total // 4
@@ -34,13 +34,13 @@ def test_held_out_parts_span_holes_and_keep_their_share():
 
 
 def test_too_short_recordings_have_empty_parts():
-    parts = split_in_time(recording((0, 100)), validation=0.3, test=0.3, gap=60)
+    parts, _ = split_in_time(recording((0, 100)), validation=0.3, test=0.3, gap=60)
     assert {name: spans(part) for name, part in parts.items()} == {
         "train": [],
         "validation": [(0, 10)],
         "test": [(70, 100)],
     }
-    parts = split_in_time(recording((0, 100)), validation=0.3, test=0.3, gap=80)
+    parts, _ = split_in_time(recording((0, 100)), validation=0.3, test=0.3, gap=80)
     assert spans(parts["train"]) == spans(parts["validation"]) == []
 
 
@@ -64,9 +64,8 @@ def test_parts_are_disjoint_ordered_and_separated_by_gaps(seed, new):
     edges = np.cumsum(rng.integers(1, 200, 16)).reshape(8, 2)
     gap = int(rng.integers(0, 60))
     valid = np.concatenate([np.arange(*edge) for edge in edges])
-    parts = split_in_time(recording(*edges), 0.2, 0.3, gap)
+    parts, share = split_in_time(recording(*edges), 0.2, 0.3, gap, NewSplit(seed) if new else None)
     if new:
-        parts, share = split_ring(recording(*edges), 0.2, 0.3, gap, NewSplit(seed))
         assert share == samples(parts["test"]) / len(valid)
     assert samples(parts["test"]) == round(0.3 * len(valid))
     everything = np.concatenate([times(part) for part in parts.values() if part])
@@ -84,7 +83,7 @@ def test_parts_are_disjoint_ordered_and_separated_by_gaps(seed, new):
 
 
 def test_the_joint_of_the_ring_serves_as_a_gap():
-    seeds = {NewSplit(seed): split_ring(recording((0, 100)), 0.2, 0.3, 10, NewSplit(seed))[0] for seed in range(200)}
+    seeds = {NewSplit(seed): split_in_time(recording((0, 100)), 0.2, 0.3, 10, NewSplit(seed))[0] for seed in range(200)}
     lost = {100 - sum(map(samples, parts.values())) for parts in seeds.values()}
     assert lost == set(range(20, 31)), "three gaps, less what is left of one behind the joint"
     begins = {tuple(spans(parts["test"])) for parts in seeds.values()}

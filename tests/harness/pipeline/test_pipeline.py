@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from harness.core.errors import UserError
 from harness.core.settings import DataRef
 from harness.datasets import Splits, Store, find_dataset
 from harness.pipeline.pipeline import Pipeline, permutation
@@ -109,13 +108,6 @@ def test_noise_is_fresh_and_fills_the_whole_cell(name, preprocessing, splits):
     assert torch.corrcoef(noise.flatten(1))[0, 1].abs() < 0.05
 
 
-def test_without_dequantisation_the_values_themselves_are_mapped(splits):
-    pipeline = Pipeline(splits["digits"], reference("digits", dequantise=False, allow_unbounded=True))
-    x, _ = pipeline.prepare(pipeline.raw("test")[:], generator())
-    torch.testing.assert_close(x, 2 * pipeline.raw("test")[:] / 17 - 1)
-    assert pipeline.floor() == 0.0
-
-
 @pytest.mark.parametrize("levels", [17, 256])
 @pytest.mark.parametrize("preprocessing", ["scale", "logit"])
 def test_uniform_density_over_all_levels_costs_log2_levels(levels, preprocessing):
@@ -134,17 +126,6 @@ def test_uniform_density_over_all_levels_costs_log2_levels(levels, preprocessing
     assert measures["nats_per_dim"].numpy() == pytest.approx(math.log(2), rel=1e-9)
 
 
-def test_eight_bit_images_have_the_usual_bits_per_dim():
-    values = np.zeros((3, 3, 2, 2), dtype=np.uint8)
-    pipeline = Pipeline(images(256, values), reference("pixels"))
-    _, log_det = pipeline.prepare(pipeline.raw("test")[:], generator())
-    nll = torch.tensor([10.0, 20.0, -5.0])
-    usual = (nll + 12 * math.log(128)) / (12 * math.log(2))
-    measures = pipeline.measures(-nll, log_det)
-    torch.testing.assert_close(measures["bits_per_dim"], usual.double(), rtol=1e-6, atol=0)
-    torch.testing.assert_close(measures["nats_per_dim"], nll.double() / 12, rtol=1e-6, atol=1e-9)
-
-
 def test_the_floor_of_sequences_is_the_mean_log_step_and_is_attained():
     train = np.stack([np.arange(1024), np.arange(1024) // 4 + 100], axis=0).astype(np.int16)[None]
     pipeline = Pipeline(sequences(train, train[:, :, :]), reference("adc"), dtype=torch.float64)
@@ -158,14 +139,6 @@ def test_the_floor_of_sequences_is_the_mean_log_step_and_is_attained():
     assert best["bits_per_dim"].numpy() == pytest.approx(0.0, abs=1e-12)
     ten_bits = np.broadcast_to(np.arange(1024, dtype=np.int16), (1, 2, 1024))
     assert Pipeline(sequences(ten_bits, ten_bits), reference("adc")).floor() == pytest.approx(-6.24, abs=0.005)
-
-
-def test_unit_and_floor_depend_on_the_kind_of_data(splits):
-    for name, unit in (("digits", "bits_per_dim"), ("patches", "bits_per_dim"), ("waveforms", "nats_per_dim")):
-        pipeline = Pipeline(splits[name], reference(name))
-        assert pipeline.unit == unit
-        assert pipeline.dim == math.prod(pipeline.shape) == math.prod(splits[name].shape)
-        assert pipeline.floor() == (0.0 if unit == "bits_per_dim" else pipeline.log_step)
 
 
 @pytest.mark.parametrize("levels", [17, None])
@@ -214,11 +187,6 @@ def test_samples_outside_the_range_are_clamped():
     adc = Pipeline(sequences(train, train), reference("adc")).to_data(torch.full((1, 2, 4), 1e9))
     assert adc.dtype == np.int16 and (adc == 32767).all()
     assert Pipeline(sequences(train, train), reference("adc")).to_data(torch.full((1, 2, 4), math.nan)).max() == 0
-
-
-def test_logit_of_sequences_is_refused(splits):
-    with pytest.raises(UserError, match=r"preprocessing 'logit' is for images.*Use 'scale'"):
-        Pipeline(splits["waveforms"], reference("waveforms", preprocessing="logit"))
 
 
 def test_batches_do_not_share_memory_with_the_splits():
