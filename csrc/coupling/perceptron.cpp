@@ -6,6 +6,7 @@
 
 #include <ATen/ops/zeros.h>
 
+#include <array>
 #include <numeric>
 
 #include "coupling/perceptron.h"
@@ -28,12 +29,12 @@ int64_t tiles(const at::Tensor& x) { return (x.size(0) * x.size(2) + POINTS - 1)
 template <class T>
 struct Net {
   Net(const at::Tensor& x, at::TensorList weights, bool bounded) {
-    for (const at::Tensor& weight : weights) held.push_back(weight.contiguous());
+    for (size_t i = 0; i < held.size(); ++i) held[i] = weights[i].contiguous();
     const auto data = [&](int i) { return held[i].template const_data_ptr<T>(); };
     net = {held[0].size(1), held[0].size(0), held[4].size(0), x.size(0) * x.size(2), x.size(2), bounded,
            data(0), data(1), data(2), data(3), data(4), data(5)};
   }
-  std::vector<at::Tensor> held;
+  std::array<at::Tensor, 6> held;
   Perceptron<T> net;
 };
 
@@ -42,10 +43,9 @@ void check(const at::Tensor& x, at::TensorList weights) {
   const at::Tensor &first = weights[0], &last = weights[4];
   const bool matrices = x.dim() == 3 && first.dim() == 2 && last.dim() == 2;
   const int64_t width = matrices ? first.size(0) : 0, outputs = matrices ? last.size(0) : 0;
-  const std::vector<int64_t> sizes[] = {{width, x.size(1)}, {width}, {width, width}, {width}, {outputs, width},
-                                        {outputs}};
-  bool fits = width > 0;
-  for (size_t i = 0; i < 6; ++i) fits = fits && weights[i].sizes() == sizes[i];
+  const auto like = [&](size_t i, at::IntArrayRef sizes) { return weights[i].sizes() == sizes; };
+  const bool fits = width > 0 && like(0, {width, x.size(1)}) && like(1, {width}) && like(2, {width, width}) &&
+                    like(3, {width}) && like(4, {outputs, width}) && like(5, {outputs});
   TORCH_CHECK_VALUE(fits, "perceptron: x of shape ", x.sizes(), " does not fit weights ", first.sizes(), ", ",
                     weights[2].sizes(), ", ", last.sizes(), " and biases ", weights[1].sizes(), ", ",
                     weights[3].sizes(), ", ", weights[5].sizes());

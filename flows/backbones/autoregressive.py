@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, ClassVar, cast, get_args
 
@@ -149,14 +149,15 @@ class Autoregressive(Backbone):
         positions = math.prod(patches[1:])
         turned = [first + place for first in range(0, self.dim, positions) for place in reversed(range(positions))]
         for step in range(steps):
-            between = {
+            between: dict[str, Callable[[], nn.Module] | None] = {
                 "mixer": make_mixer and partial(make_mixer, patches),
                 "layer": partial(make_layer, patches),
                 "turn": partial(Permutation, patches, turned) if turn else None,
             }
             actnorm, block = partial(ActNorm, patches[0]), partial(AutoregressiveBlock, patches, width, GATES[gate])
-            makers = (between if step else {}) | {"actnorm": actnorm, "block": block}
-            parts += drawn(seed, f"step{step}", **makers).items()
+            if step:
+                parts += drawn(seed, f"step{step}", **between).items()
+            parts += drawn(seed, f"step{step}", actnorm=actnorm, block=block).items()
         self.set_levels([parts])
 
     @classmethod

@@ -92,7 +92,7 @@ class Glow(Backbone):
             if split_step and not last:
                 widths[f"{path}/split_step"] = min(8 * inner[0], 512)
             level = nn.ModuleDict({} if inner == event else {"squeeze": Squeeze(event)})
-            level["steps"] = nn.ModuleList()
+            level["steps"] = built = nn.ModuleList()
             for step, step_width in widths.items():
                 makers = {
                     "actnorm": partial(ActNorm, inner[0]),
@@ -101,7 +101,7 @@ class Glow(Backbone):
                     "coupling": partial(make_coupling, coupling, inner, step_width, gate, reach),
                 }
                 modules = drawn(seed, step, **makers)
-                level["steps"].append(nn.ModuleDict({name.rpartition("/")[2]: modules[name] for name in modules}))
+                built.append(nn.ModuleDict({name.rpartition("/")[2]: modules[name] for name in modules}))
             if prior == "learned" and not last:
                 with seeded(seed, f"{path}/split_prior"):
                     level["split_prior"] = make_split_prior(inner)
@@ -112,7 +112,9 @@ class Glow(Backbone):
         """Return, per level, (path, bijection) in the order of application."""
         levels: list[list[tuple[str, nn.Module]]] = []
         for index, level in enumerate(cast(list[nn.ModuleDict], self.levels)):
-            parts = [] if index or self.permutation is None else [("permutation", self.permutation)]
+            parts: list[tuple[str, nn.Module]] = []
+            if not index and self.permutation is not None:
+                parts.append(("permutation", self.permutation))
             for name, module in level.items():
                 steps = cast(list[nn.ModuleDict], module) if name == "steps" else []
                 for number, step in enumerate(steps):
