@@ -175,7 +175,9 @@ def tables(report: Path, draws: Path) -> tuple[str, str]:
         found = answer(pairs, kind.datasets, turned_layers(outcomes, kind.replicated))
         evidence = f"../../reports/{report.name}/table.md" if found.leads else "#if-your-data-are-not-in-the-table"
         tried.append((name, found.layers, f"[{found.sure}]({evidence})"))
-        brought += [(lead.dataset, found.leading, lead.text, "yes" if lead.sign == 1 else "no") for lead in found.leads]
+        for lead in found.leads:
+            shown = f"[{'yes' if lead.sign == 1 else 'no'}]({evidence})"
+            brought.append((lead.dataset, found.leading, lead.text, shown))
     return (
         tabulate(tried, ["your data", "try", "how sure"], "pipe"),
         tabulate(brought, ["data set", "layer", "lead over a 1x1 convolution", "shown to be ahead of both"], "pipe"),

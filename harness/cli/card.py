@@ -12,7 +12,7 @@ from harness.cli.shared.runs import add_folder, run_folders
 from harness.core.errors import UserError
 
 HELP = "print a page about a layer: its check, and its rows in the tables of reports"
-EXAMPLES = ("card butterfly reports/quickstart", "card butterfly reports --over conv1x1-twice > butterfly.md")
+EXAMPLES = ("card butterfly reports/quickstart", "card butterfly reports --over conv1x1-twice")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

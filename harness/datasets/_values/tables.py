@@ -213,6 +213,10 @@ def read_table(name: str, path: Path, header: bool, separator: str, missing: Seq
     import pandas as pd
 
     most = int(MEMORY_SHARE * available_memory())
+    if path.stat().st_size > available_memory():
+        raise DataError(
+            f"{name}: has more than {shown_bytes(available_memory())}, the available memory; write fewer rows"
+        )
     checked = _rows(name, path, separator)
     line, first = next(checked, (0, []))
     count = 0 if header else 1

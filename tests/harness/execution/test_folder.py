@@ -2,7 +2,6 @@
 
 import fcntl
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -12,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.parser import main
 from harness.core.errors import UserError
 from harness.core.records import blank_record
 from harness.execution import progress
@@ -102,7 +100,9 @@ def test_a_reporter_lists_the_trials_that_run(folder, capsys, trial):
 
 def test_only_incomplete_files_are_removed(tmp_path):
     kept = ["records/a.json", "records/.b.json.tmp.json", "weights/a.pt", "checkpoints/a/000000001.ckpt", "a.tmp"]
-    gone = ["records/.a.json.x.tmp", ".plan.json.y.tmp", "checkpoints/a/.000000002.ckpt.z.tmp", "weights/.a.pt.q.tmp"]
+    gone = [
+        f"{name}.0123abcd.tmp" for name in ("records/.a.json", ".plan.json", "checkpoints/a/.2.ckpt", "weights/.a.pt")
+    ]
     for name in kept + gone:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
@@ -131,23 +131,3 @@ def test_the_progress_of_a_report_has_a_line_after_every_period(monkeypatch, cap
 @pytest.fixture
 def run(density_run, write_run):
     return write_run(*density_run)
-
-
-def test_a_watch_prints_a_block_for_each_look_and_ends_by_interrupt_with_the_code_of_status(run, capsys):
-    with claimed(run):
-        write(run, digits="here")
-        assert main(["status", str(run)]) == 0
-    assert "  digits  running for 10 min (here)" in capsys.readouterr().out
-    words = [sys.executable, "-m", "harness", "status", "--watch", str(run)]
-    environment = os.environ | {"PYTHONPATH": str(PROJECT)}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(words, env=environment, cwd=run, **pipes) as process:
-        blocks = [process.stdout.readline()]
-        next(run.glob("records/*.json")).unlink()
-        while not any("1 to run" in line for line in blocks):
-            blocks.append(process.stdout.readline())
-        process.send_signal(signal.SIGINT)
-        rest, errors = process.communicate()
-    assert (process.returncode, errors) == (1, "")
-    assert re.match(r"\d\d:\d\d:\d\d, Ctrl-C ends the watch", blocks[0])
-    assert sum("Ctrl-C" in line for line in blocks) >= 2 and "\x1b" not in "".join(blocks) + rest
