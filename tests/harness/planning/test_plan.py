@@ -396,9 +396,7 @@ def test_a_profile_names_the_rows_it_trains(read):
         picked(suite, "layer=conv1x1")
     with pytest.raises(SuiteError, match=r"--set rows=\[conv1\]: rows: no row 'conv1' in the suite; .*conv1x1"):
         plan(suite, settings=["rows=[conv1]"])
-    with pytest.raises(
-        SuiteError, match=r"tiny.yaml:14:11: rows: no row 'woodbery' in .*; did you mean woodbury"
-    ):
+    with pytest.raises(SuiteError, match=r"tiny.yaml:14:11: rows: no row 'woodbery' in .*; did you mean woodbury"):
         read(SUITE.replace("    seeds: 2\n", "    seeds: 2\n    rows: [woodbery]\n"))
 
 
