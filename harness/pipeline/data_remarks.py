@@ -24,12 +24,15 @@ from harness.datasets import Splits, Store, find_dataset
 from harness.datasets._values.encoding import MOST_REPEATED
 from harness.datasets._values.lattice import FEWEST, find_lattice
 from harness.datasets._values.survey import Survey
+from harness.pipeline.neighbours import Neighbours
 from harness.pipeline.overlap import digests, overlapping
 from harness.pipeline.pipeline import ValueRange
 
-VERSION = 5  # of the remarks in the cache
+VERSION = 6  # of the remarks in the cache
 LEAST_SHARE = 0.01  # of held-out events that were seen: a handful of equal events is natural
-EXAMINED = 256  # events of a split that are compared with overlapping ones, evenly spread
+LARGE_SHARE = 0.1  # of events that nearly equal another: natural in no data set
+FEW = 3  # events that nearly equal others
+EXAMINED = 256  # events of a split that are compared with near and overlapping ones, evenly spread
 ROWS = 20_000  # of the values of the channels, evenly spread, that are examined
 MOST_EVENTS = 2048  # of which the channels are compared
 APART = 32  # events that share no samples, of which values are compared
@@ -166,20 +169,28 @@ def _seen(splits: Splits) -> Iterator[DataRemark]:
         if share := 1 - len(set(of_split)) / len(of_split):
             text = f"{len(of_split):,} {name} events are {len(set(of_split)):,} distinct ones"
             yield DataRemark(f"{text} ({share:.1%} repeat another)", name != "train" and share >= LEAST_SHARE)
+    first = np.sort(np.unique(sums["test"], return_index=True)[1])
+    if (share := Neighbours(splits.test[first], splits.train).usual) >= LARGE_SHARE:
+        yield DataRemark(f"{share:.1%} of the distinct test events nearly equal another test event", warning=True)
     for others, held_out in (("train", ("test", "validation")), ("validation", ("test",))):
         seen, there = "training" if others == "train" else others, set(sums[others])
         chosen = {name: np.arange(0, len(sums[name]), math.ceil(len(sums[name]) / EXAMINED)) for name in held_out}
-        flags = overlapping(np.concatenate([parts[name][numbers] for name, numbers in chosen.items()]), parts[others])
+        sample = np.concatenate([parts[name][numbers] for name, numbers in chosen.items()])
+        neighbours = Neighbours(parts[others], splits.train)
+        flags = np.stack([overlapping(sample, parts[others]), neighbours.near(sample)])
         for name, numbers in chosen.items():
             equal = np.array([digest in there for digest in sums[name]])
-            sharing, flags = flags[: len(numbers)] & ~equal[numbers], flags[len(numbers) :]
+            (sharing, near), flags = flags[:, : len(numbers)] & ~equal[numbers], flags[:, len(numbers) :]
+            near &= ~sharing
+            many = near.sum() >= FEW and near.mean() >= max(LEAST_SHARE, min(2 * neighbours.usual, LARGE_SHARE))
             examined = f"{'examined ' * (len(numbers) < len(equal))}{name}"
             alike = f"share most of their values with {seen} events, perhaps shifted, mirrored or turned"
-            for each, what, clause, least in (
-                (equal, name, f"equal {seen} events", 0.0),
-                (sharing, examined, alike, LEAST_SHARE),
+            for each, what, clause, said in (
+                (equal, name, f"equal {seen} events", equal.any()),
+                (sharing, examined, alike, sharing.mean() >= LEAST_SHARE),
+                (near, examined, f"nearly equal {seen} events, perhaps mirrored or turned", many),
             ):
-                if each.any() and each.mean() >= least:
+                if said:
                     text = f"{each.sum():,} of {len(each):,} {what} events ({each.mean():.1%}) {clause}"
                     yield DataRemark(text, bool(each.mean() >= LEAST_SHARE))
 

@@ -70,6 +70,21 @@ def test_repeated_events_are_counted_in_each_split_and_a_warning_where_they_are_
     ]
     few = ("60 test events are 5 distinct ones (91.7% repeat another)", True)
     assert of_test(images, np.repeat(pictures(5), 12, axis=0)) == [few]
+    jittered = np.repeat(pictures(8), 8, axis=0) ^ RNG.integers(0, 2, (64, 1, 8, 8), dtype=np.uint8)
+    [(text, warning)] = of_test(images, jittered)
+    assert text.endswith("% of the distinct test events nearly equal another test event") and warning
+
+
+def test_copies_with_noise_in_every_value_are_a_warning():
+    """Of images, perhaps turned, and of rows of a table."""
+    images = pictures(100)
+    noisy = images[:60] ^ RNG.integers(0, 2, (60, 1, 8, 8), dtype=np.uint8)
+    near = ("60 of 60 test events (100.0%) nearly equal training events, perhaps mirrored or turned", True)
+    assert of_test(images, noisy) == of_test(images, noisy[..., ::-1]) == [near]
+    rows = RNG.standard_normal((200, 6, 1))
+    copies = rows[:60] + 1e-3 * RNG.standard_normal((60, 6, 1))
+    splits = Splits(rows, RNG.standard_normal((40, 6, 1)), copies, None, "made up")
+    assert [(remark.text, remark.warning) for remark in examine(splits)] == [near]
 
 
 def test_changed_turned_and_overlapping_events_are_a_warning():
