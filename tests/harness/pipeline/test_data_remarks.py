@@ -83,7 +83,7 @@ def test_copies_with_noise_in_every_value_are_a_warning():
     assert of_test(images, noisy) == of_test(images, noisy[..., ::-1]) == [near]
     rows = RNG.standard_normal((200, 6, 1))
     copies = rows[:60] + 1e-3 * RNG.standard_normal((60, 6, 1))
-    splits = Splits(rows, RNG.standard_normal((40, 6, 1)), copies, None, "made up")
+    splits = Splits(rows, RNG.standard_normal((40, 6, 1)), copies, None, "made up", lattice=False)
     assert [(remark.text, remark.warning) for remark in examine(splits)] == [near]
 
 
