@@ -21,6 +21,9 @@ from harness.reporting.tables.cells import device_text
 
 PAGE, TEXT = "index.html", "table.md"
 
+ASKED = ("which_layer", "tuned", "mimic", "claims", "runtime", "libraries", "capacity")
+"""The suites that are asked for most, in this order; others follow by their names."""
+
 SHOWN = ("accounting", "ranking", "likelihood", "runtime", "")
 """Parts of the names of figures, of which a report's first is shown."""
 
@@ -61,7 +64,9 @@ def write_gallery(folder: Path) -> Path:
             print(f"left out: {bounded(str(place))}: cannot be read ({reason})", file=sys.stderr)
     if not entries:
         raise UserError(f"{folder}: none of its folders has a {TEXT} and records; give one in which suites were run")
+    first = {suite: number for number, suite in enumerate(ASKED)}
     entries.sort(key=lambda entry: (entry.plan.suite, -len(entry.plan.trials), entry.name))
+    entries.sort(key=lambda entry: first.get(entry.plan.suite, len(ASKED)))
     filters = {
         name: list(dict.fromkeys(getattr(entry.plan, name) for entry in entries)) for name in ("kind", "profile")
     }

@@ -38,18 +38,18 @@ def test_the_gallery_folds_findings_beyond_the_first(density_run, write_run, no_
     assert shown.count('class="chip part"') == folded.count('class="chip part"') == 1
 
 
-def test_reports_are_in_the_order_of_their_suites(parameters_run, replanned, write_run, no_figures):
-    suites = {"a": ("zebra", "quick"), "b": ("alpha", "smoke"), "c": ("alpha", "local")}
+def test_the_suites_asked_for_most_come_first_and_others_by_name(parameters_run, replanned, write_run, no_figures):
+    suites = {"a": ("zebra", "quick"), "b": ("alpha", "smoke"), "c": ("alpha", "local"), "d": ("tuned", "quick")}
     for name, (suite, profile) in suites.items():
         named = {"suite": suite, "profile": profile}
         folder = write_run(*replanned(parameters_run, lambda trial, named=named: named, **named))
         write_report(folder)
         folder.rename(folder.parent / name)
     text = gallery.write_gallery(folder.parent).read_text()
-    assert re.findall(r'<h2><a href="(\w)/index.html">', text) == ["b", "c", "a"]
+    assert re.findall(r'<h2><a href="(\w)/index.html">', text) == ["d", "b", "c", "a"]
     assert gallery.write_gallery(folder.parent).read_text() == text, "the same reports give the same page"
     [profiles] = re.findall(r'<select name="profile">(.*?)</select>', text)
-    assert re.findall(r"<option>(\w+)", profiles) == ["smoke", "local", "quick"]
+    assert re.findall(r"<option>(\w+)", profiles) == ["quick", "smoke", "local"]
 
 
 def test_reports_that_cannot_be_read_are_named_and_without_others_an_error(tmp_path, capsys):
