@@ -196,7 +196,7 @@ def test_the_page_of_a_runtime_suite_begins_with_a_picture(browser, runtime_page
     with Visit(browser, runtime_page) as visit:
         visit.page.wait_for_function("Array.from(document.images).every((one) => one.src && one.complete)")
         figures = visit.page.locator("figure")
-        assert figures.count() == 4, "the first one is not shown twice"
+        assert figures.count() == 2, "the first one is not shown twice"
         assert figures.first.bounding_box()["y"] < 500 and figures.first.evaluate("one => !!one.closest('#answer')")
         for number in range(figures.count()):
             image = figures.nth(number).locator(".wide img")
