@@ -190,13 +190,14 @@ def _faults(plan: Plan) -> Iterator[str]:
     planned, heads = {trial.id for trial in plan.trials}, {section.head.suite for section in plan.sections}
     names = {section.name for section in plan.sections}
     cells = 0 if plan.sections else len(plan.rows) * (len(plan.columns) + len(plan.averages))  # sections have tables
+    many = f"{cells:,} cells of {len(plan.seeds):,} seeds, and at most {MOST_CELLS:,} cells and {MOST_TRIALS:,} trials"
     contradictions = {
         "it has no trials": not plan.trials,
         "two trials of one id": len(planned) < len(plan.trials),
         "rows: two of one label": len({*plan.rows}) < len(plan.rows),
         "columns: two of one label": len({*plan.columns}) < len(plan.columns),
         "two sections of one name or suite": min(len(names), len(heads)) < len(plan.sections),
-        "more cells than any suite": cells > MOST_CELLS or cells * len(plan.seeds) > MOST_TRIALS,
+        many: cells > MOST_CELLS or cells * len(plan.seeds) > MOST_TRIALS,
     }
     yield from (fault for fault, stands in contradictions.items() if stands)
     for section in plan.sections:
