@@ -428,9 +428,9 @@ CONTRADICTIONS = {
     "title": (lambda plan: plan.model_copy(update={"title": "x" * 2001}), "title: .* 2000 characters"),
     "many rows": (
         lambda plan: plan.model_copy(update={"rows": (*plan.rows, *map(str, range(5000)))}),
-        "more cells than any suite",
+        r"cells of .* seeds, and at most 5,000 cells",
     ),
-    "many seeds": (lambda plan: plan.model_copy(update={"seeds": tuple(range(50_000))}), "more cells than any suite"),
+    "many seeds": (lambda plan: plan.model_copy(update={"seeds": tuple(range(50_000))}), "cells of 50,000 seeds"),
     "large seed": (lambda plan: changed(plan, seed=1 << 63), "the whole number .*beyond 64 bits"),
     "control": (lambda plan: plan.model_copy(update={"title": "a\x1b[31m"}), "a text with control characters"),
 }
