@@ -41,7 +41,7 @@ nitpicky = True
 # in signatures are not in the reference.
 nitpick_ignore_regex = [
     ("py:.*", r"(?!layers\.|flows\.|harness\.).*"),
-    ("py:class", r"(layers\.(adapters|butterfly)|flows\.preprocess)\..*"),
+    ("py:class", r"(layers\.(adapters|butterfly)\..*|flows\.(preprocess\..*|protocol\.Bijection))"),
     ("py:class", r"harness\.(checking|pipeline|kinds|core\.(settings|records)|datasets\.(_store|base))\..*"),
     ("py:class", r"harness\.(execution\.agenda|planning\.plan|core\.arguments|interface\.options)\..*"),
     ("py:class", r"harness\.reporting\.(frame|compare\.measure)\..*"),

@@ -55,8 +55,8 @@ KEY = {
 """File -> its text before and after the key `training.least_rate` is added."""
 # Tests of the added layer, and tests of all layers in one item.
 TESTS = "timewise or of_all_layers or every_registered or page_for_each"
-# All on images: one flow, two audits, five operations, one option, two large events, one count of parameters.
-REFUSED = 10
+# All on images: one flow, two audits, all operations, one option, one count of parameters.
+REFUSED = 6
 
 
 @pytest.fixture(scope="module")
