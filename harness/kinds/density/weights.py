@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -14,17 +15,19 @@ from typing import Any
 
 import torch
 from pydantic import TypeAdapter
+from torch.nn.modules.module import _EXTRA_STATE_KEY_SUFFIX
 from torch.utils._pytree import tree_map_only
 
 from flows import Flow
 from harness.core.errors import DataError, UserError
 from harness.core.files import STATE, atomic_file, checked_name, read_file
 from harness.kinds.density.trial import DensityTrial, FlowTrial
-from harness.pipeline.models import build_flow
+from harness.pipeline.models import backbone_of, build_flow
 from harness.pipeline.pipeline import Pipeline, ValueRange
 from harness.training.checkpoints import read_tensors
 
 KEYS = {"trial", "shape", "changes", "values", "state"}
+LARGEST_EVENT = 1 << 26  # entries
 AGAIN = "delete the record of the trial and this file, and run the suite again"
 
 
@@ -81,6 +84,32 @@ def load_trained(trial: FlowTrial, path: Path, device: str) -> tuple[Flow, Pipel
     return flow, Pipeline(splits, trial.data, device=device, seed=trial.seed, values=values)
 
 
+def _is_state(value: Any) -> bool:
+    """Return whether a value is a mapping from names to tensors, or to the extra state of a module."""
+    return isinstance(value, dict) and all(
+        isinstance(name, str) and (isinstance(held, torch.Tensor) or name.endswith(_EXTRA_STATE_KEY_SUFFIX))
+        for name, held in value.items()
+    )
+
+
+def _shape_of(trial: FlowTrial, content: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the event shape; raise ValueError if its flow would be far larger than the weights."""
+    shape, state = content["shape"], content["state"]
+    sizes = isinstance(shape, list | tuple) and all(type(length) is int and length >= 1 for length in shape)
+    if not sizes or len(shape) not in (2, 3):
+        raise ValueError("it states no shape of an event")
+    tensors = [value for value in state.values() if isinstance(value, torch.Tensor)]
+    side = max((length for tensor in tensors for length in tensor.shape), default=0)
+    if trial.flow.reach != 1:  # narrower couplings, of as many entries
+        side = max(side, math.isqrt(sum(tensor.numel() for tensor in tensors)))
+    settings = () if trial.layer.baseline else backbone_of(trial.flow).settings()
+    steps = trial.flow.levels * trial.flow.steps if "steps" in settings else 0
+    width = trial.flow.width if "width" in settings else 0
+    if math.prod(shape) > LARGEST_EVENT or max(shape[0], width) > side or steps > len(state):
+        raise ValueError(f"its {len(state)} weights are not those of a flow of events {tuple(shape)}")
+    return tuple(shape)
+
+
 def _flow(trial: FlowTrial, content: dict[str, Any], path: Path, device: str) -> Flow:
     if isinstance(trial, DensityTrial):
         try:
@@ -102,8 +131,11 @@ def _flow(trial: FlowTrial, content: dict[str, Any], path: Path, device: str) ->
 def _read(trial: FlowTrial, path: Path) -> dict[str, Any]:
     try:
         content = read_tensors(read_file(path, STATE))
-        if not isinstance(content, dict) or content.keys() != KEYS:
+        if not isinstance(content, dict) or content.keys() != KEYS or not _is_state(content["state"]):
             raise ValueError("it holds something else")
+        if not isinstance(content["changes"], dict) or any(not isinstance(name, str) for name in content["changes"]):
+            raise ValueError("its settings are no mapping")
+        content["shape"] = _shape_of(trial, content)
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such file; {AGAIN}") from error
     except (OSError, ValueError) as error:
