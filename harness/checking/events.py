@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from harness.core.isolation.messages import BadMessage
 from harness.core.texts import visible
 
-Severity = Literal["fault", "remark"]
+Severity = Literal["fault", "remark", "unanswered"]
 
 
 class _Event(BaseModel):
@@ -39,7 +39,7 @@ class Begins(_Event):
 
 
 class Found(_Event):
-    """A finding of a rule on one case: a fault or a remark."""
+    """A finding of a rule on one case: a fault, a remark, or the reason why there is no answer."""
 
     event: Literal["found"] = "found"
     check: str  # the rule

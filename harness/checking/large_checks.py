@@ -22,7 +22,7 @@ from harness.checking.layer_checks import (
 )
 from harness.checking.layer_faults import explain_log_det
 from harness.checking.layer_module_checks import mask_faults
-from harness.checking.report import Remark
+from harness.checking.report import Remark, Unanswered
 from harness.checking.training_checks import drawn_sizes
 from harness.timing.operations import OperatorWatch
 from layers import InvertibleLinear
@@ -69,7 +69,7 @@ def large_events(case: LayerCase) -> Iterator[str]:
     sizes = []
     for size in case.batches:
         if size * layer.dim > MOST_NUMBERS:
-            yield Remark(f"not tried: a batch of {size} events has more than {MOST_NUMBERS:,} numbers")
+            yield Unanswered(f"a batch of {size} events has more than {MOST_NUMBERS:,} numbers")
         else:
             sizes.append(size)
             yield from _batch(layer, case.events(size), allowed)
@@ -217,7 +217,10 @@ def _batch(layer: InvertibleLinear, x: Tensor, tolerance: float) -> Iterator[str
 def _exact(case: LayerCase, layer: InvertibleLinear, tolerance: float) -> Iterator[str]:
     truth = float(torch.linalg.slogdet(push_identity(layer, dtype=case.dtype))[1])
     for batch in _batches(case):
-        yield from log_det_faults(layer, claimed_log_det(layer, case.events(batch)), truth, tolerance)
+        faults = list(log_det_faults(layer, claimed_log_det(layer, case.events(batch)), truth, tolerance))
+        yield from faults
+        if faults:
+            return
 
 
 @torch.no_grad()

@@ -129,8 +129,9 @@ def log_det_form(case: LayerCase) -> Iterator[str]:
     alone = [claimed_log_det(layer, event) for event in x.split(1)]
     if not max(alone) - min(alone) <= tolerance:
         yield f"log-det differs by {max(alone) - min(alone):.3g} between events: that of a linear map is one constant"
-    if not abs(alone[0] - value) <= tolerance:
-        yield f"log-det changes by {abs(alone[0] - value):.3g} for a batch of one: that of a linear map is one constant"
+    for what, change in (("x = 0", claimed_log_det(layer, 0 * x) - value), ("a batch of one", alone[0] - value)):
+        if not abs(change) <= tolerance:
+            yield f"log-det changes by {abs(change):.3g} for {what}: that of a linear map is one constant"
 
 
 def inverse(case: LayerCase) -> Iterator[str]:

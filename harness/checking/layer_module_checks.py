@@ -298,11 +298,12 @@ def wrong_input(case: LayerCase) -> Iterator[str]:
     layer = case.build()
     c, *spatial = case.shape
     longer = (*case.shape[:-1], case.shape[-1] + 1)
-    wrong = {(c + 1, *spatial), longer, (*case.shape, 1), (layer.dim,), case.shape[::-1]} - {case.shape}
-    for shape, method in product(sorted(wrong), (layer.forward, layer.inverse)):
-        called = f"{method.__name__} of events {shape} where they are {case.shape}"
+    events = {(c + 1, *spatial), (1, *spatial), longer, (*case.shape, 1), (layer.dim,), case.shape[::-1]} - {case.shape}
+    wrong = [case.shape, *((2, *event) for event in sorted(events))]  # the first has no batch
+    for shape, method in product(wrong, (layer.forward, layer.inverse)):
+        called = f"{method.__name__} of input {shape} where events are {case.shape}"
         try:
-            method(torch.zeros(2, *shape, dtype=case.dtype, device=case.device))
+            method(torch.zeros(shape, dtype=case.dtype, device=case.device))
         except ValueError as error:
             if not any(", ".join(map(str, named)) in str(error) for named in (shape, case.shape)):
                 yield f"{called} raises a message that names no shape: {error}"

@@ -22,6 +22,10 @@ class Remark(str):
     """A finding for which the layer is not refused; a check yields it in place of a str."""
 
 
+class Unanswered(str):
+    """The reason why a rule has no answer on a case, such as its duration; a check yields it in place of a str."""
+
+
 @dataclass
 class CheckReport:
     """The outcome of the checks of one layer, as far as its events have arrived (see `harness.checking.events`).
@@ -32,7 +36,7 @@ class CheckReport:
         dtypes: the precisions in which each shape is checked.
         versions: of torch and invertbench.
         shapes: shape -> the layer's reason for not serving it; None if the layer was checked on it.
-        findings: every fault and remark, in the order of the rules.
+        findings: every fault and remark, and every reason for a missing answer, in the order of the rules.
         begun: the rules of which a check has begun, the last of them `current`.
         over: whether the last event has arrived.
         wrong: the message if the layer or an option does not exist.
@@ -87,7 +91,9 @@ class CheckReport:
         """Receive the findings of the check that has begun; return whether a fault is among them."""
         before = len(self.faults)
         for message in messages:
-            severity: Severity = "remark" if isinstance(message, Remark) else "fault"
+            severity: Severity = "fault"
+            if isinstance(message, (Remark, Unanswered)):
+                severity = "remark" if isinstance(message, Remark) else "unanswered"
             place = self.current or Begins(rule=CONSTRUCTION, place="")
             self.take(Found(check=place.rule, place=place.place, message=bounded(message), severity=severity))
         return len(self.faults) > before
@@ -125,7 +131,7 @@ class CheckReport:
 
     @property
     def unanswered(self) -> tuple[str, ...]:
-        """The rules that were not checked on every case, and have no fault."""
+        """The rules without an answer on at least one case, and without a fault."""
         return tuple(rule for rule in self.rules if self.verdict(rule) == "not answered")
 
     @property
@@ -138,7 +144,7 @@ class CheckReport:
         """The verdict on the layer.
 
         ok: every rule was answered without a fault. refused: there is a fault, or the process of the check ended by
-        itself. undecided: rules were not answered because the check takes too long.
+        itself. undecided: rules were not answered because the check, or a pass of the layer, takes too long.
         """
         if self.faults or (self.ended and not self.overtime):
             return "refused"
@@ -146,9 +152,10 @@ class CheckReport:
 
     def verdict(self, rule: str) -> str:
         """Return "failed", "passed" or "not answered"."""
-        if any(finding.check == rule for finding in self.faults):
+        severities = {finding.severity for finding in self.findings if finding.check == rule}
+        if "fault" in severities:
             return "failed"
-        return "passed" if rule in self.answered else "not answered"
+        return "passed" if rule in self.answered and "unanswered" not in severities else "not answered"
 
     def news(self) -> list[str]:
         """Return the lines of the report on the rules that were answered since the last call."""
@@ -179,11 +186,11 @@ class CheckReport:
     def closing(self) -> list[str]:
         """Return the lines below those of the rules: remarks, the rules that are not answered, and the verdict."""
         lines = ["  remarks"] if self.remarks else []
-        for rule in dict.fromkeys(finding.check for finding in self.remarks):
-            lines += _distinct((finding for finding in self.remarks if finding.check == rule), f"{rule}, ")
+        lines += self._reasons("remark")
         unanswered = self.unanswered
         if unanswered:
             lines.append(f"  not answered  {', '.join(unanswered)}")
+        lines += self._reasons("unanswered")
         if self.ended:
             lines.append(f"  {self.ended}")
         if self.log:
@@ -196,14 +203,23 @@ class CheckReport:
         lines.append(f"{self.spec}: " + ("ok" if self.ok else "; ".join(parts)))
         return [visible(line) for line in lines]
 
+    def _reasons(self, severity: Severity) -> list[str]:
+        findings = [finding for finding in self.findings if finding.severity == severity]
+        return [
+            line
+            for rule in dict.fromkeys(finding.check for finding in findings)
+            for line in _distinct((finding for finding in findings if finding.check == rule), f"{rule}, ")
+        ]
+
     def document(self) -> dict[str, Any]:
         """Return the report as the JSON document of `--json`."""
+        answers = [finding for finding in self.findings if finding.severity != "remark"]
         named = {"place", "message"}
         rules = [
             {
                 "rule": rule,
                 "verdict": self.verdict(rule),
-                "findings": [finding.model_dump(include=named) for finding in self.faults if finding.check == rule],
+                "findings": [finding.model_dump(include=named) for finding in answers if finding.check == rule],
             }
             for rule in self.rules
         ]
@@ -235,9 +251,9 @@ class CheckReport:
 
 def _distinct(findings: Iterable[Found], before: str = "") -> list[str]:
     """Return a line for each of the first distinct messages, with the places of each."""
-    places: dict[str, dict[str, None]] = {}
+    places: dict[str, list[str]] = {}
     for finding in findings:
-        places.setdefault(finding.message, {})[finding.place] = None
+        places.setdefault(finding.message, []).append(finding.place)
     lines = []
     for message, (first, *others) in list(places.items())[:SHOWN]:
         lines.append(f"          {before}{first}{f', and {len(others)} more' if others else ''}: {message}")

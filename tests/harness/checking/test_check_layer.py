@@ -229,8 +229,7 @@ def test_a_fault_on_the_smaller_event_of_a_slow_layer_is_reported(monkeypatch, w
     monkeypatch.setattr(checks, "pass_seconds", lambda case: 9.0 if case.dim > 768 else 0.1)
     wrong = "y, log_det = super().forward(x); return y, log_det + 0.1 * (self.shape == (2, 256))"
     report = check_layer(write_layer("def forward(self, x):", f"    {wrong}"), shapes=[(2, 3)])
-    assert {finding.check for finding in report.faults} == {"large-events"} and "(2, 256)" in report.faults[0].place
-    assert sum("log-det is" in line for line in report.lines()) == 1 and "more: log-det" not in "".join(report.lines())
+    assert [finding.check for finding in report.faults] == ["large-events"] and "(2, 256)" in report.faults[0].place
 
 
 @pytest.mark.parametrize(("method", "shape"), [("forward", (4, 4)), ("inverse", (4, 8, 16))])

@@ -169,7 +169,10 @@ def checked(*events, **end):
 
 
 DENSE, INVERSE = (Begins(rule=rule, place="here") for rule in ("dense", "inverse"))
-NO = Found(check="dense", place="here", message="no")
+SLOW, NO = (
+    Found(check="dense", place="here", message=text, severity=kind)
+    for text, kind in (("slow", "unanswered"), ("no", "fault"))
+)
 TOO_LATE = {"ended": "it took too long", "overtime": True}
 
 
@@ -181,7 +184,7 @@ TOO_LATE = {"ended": "it took too long", "overtime": True}
         ([DENSE, INVERSE, NO.model_copy(update={"check": "inverse"})], TOO_LATE, "refused", ("construction",)),
         ([], TOO_LATE, "undecided", ("construction", "dense", "inverse")),
         ([DENSE, INVERSE], {"ended": "it was killed"}, "refused", ("construction", "inverse")),
-        ([DENSE, INVERSE, Done()], {}, "undecided", ("construction",)),
+        ([DENSE, SLOW, INVERSE, Done()], {}, "undecided", ("construction", "dense")),
     ],
 )
 def test_only_time_leaves_a_layer_undecided(events, end, outcome, unanswered):
@@ -192,6 +195,7 @@ def test_only_time_leaves_a_layer_undecided(events, end, outcome, unanswered):
     assert ("undecided" in last) == (outcome == "undecided") and ("refused" in last) == (
         "killed" in end.get("ended", "")
     ), "an undecided layer never reads as a refusal"
+    assert (SLOW in report.findings) == ("          dense, here: slow" in report.lines())
 
 
 def alive(pid):
@@ -275,6 +279,14 @@ def test_an_interrupted_check_leaves_one_json_document(monkeypatch, capsys):
     monkeypatch.setattr("harness.checking.isolated.check_in_process", interrupted)
     assert main(["check-layer", "conv1x1", "--json"]) == 130
     assert json.loads(capsys.readouterr().out) == {"verdict": None, "error": "interrupted"}
+
+
+def test_the_command_exits_with_1_and_one_json_document(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    assert main(["check-layer", "exits.py:Any", "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["verdict"] == "refused" and "exit code 0" in document["ended"]
+    assert {rule["verdict"] for rule in document["rules"]} == {"not answered"} and len(document["rules"]) > 20
 
 
 @pytest.mark.system
