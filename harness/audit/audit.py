@@ -220,9 +220,8 @@ def _generators(flow: Flow, seed: int) -> tuple[torch.Generator, ...]:
 def _audit_estimate(result: Audit, path: str, module: Contraction, value: Tensor, probes: torch.Generator) -> None:
     """Compare the mean of many estimates with the exact value, on a small event, and check the Lipschitz bound."""
     result.estimate(path, *compare_estimates(module, module.map, value[:WHOLE_SAMPLES], WHOLE_LIMIT, probes))
-    bound, fault = bounded(module)
-    if fault is not None:
-        result.reasons.append(f"{path}: {fault}")
+    bound, faults = bounded(module, value[:WHOLE_SAMPLES], probes)
+    result.reasons += [f"{path}: {fault}" for fault in faults]
     result.estimate_bias = (result.estimate_bias or 0.0) + module.bias(bound)
     if result.lipschitz is None or bound > result.lipschitz:
         result.lipschitz, result.lipschitz_path = bound, path

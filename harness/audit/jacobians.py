@@ -2,7 +2,8 @@
 
 The mean of many estimates, on a few samples cut to a small event, is compared with the log-det of the whole Jacobian
 there. The bound is checked by the operator norm of every convolution as applied, in float64, by the Lanczos method,
-which is independent of the power iteration that enforces the limit; and by the resulting bound on the whole map.
+which is independent of the power iteration that enforces the limit; by the resulting bound on the whole map; and by
+the largest stretching of the Jacobian at the samples, which must not exceed that bound.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ DRAWS = 256  # estimates per sample
 SURENESS = 4.0  # allowed standard errors of their mean
 SMALL_EVENT = 256  # D up to which the matrix of a convolution is formed
 NORM_TOLERANCE = 1e-6  # relative tolerance of its largest singular value for larger D
+STRETCH_ITERATIONS = 20
+SLACK = 0.01  # relative tolerance of the Jacobian's stretching over the bound: both are computed iteratively
 
 Draw = Callable[[Tensor, torch.Generator], tuple[Tensor, Tensor]]
 
@@ -117,8 +120,8 @@ def compare_estimates(
     return float(errors.max()) / dim, SURENESS * float(spread.nan_to_num(nan=0.0).max()) / dim
 
 
-def bounded(module: Contraction) -> tuple[float, str | None]:
-    """Return the bound on Lip(g) that the weights of y = x + g(x) give, in float64, and the fault if it is no proof."""
+def bounded(module: Contraction, x: Tensor, probes: torch.Generator) -> tuple[float, list[str]]:
+    """Return the bound on Lip(g) that the weights of y = x + g(x) give, in float64, and faults at the samples x."""
     norms, over = [], ""
     for name, weight, shape, limit in module.operators():
         norms.append(operator_norm(weight, shape))
@@ -126,9 +129,13 @@ def bounded(module: Contraction) -> tuple[float, str | None]:
             over += f"; {name} has operator norm {norms[-1]:.4f}, beyond its limit {limit:g}"
     bound = module.lipschitz(norms)
     # An iteration that may end early enforces the limits; invertibility needs a bound below 1.
-    if bound < 1:
-        return bound, None
-    return bound, f"Lipschitz constant at most {bound:.4f}, which proves no inverse: it must be below 1{over}"
+    faults = []
+    if not bound < 1:
+        faults.append(f"Lipschitz constant at most {bound:.4f}, which proves no inverse: it must be below 1{over}")
+    stretched = stretch(module, x, probes)
+    if not stretched <= bound * (1 + SLACK):
+        faults.append(f"at a sample the Jacobian stretches by {stretched:.4f}, beyond the bound {bound:.4f}")
+    return bound, faults
 
 
 def operator_norm(weight: Tensor, shape: tuple[int, ...]) -> float:
@@ -153,3 +160,17 @@ def operator_norm(weight: Tensor, shape: tuple[int, ...]) -> float:
     operator = LinearOperator((dim, dim), matvec=squared, dtype="float64")
     (largest,) = eigsh(operator, k=1, tol=NORM_TOLERANCE, v0=start, return_eigenvectors=False)
     return math.sqrt(largest)
+
+
+def stretch(module: Contraction, x: Tensor, probes: torch.Generator) -> float:
+    """Return the largest singular value of the Jacobian of g at the samples, from below, by power iteration."""
+
+    def residual(value: Tensor) -> Tensor:
+        return module.map(value) - value
+
+    vector = torch.randn(x.shape, generator=probes, dtype=x.dtype).to(x.device)
+    for _ in range(STRETCH_ITERATIONS):
+        vector = F.normalize(vector.flatten(1), eps=torch.finfo(x.dtype).tiny).view_as(x)
+        pushed = torch.autograd.functional.jvp(residual, x, vector)[1]
+        vector = torch.autograd.functional.vjp(residual, x, pushed)[1]
+    return float(vector.flatten(1).norm(dim=1).max().sqrt())

@@ -6,9 +6,11 @@ from copy import deepcopy
 import pytest
 import torch
 
-from flows import ActNorm, AffineCoupling, Glow
+from flows import ActNorm, AffineCoupling, Contraction, Glow
+from flows.baselines.residual import LipSwish, ThreeConvolutions
+from flows.contraction import Series
 from flows.preprocess import Preprocessing
-from harness.audit.jacobians import NotTriangular, coupled_log_det
+from harness.audit.jacobians import NotTriangular, bounded, coupled_log_det
 
 
 def replace(flow, name, make):
@@ -144,3 +146,16 @@ def test_a_pipeline_without_the_jacobian_fails(monkeypatch, make_data, make_flow
     monkeypatch.setattr(data, "prepare", lambda *args: (prepare(*args)[0], torch.zeros(len(args[0]))))
     result = audited(flow, data)
     assert any("returned with the data is off" in text for text in result.reasons), result.reasons
+
+
+def test_a_bound_of_other_weights_than_those_applied_is_seen_by_the_stretch_of_a_sample():
+    torch.manual_seed(0)
+    module = Contraction(ThreeConvolutions((2, 4, 4), 8, 0.9, LipSwish, first=False), Series(2), Series(2)).double()
+    for parameter in module.parameters():
+        parameter.data.mul_(20)  # so that the limit is reached
+    module.eval().requires_grad_(False)
+    x, operators = torch.randn(2, 2, 4, 4, dtype=torch.float64), module.operators()
+    assert bounded(module, x, torch.Generator().manual_seed(0))[1] == []
+    module.operators = lambda: [(name, 0.1 * weight, *rest) for name, weight, *rest in operators]
+    [fault] = bounded(module, x, torch.Generator().manual_seed(0))[1]
+    assert fault.startswith("at a sample the Jacobian stretches by")
