@@ -37,16 +37,16 @@ TIMES = ("median_ms", "iqr_ms", "drift", "cpu_share", "page_faults", "calls", "r
 def run(trial: RuntimeTrial, root: Path | None, out: Path, progress: Progress, checkpoints: object = None) -> Record:
     """Time each operation of each layer; a row per layer and operation.
 
-    A layer that cannot serve the shape, fails in its first call, does not invert, changes global settings, or returns a
-    kept result, is a row with that status; the others are timed all the same, as the settings are restored after each
-    of its calls.
+    A layer that cannot serve the shape, fails in its first call, does not invert, or returns a kept result, is a row
+    with that status; the others are timed all the same. All rows of a layer that changes global settings are errors,
+    and the settings are restored after each of its calls.
     """
     common = trial.fields | {"device": trial.device}
     record = blank_record(trial, "ok", None)
     rows = {(case["layer"], case["operation"]): case | {"status": "ok"} | common for case in trial.cases}
     device = torch.device(trial.device)
     x = events(trial.shape, trial.batch, dtype=getattr(torch, trial.dtype), device=device)
-    settings = GlobalSettings()
+    settings, guilty = GlobalSettings(), dict[str, dict[str, Any]]()
     for number, operation in enumerate(trial.operations):
         progress(number / len(trial.operations), f"{operation} at {common['shape']}, batch {trial.batch}")
         cases: dict[str, OperationCase] = {}
@@ -57,16 +57,21 @@ def run(trial: RuntimeTrial, root: Path | None, out: Path, progress: Progress, c
             except Exception as error:  # third-party code may raise anything: it is the result of its row
                 row.update(_failure(error))
             if changes := settings.restore():
-                row.update(_changed(changes))
-                cases.pop(ref.row, None)
+                guilty.setdefault(ref.row, _changed(changes))
+        for name in guilty:
+            cases.pop(name, None)
         for name, result in (measure(cases, trial.timing, device) if cases else {}).items():
             times = {measure: getattr(result, measure) for measure in TIMES if measure != "rounds"}
             times["rounds"] = len(result.samples)
-            rows[name, operation].update(_changed(result.changes) if result.changes else times)
+            rows[name, operation].update(times)
+            if result.changes:
+                guilty.setdefault(name, _changed(result.changes))
         for ref in trial.layers:
             if ref.row in cases:
                 rows[ref.row, operation].update(_kept(ref, cases.pop(ref.row)))
                 settings.restore()
+    for (name, _), row in rows.items():
+        row.update(guilty.get(name, {}))
     record.rows = list(rows.values())
     if any(row.get("inverse_error", 0.0) is None for row in record.rows):
         record.notes["inverse_error"] = "not a number: what the inverse returned is not finite"

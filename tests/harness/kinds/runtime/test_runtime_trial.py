@@ -56,6 +56,18 @@ class SlowsOthers(Conv1x1):
         return super().inverse(y)
 
 
+class LooksUp(Conv1x1):
+    """Return the last result for the same tensor and version of the weights."""
+
+    kept = (None, None)
+
+    def inverse(self, y):
+        key = y.data_ptr(), y._version, self.lower._version
+        if self.kept[0] != key:
+            self.kept = key, super().inverse(y)
+        return self.kept[1]
+
+
 class ByNumpy(Conv1x1):
     """Copy the input of the inverse in NumPy."""
 
@@ -121,6 +133,12 @@ def test_rows_note_that_a_layer_cut_the_event(tmp_path):
     assert remarks == [("butterfly", True)] * 2 + [("conv1x1", False)] * 2
 
 
+def test_the_number_of_threads_is_unchanged(tmp_path):
+    before = torch.get_num_threads()
+    run_runtime(trial("conv1x1"), None, tmp_path, lambda fraction, text: None)
+    assert torch.get_num_threads() == before
+
+
 @pytest.mark.parametrize(("factor", "error"), [(float("nan"), None), (1.01, pytest.approx(0.01, rel=0.1))])
 def test_the_times_of_a_wrong_inverse_do_not_count(tmp_path, monkeypatch, factor, error):
     right = Conv1x1.inverse
@@ -133,22 +151,25 @@ def test_the_times_of_a_wrong_inverse_do_not_count(tmp_path, monkeypatch, factor
 
 
 @pytest.mark.parametrize(
-    ("layer", "change", "rows"),
-    [
-        (Averages, "_global_forward_hooks: none -> 1", [0]),
-        (SlowsOthers, "default dtype: torch.float32 -> torch.float64", [1]),
-    ],
+    ("layer", "change"),
+    [(Averages, "_global_forward_hooks: none -> 1"), (SlowsOthers, "default dtype: torch.float32 -> torch.float64")],
 )
-def test_a_row_whose_layer_changes_global_settings_is_an_error_and_others_are_timed(
-    tmp_path, register, layer, change, rows
-):
+def test_a_layer_that_changes_global_settings_is_an_error_and_others_are_timed(tmp_path, register, layer, change):
     register(guilty=layer)
     record = run_runtime(trial("guilty", "conv1x1"), None, tmp_path, lambda fraction, text: None)
-    for number, row in enumerate(record.rows):
-        assert row["status"] == ("error" if number in rows else "ok")
-        assert change in row["reason"] and row["median_ms"] is None if number in rows else row["median_ms"] > 0
-    assert record.status == "error" and "changes global settings" in record.reason
+    guilty, sound = record.rows[:2], record.rows[2:]
+    assert all(row["status"] == "error" and change in row["reason"] for row in guilty)
+    assert all(row["median_ms"] is None for row in guilty)
+    assert all(row["status"] == "ok" and row["median_ms"] > 0 for row in sound)
+    assert record.status == "error" and "guilty inverse: changes global settings" in record.reason
     assert torch.get_default_dtype() == torch.float32 and not torch.nn.modules.module._global_forward_hooks
+
+
+def test_an_operation_that_returns_kept_results_is_an_error(tmp_path, register):
+    register(looks_up=LooksUp)
+    record = run_runtime(trial("looks_up", "conv1x1"), None, tmp_path, lambda fraction, text: None)
+    assert [row["status"] for row in record.rows] == ["ok", "error", "ok", "ok"]
+    assert "of former values is kept" in record.rows[1]["reason"] and record.rows[1]["median_ms"] is None
 
 
 def test_memory_outside_torch_is_in_the_row(tmp_path, register):
