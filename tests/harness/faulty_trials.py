@@ -197,6 +197,16 @@ def write_four_bytes_and_hang(trial):
     time.sleep(60)
 
 
+def ask_for_too_much(trial):
+    """Allocate without writing, so that only the limit of the kernel refuses it."""
+    return torch.empty(1 << 33, dtype=torch.uint8)
+
+
+def write_four_bytes(trial):
+    write_to_every_pipe(struct.pack("!i", 4))  # the length of a message that never follows
+    return fine(trial)
+
+
 def write_garbage(trial):
     write_to_every_pipe(b"\x1b[2J\xff\x00 no message\n")
     return fine(trial)
@@ -252,6 +262,8 @@ BEHAVIOURS = {
         visible_gpus,
         change_directory,
         write_four_bytes_and_hang,
+        ask_for_too_much,
+        write_four_bytes,
         write_garbage,
         write_wrong_types,
         write_a_pickle,

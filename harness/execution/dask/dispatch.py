@@ -126,13 +126,15 @@ class Dispatch:
     def _submit(self, jobs: int | None) -> None:
         """Submit trials, in order, while a worker has room for the first one."""
         while self._waiting and (jobs is None or len(self._running) < jobs):
-            busy = Counter(task.address for task in self._running)
+            load: Counter[str] = Counter()
+            for task in self._running:
+                load[task.address] += task.trial.threads
             threads = self._waiting[0].threads
-            good = self._workers.keys() - self._left_out.keys()
-            free = [name for name in sorted(good) if busy[name] < max(1, self._workers[name] // threads)]
+            good = sorted(self._workers.keys() - self._left_out.keys())
+            free = [name for name in good if not load[name] or load[name] + threads <= self._workers[name]]
             if not free:
                 return
-            self._start(self._waiting.popleft(), min(free, key=busy.__getitem__))
+            self._start(self._waiting.popleft(), min(free, key=load.__getitem__))
 
     def _start(self, trial: Trial, address: str) -> None:
         sources = dict(self.following.provenance(trial)["sources"])

@@ -2,8 +2,9 @@
 
 No single way to limit memory is sufficient. RLIMIT_AS counts address space, of which torch and CUDA reserve many
 times what they use. A control group would be exact, but is available only where an administrator has delegated one.
-So the supervisor measures, five times a second, the memory of a trial's processes, and ends a trial above its limit
-with a record that says so.
+So the supervisor measures, ten times a second, the memory of a trial's processes, and ends a trial above its limit
+with a record that says so; and each process on the CPU gets an RLIMIT_DATA beyond the limit, which stops it within
+the tenth of a second in between, and refuses at once an allocation that could never fit.
 
 Memory counts if no other process can have it meanwhile: anonymous and shared memory, swapped or not. Mapped files
 do not count: the system drops libraries and cached data sets when it needs the space.
@@ -11,14 +12,18 @@ do not count: the system drops libraries and cached data sets when it needs the 
 
 from __future__ import annotations
 
+import contextlib
 import re
+import resource
 import time
 from collections.abc import Iterable
 from pathlib import Path
 
 from harness.core.isolation.descendants import children_now, descendants
 
-LOOK_SECONDS = 0.2  # between two measurements
+LOOK_SECONDS = 0.1  # between two measurements of the same processes
+SEARCH_SECONDS = 1.0  # between two searches for processes that a trial has started
+SLACK = 256 << 20  # bytes by which RLIMIT_DATA lies above one and a quarter of the limit
 HELD = ("RssAnon", "RssShmem", "VmSwap")
 
 _FIELD = re.compile(r"^(\w+):\s+(\d+) kB$", re.MULTILINE)
@@ -39,14 +44,27 @@ class MemoryWatch:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._looked = 0.0
+        self._children: dict[int, list[int]] = {}
+        self._searched = self._looked = 0.0
 
     def over(self, processes: Iterable[int]) -> dict[int, int]:
         """Return process -> bytes that it and its descendants hold, if above the limit; empty until it is due again."""
         now = time.monotonic()
-        if now - self._looked < LOOK_SECONDS / 2:
+        if now - self._looked < 0.9 * LOOK_SECONDS:
             return {}
         self._looked = now
-        children = children_now()
-        amounts = {pid: sum(map(held, {pid} | descendants([pid], children))) for pid in processes}
+        if now - self._searched >= SEARCH_SECONDS:
+            self._searched = now
+            self._children = children_now()
+        amounts = {pid: sum(map(held, {pid} | descendants([pid], self._children))) for pid in processes}
         return {pid: amount for pid, amount in amounts.items() if amount > self.limit}
+
+
+def limit_this_process(limit: int) -> None:
+    """Keep this process and its children from exceeding the limit between two measurements, if the system can."""
+    with contextlib.suppress(OSError, ValueError):
+        text = Path("/proc/self/status").read_text(encoding="utf-8")
+        there = 1024 * int(dict(_FIELD.findall(text))["VmData"])
+        bound = there + limit + limit // 4 + SLACK
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        resource.setrlimit(resource.RLIMIT_DATA, (bound if hard < 0 else min(bound, hard), hard))

@@ -19,6 +19,7 @@ from harness.core.texts import shortened, visible
 from harness.core.third_party import keep_folder
 from harness.core.trial import Trial, trial_class
 from harness.datasets import DATASETS
+from harness.execution.local.memory import limit_this_process
 
 Work = Callable[[Any, RunOptions, Mapping[str, Any], Progress], object]
 
@@ -66,6 +67,8 @@ def run_in_process(
     keep_folder()
     if gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # before the first call to the driver
+    if run_options.memory is not None and trial.device == "cpu":
+        limit_this_process(run_options.memory)
     try:
         work(trial, run_options, provenance, progress_sender(sender))
     except OSError as error:  # other errors are in the trial's record: this one occurred while writing it

@@ -170,13 +170,15 @@ class _Pool:
                 fraction, task.last_words = read_progress(message)
                 self.reporter.update(task.trial, fraction, task.last_words)
         except BadMessage as error:
-            task.forced = End("error", f"it was ended because it wrote {error}, to the pipe of its messages")
+            task.forced = _garbled(str(error))
             task.child.messages.close()
             task.child.end()
 
     def _finish(self, task: _Task) -> None:
         task.child.clear()
         self._receive(task)  # its last messages
+        if task.forced is None and task.child.messages.partial and task.child.exit_code == 0:
+            task.forced = _garbled("the beginning of a message and no end")  # else its end has truncated the message
         self.running.remove(task)
         task.child.messages.close()
         self.reporter.finished(task.trial, self._outcome(task))
@@ -206,3 +208,7 @@ class _Pool:
             task.child.clear()
             task.child.messages.close()
         self.running.clear()
+
+
+def _garbled(fault: str) -> End:
+    return End("error", f"it was ended because it wrote {fault}, to the pipe of its messages")

@@ -16,6 +16,7 @@ from harness.core.records import blank_record, read_record, write_record
 from harness.core.run_options import RunOptions
 from harness.core.settings import LayerRef
 from harness.execution.dask.job import Job, files_of, packed, store, unpacked
+from harness.execution.dask.worker import failed
 from harness.execution.executor import Following
 from harness.execution.executors.dask import Dask
 from harness.execution.progress import FailedFast, make_reporter
@@ -196,7 +197,7 @@ class Stand:
     def __init__(self, place, **threads):
         self.place, self.status, self.scheduler = place, "running", None
         self.workers = {name: {"nthreads": number, "status": "running"} for name, number in threads.items()}
-        self.submitted, self.running = [], []
+        self.deadly, self.answers, self.submitted, self.running = Counter(), {}, [], []
         self.most, self.together = 0, Counter()
 
     def scheduler_info(self, n_workers):
@@ -225,11 +226,18 @@ class Future:
         pass
 
     def result(self, timeout):
+        if isinstance(self.outcome, BaseException):
+            raise self.outcome
         return self.outcome
 
     def end(self):
-        self.cluster.running.remove(self.one)
-        self.outcome = left_by(self.one, self.cluster.place)
+        cluster, one = self.cluster, self.one
+        cluster.running.remove(one)
+        if cluster.deadly[one.id]:
+            cluster.deadly[one.id] -= 1
+            del cluster.workers[self.address]
+        else:
+            self.outcome = cluster.answers.get(self.address) or left_by(one, cluster.place)
 
 
 @pytest.fixture
@@ -242,7 +250,7 @@ def run(tmp_path, capfd):
         following = Following(make_reporter, lambda one: {"sources": {}})
         options = RunOptions(out=tmp_path / "out")
         with make_reporter(len(trials)) as reporter, pytest.raises(fails) if fails else contextlib.nullcontext():
-            reporter.stop_at = lambda record: fails is not None
+            reporter.stop_at = lambda record: fails is FailedFast
             Dispatch(cluster, options, following, reporter, jobs).run(trials)
         left = {path.stem: read_record(path) for path in (tmp_path / "out" / "records").glob("*.json")}
         return [left.get(one.id) for one in trials], "".join(capfd.readouterr())
@@ -268,6 +276,50 @@ def test_trials_that_measure_times_run_one_at_a_time(run, tmp_path, trial, timed
     assert set(cluster.together.values()) == {1} and len(cluster.together) == 3
     assert {name for name, _ in cluster.submitted[:2]} == {trials[1].id, trials[3].id}, "others come first"
     assert cluster.most == 2
+
+
+def test_a_trial_has_a_second_try_elsewhere_and_no_third(run, tmp_path, trial):
+    trials = [trial("a"), trial("b")]
+    cluster = Stand(tmp_path, a=1, b=1, c=1)
+    cluster.deadly[trials[0].id] = 1
+    (first, second), printed = run(cluster, trials)
+    assert first.status == second.status == "error" and printed.count("it runs again") == 1
+    cluster = Stand(tmp_path, a=1, b=1, c=1)
+    cluster.deadly[trials[0].id] = 5
+    (first, second), _ = run(cluster, trials)
+    assert first.status == "killed" and "in each of 2 tries" in first.reason and second.status == "error"
+    places = [address for name, address in cluster.submitted if name == trials[0].id]
+    assert len(places) == len(set(places)) == 2
+
+
+@pytest.mark.parametrize("answer", [OSError(28, "No space left"), b"nonsense", failed("\x1b[31mno data", code=3)])
+def test_a_worker_that_cannot_run_trials_is_named_and_left_out(run, tmp_path, answer, trial):
+    trials = [trial(str(number)) for number in range(6)]
+    cluster = Stand(tmp_path, a=2, b=2)
+    cluster.answers["a"] = answer
+    left, printed = run(cluster, trials)
+    assert all(left) and printed.count("worker a gets no more trials: ") == 1 and "\x1b" not in printed
+    assert [address for _, address in cluster.submitted].count("a") <= 2, "no more than it had before its first answer"
+
+
+@pytest.mark.parametrize(("answer", "code"), [(failed("no data", code=3), 3), (failed("another version"), 2)])
+def test_without_a_good_worker_the_run_ends_with_all_reasons(run, tmp_path, answer, code, trial):
+    cluster = Stand(tmp_path, a=1, b=1)
+    cluster.answers = {"a": failed("no data", code=3), "b": answer}
+    reasons = r"^no worker can run the trials\nworker a: no data\nworker b: "
+    with pytest.raises(UserError, match=reasons) as caught:
+        run(cluster, [trial("a"), trial("b")])
+    assert caught.value.exit_code == code
+
+
+def test_tasks_that_the_scheduler_drops_interrupt_the_run(run, tmp_path, trial):
+    from distributed import CancelledError
+
+    cluster = Stand(tmp_path, a=1)
+    cluster.answers["a"] = CancelledError("")
+    with pytest.raises(UserError, match="has dropped this run") as caught:
+        run(cluster, [trial("a")])
+    assert caught.value.exit_code == 130
 
 
 def test_a_record_can_end_the_run(run, tmp_path, trial):

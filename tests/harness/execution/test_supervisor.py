@@ -267,6 +267,7 @@ def test_a_timeout_ends_the_whole_group_in_time(work, warm, tmp_path, label, tri
 
 
 WRITES = {
+    "write_four_bytes": "the beginning of a message and no end",
     "write_garbage": r"b'\x1b[2J\xff\x00 no message', which is not a message",
     "write_wrong_types": "which is not a progress message",
     "write_a_pickle": "which is not a message",
@@ -314,6 +315,13 @@ def test_a_trial_above_its_memory_limit_is_ended_with_a_reason(work, warm, tmp_p
     assert re.fullmatch(r"its processes held .* of memory, and may hold 1.0 GiB \(memory\)", record.reason), (
         record.reason
     )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_an_allocation_that_cannot_fit_is_refused_at_once(work, warm, tmp_path, trial):
+    record, _ = run_with(work, tmp_path, trial("ask_for_too_much"), memory=1 << 30)
+    assert record.status == "oom" and "ask_for_too_much" in record.notes["traceback"]
+    assert run_with(work, tmp_path, trial("fine"), memory=1 << 30)[0].status == "ok"
 
 
 def test_a_trial_that_changes_the_working_directory_leaves_its_record(work, tmp_path, monkeypatch, trial):
