@@ -222,9 +222,19 @@ def stored_arrays(arrays):
     return content.getvalue()
 
 
-@settings(few, max_examples=15)  # figures take most of the time
-@given(damaged_bytes(stored_arrays(ARRAYS)))
-def test_arrays_of_any_bytes_are_drawn_or_named(tmp_path_factory, content):
+@st.composite
+def any_arrays(draw):
+    """Return arrays as a trial stores them, or of other names, shapes and types."""
+    arrays = dict(ARRAYS)
+    for name in draw(st.lists(st.sampled_from(["data", "samples", "other"]), max_size=3)):
+        shape = draw(st.lists(st.integers(0, 3), max_size=5) | st.just([2, 1, 8, 8]))
+        arrays[name] = np.full(shape, draw(st.sampled_from([1, 0.5, math.nan, True, "text", 1j])))
+    return arrays
+
+
+@settings(few, max_examples=60)  # figures take most of the time
+@given(any_arrays().map(stored_arrays) | damaged_bytes(stored_arrays(ARRAYS)))
+def test_arrays_of_any_content_are_drawn_or_named(tmp_path_factory, content):
     """Their checksum fits: they are not damaged, but were written so."""
     folder = tmp_path_factory.mktemp("run")
     PLAN.save(folder)
@@ -249,9 +259,20 @@ STATE = build_flow((1, 8, 8), TRIAL.layer, TRIAL.flow, TRIAL.seed).state_dict()
 WEIGHTS = torch_saved({"trial": TRIAL.id, "shape": (1, 8, 8), "changes": {}, "values": None, "state": dict(STATE)})
 
 
+OTHER_WEIGHTS = st.fixed_dictionaries(
+    {
+        "trial": st.just(TRIAL.id) | VALUES,
+        "shape": VALUES | st.lists(st.integers(-1, 10**9), max_size=4),
+        "changes": st.just({}) | VALUES,
+        "values": VALUES,
+        "state": VALUES | st.dictionaries(TEXTS, st.builds(torch.zeros, st.lists(st.integers(0, 3), max_size=3))),
+    }
+)
+
+
 @few
-@given(damaged_bytes(WEIGHTS))
-def test_weights_of_any_bytes_are_loaded_or_named(tmp_path_factory, content):
+@given(damaged_bytes(WEIGHTS) | OTHER_WEIGHTS.map(torch_saved))
+def test_weights_of_any_content_are_loaded_or_named(tmp_path_factory, content):
     """Their checksum fits: they are not damaged, but were written so."""
     path = tmp_path_factory.mktemp("weights") / "it.pt"
     path.write_bytes(content + hashlib.sha256(content).digest())

@@ -57,9 +57,21 @@ def stored(results: Results, column: str) -> Iterator[tuple[Row, dict[str, np.nd
     frame = frame[(frame["dataset"] == column) & frame["id"].isin(stored_by)]
     first: dict[str, tuple[Row, dict[str, np.ndarray]]] = {}
     for line in rows_of(frame):
-        if line.layer not in first and (arrays := results.arrays(line.id)) is not None:
+        if line.layer not in first and (arrays := _stored_arrays(results, line.id)) is not None:
             first[line.layer] = line, arrays
     yield from (first[row] for row in results.plan.rows if row in first)
+
+
+def _stored_arrays(results: Results, trial: str) -> dict[str, np.ndarray] | None:
+    """Return the arrays of a trial; raise UserError if they are not data and as many samples of one event shape."""
+    arrays = results.arrays(trial)
+    if arrays is None:
+        return None
+    data, samples = arrays.get("data", np.empty(0)), arrays.get("samples", np.empty(0))
+    if data.shape != samples.shape or data.ndim not in (3, 4) or not data.size or not np.isfinite(data).all():
+        path = results.folder / "records" / str(results.records[trial].arrays)
+        raise UserError(f"{path}: not the samples of a flow beside its data; run the suite again")
+    return arrays
 
 
 def sample_blocks(results: Results, column: str) -> list[EventPanel]:
