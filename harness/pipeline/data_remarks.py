@@ -12,8 +12,9 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
@@ -23,22 +24,23 @@ from harness.core.settings import DataRef
 from harness.datasets import Splits, Store, find_dataset
 from harness.datasets._values.encoding import MOST_REPEATED
 from harness.datasets._values.lattice import FEWEST, find_lattice
-from harness.datasets._values.survey import Survey
 from harness.pipeline.neighbours import Neighbours
 from harness.pipeline.overlap import digests, overlapping
-from harness.pipeline.pipeline import ValueRange
 
-VERSION = 6  # of the remarks in the cache
+VERSION = 7  # of the remarks in the cache
 LEAST_SHARE = 0.01  # of held-out events that were seen: a handful of equal events is natural
 LARGE_SHARE = 0.1  # of events that nearly equal another: natural in no data set
 FEW = 3  # events that nearly equal others
 EXAMINED = 256  # events of a split that are compared with near and overlapping ones, evenly spread
 ROWS = 20_000  # of the values of the channels, evenly spread, that are examined
-MOST_EVENTS = 2048  # of which the channels are compared
-APART = 32  # events that share no samples, of which values are compared
+MOST_EVENTS = 2048  # that they come from
+VALUES = 1 << 21  # of the training events, evenly spread, that are examined for repeated values
+ENTRIES = 16  # of each channel that are examined for a lattice of their own
+SAME = 1e-7  # difference of values that count as one, as a share of the interquartile range of the channel
 MOST_CHANNELS = 512
 FEW_EVENTS = 64  # of which the channels are compared within each
-NAMED = 5  # channels, or steps, that a text names
+NAMED = 5  # channels of a linear function that a remark names
+MOST_STEPS = 8  # of a lattice that a note lists
 NEARLY = 0.01  # the same of channels that are nearly a function of others
 FAR = 50.0  # interquartile ranges from the median to the farthest value: scaled by extremes, the others are one value
 DEPENDENT = 1e-6  # standard deviation of what others leave of a channel, as a share of all of it
@@ -59,22 +61,27 @@ def remarks_on(store: Store, data: DataRef, splits: Splits) -> list[DataRemark]:
 
     They are kept in the cache, so that the trials of a run do not examine the arrays again.
     """
-    checksum = splits.digest() if splits.checksum is None else splits.checksum
-    sizes = [values.shape for values in splits.parts().values()]
-    of_split = [data.split, data.keep_test]  # the checksum may be that of all its splits
-    facts = [VERSION, data.name, dict(data.options), checksum, sizes, of_split, splits.left_out, splits.warnings]
-    key = hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
-    path = store.cache / "remarks" / f"{key[:16]}.json"
-    try:
-        remarks = [DataRemark(**each) for each in json.loads(path.read_text(encoding="utf-8"))]
-    except (OSError, ValueError, TypeError):
-        names: Sequence[str] = ()
-        with contextlib.suppress(UserError):
-            names = find_dataset(data.name).channels(dict(data.options))
-        remarks = examine(splits, names)
-        with contextlib.suppress(OSError):  # a trial does without
-            write_atomically(path, json.dumps([asdict(remark) for remark in remarks]).encode())
+    remarks = _cached_remarks(store, data, splits)
     return [remark for remark in remarks if not remark.of_range or data.preprocessing == "scale"]
+
+
+def _cached_remarks(store: Store, data: DataRef, splits: Splits) -> list[DataRemark]:
+    """Return the remarks under any preprocessing."""
+    names: Sequence[str] = ()
+    with contextlib.suppress(UserError):
+        names = find_dataset(data.name).channels(dict(data.options))
+    sizes = [values.shape for values in splits.parts().values()]
+    checksum = splits.digest() if splits.checksum is None else splits.checksum
+    facts: list[Any] = [VERSION, data.name, dict(data.options), checksum, sizes, splits.left_out, *splits.warnings]
+    facts += [] if data.split is None else [data.split, data.keep_test]  # the checksum may be that of all its splits
+    key = json.dumps(facts, sort_keys=True, default=str)
+    path = store.cache / "remarks" / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        return [DataRemark(**each) for each in json.loads(path.read_text(encoding="utf-8"))]
+    remarks = examine(splits, names)
+    with contextlib.suppress(OSError):  # a trial does without
+        write_atomically(path, json.dumps([asdict(remark) for remark in remarks]).encode())
+    return remarks
 
 
 def remark_lines(store: Store, data: DataRef, splits: Splits, notes: bool = True) -> list[str]:
@@ -116,7 +123,9 @@ def data_notes(splits: Splits) -> dict[str, str]:
     if splits.steps is not None:
         counts = Counter(f"{size:g} {unit}" for size, unit in splits.steps)
         texts = [text + f" ({count} channels)" * (count > 1) for text, count in counts.items()]
-        notes["steps"] = _listed(texts)
+        notes["steps"] = ", ".join(texts[:MOST_STEPS]) + f" and {len(texts) - MOST_STEPS} more" * (
+            len(texts) > MOST_STEPS
+        )
     if splits.checksum is not None:
         notes["checksum"] = splits.checksum
     if splits.log_widths is None and (splits.no_floor is not None or not all(splits.noisy)):
@@ -127,13 +136,9 @@ def data_notes(splits: Splits) -> dict[str, str]:
 def examine(splits: Splits, names: Sequence[str] = ()) -> list[DataRemark]:
     """Return the remarks on splits, whose channels may have names."""
     labels = list(names) or [f"channel {number}" for number in range(splits.shape[0])]
+    of_values = (*_repeating(splits, labels), *_dependent(splits, labels))
     stated = [DataRemark(text, warning=True) for text in splits.warnings]
-    of_values = (*_repeating(splits, labels), *_dependent(splits, labels), *_far(splits, labels))
-    return [*stated, *map(DataRemark, splits.left_out), *_seen(splits), *of_values]
-
-
-def _listed(clauses: Sequence[str]) -> str:
-    return ", ".join(clauses[:NAMED]) + f" and {len(clauses) - NAMED:,} more" * (len(clauses) > NAMED)
+    return [*stated, *map(DataRemark, splits.left_out), *_seen(splits), *of_values, *_far(splits, labels)]
 
 
 def _far(splits: Splits, labels: Sequence[str]) -> Iterator[DataRemark]:
@@ -141,9 +146,10 @@ def _far(splits: Splits, labels: Sequence[str]) -> Iterator[DataRemark]:
     distances = farthest(splits)
     far = [f"{labels[channel]} ({distances[channel]:,.0f})" for channel in np.flatnonzero(distances > FAR).tolist()]
     if far:
+        more = f" and {len(far) - NAMED:,} more" * (len(far) > NAMED)
         yield DataRemark(
-            f"the farthest value is more than {FAR:g} interquartile ranges from the median in {_listed(far)}: scaled "
-            "by their extremes, the other values lie close together; say preprocessing: asinh",
+            f"the farthest value is more than {FAR:g} interquartile ranges from the median in {', '.join(far[:NAMED])}"
+            f"{more}: scaled by their extremes, the other values lie close together; say preprocessing: asinh",
             warning=True,
             of_range=True,
         )
@@ -154,41 +160,51 @@ def farthest(splits: Splits) -> np.ndarray:
 
     It is 0 for values on levels, whose range is known, and for a channel of which half the values are one.
     """
+    events = splits.train
     if splits.levels is not None:
         return np.zeros(splits.shape[0])
-    values = ValueRange.of(splits, statistics=True)
-    low, high, middle, spread = map(np.array, (values.low, values.high, values.median, values.spread))
-    return np.where(spread > 0, np.maximum(high - middle, middle - low) / np.where(spread > 0, spread, 1), 0.0)
+    places = (0, *range(2, events.ndim))
+    some = np.asarray(events[:: math.ceil(events.size / VALUES)], np.float64)
+    low, middle, high = np.quantile(np.moveaxis(some, 1, 0).reshape(some.shape[1], -1), (0.25, 0.5, 0.75), axis=1)
+    distance = np.maximum(events.max(places) - middle, middle - events.min(places))
+    return np.where(high > low, distance / np.where(high > low, high - low, 1), 0.0)
+
+
+def _repeated(splits: Splits, sums: Mapping[str, Sequence[bytes]]) -> Iterator[DataRemark]:
+    """Yield how many events repeat in each split, by the digests of its events, and how many of test nearly do."""
+    for name, of_split in sums.items():
+        distinct = len(set(of_split))
+        share = 1 - distinct / len(of_split)
+        if share:
+            text = f"{len(of_split):,} {name} events are {distinct:,} distinct ones ({share:.1%} repeat another)"
+            yield DataRemark(text, name != "train" and share >= LEAST_SHARE)
+    first = np.sort(np.unique(sums["test"], return_index=True)[1])
+    if (share := Neighbours(splits.test[first], splits.train).usual) >= LARGE_SHARE:
+        yield DataRemark(f"{share:.1%} of the distinct test events nearly equal another test event", warning=True)
 
 
 def _seen(splits: Splits) -> Iterator[DataRemark]:
     """Yield how many events repeat in their split, and how many held-out ones were seen before they are evaluated."""
     parts = splits.parts()
     sums = {name: digests(values) for name, values in parts.items()}
-    for name, of_split in sums.items():
-        if share := 1 - len(set(of_split)) / len(of_split):
-            text = f"{len(of_split):,} {name} events are {len(set(of_split)):,} distinct ones"
-            yield DataRemark(f"{text} ({share:.1%} repeat another)", name != "train" and share >= LEAST_SHARE)
-    first = np.sort(np.unique(sums["test"], return_index=True)[1])
-    if (share := Neighbours(splits.test[first], splits.train).usual) >= LARGE_SHARE:
-        yield DataRemark(f"{share:.1%} of the distinct test events nearly equal another test event", warning=True)
+    yield from _repeated(splits, sums)
+    windows = "windows" if splits.train.ndim == 3 else "images"
     for others, held_out in (("train", ("test", "validation")), ("validation", ("test",))):
         seen, there = "training" if others == "train" else others, set(sums[others])
-        chosen = {name: np.arange(0, len(sums[name]), math.ceil(len(sums[name]) / EXAMINED)) for name in held_out}
-        sample = np.concatenate([parts[name][numbers] for name, numbers in chosen.items()])
         neighbours = Neighbours(parts[others], splits.train)
-        flags = np.stack([overlapping(sample, parts[others]), neighbours.near(sample)])
+        equal = {name: np.array([digest in there for digest in sums[name]]) for name in held_out}
+        chosen = {name: np.arange(0, len(each), math.ceil(len(each) / EXAMINED)) for name, each in equal.items()}
+        sample = np.concatenate([parts[name][numbers] for name, numbers in chosen.items()])
+        flags = np.stack([neighbours.near(sample), overlapping(sample, parts[others])])
         for name, numbers in chosen.items():
-            equal = np.array([digest in there for digest in sums[name]])
-            (sharing, near), flags = flags[:, : len(numbers)] & ~equal[numbers], flags[:, len(numbers) :]
-            near &= ~sharing
+            near, sharing = flags[:, : len(numbers)] & ~equal[name][numbers]
+            flags = flags[:, len(numbers) :]
             many = near.sum() >= FEW and near.mean() >= max(LEAST_SHARE, min(2 * neighbours.usual, LARGE_SHARE))
-            examined = f"{'examined ' * (len(numbers) < len(equal))}{name}"
-            alike = f"share most of their values with {seen} events, perhaps shifted, mirrored or turned"
+            examined = f"{'examined ' * (len(numbers) < len(equal[name]))}{name}"
             for each, what, clause, said in (
-                (equal, name, f"equal {seen} events", equal.any()),
-                (sharing, examined, alike, sharing.mean() >= LEAST_SHARE),
+                (equal[name], name, f"equal {seen} events", equal[name].any()),
                 (near, examined, f"nearly equal {seen} events, perhaps mirrored or turned", many),
+                (sharing & ~near, examined, f"overlap {seen} {windows}", (sharing & ~near).mean() >= LEAST_SHARE),
             ):
                 if said:
                     text = f"{each.sum():,} of {len(each):,} {what} events ({each.mean():.1%}) {clause}"
@@ -198,33 +214,58 @@ def _seen(splits: Splits) -> Iterator[DataRemark]:
 def _repeating(splits: Splits, labels: Sequence[str]) -> Iterator[DataRemark]:
     """Yield which channels repeat values in training although they are said to be continuous."""
     at = [channel for channel, noisy in enumerate(splits.noisy) if not noisy]
-    clauses = repeated_values(splits.train[:, at], [labels[channel] for channel in at]) if len(at) else []
+    events = splits.train if len(at) == len(labels) else splits.train[:, at]
+    clauses = repeated_values(events, [labels[channel] for channel in at]) if at else []
     if clauses:
-        text = f"{_listed(clauses)}, although said to be continuous: a density can grow without bound"
+        more = f", and {len(clauses) - NAMED:,} other channels repeat values" * (len(clauses) > NAMED)
+        text = f"{', '.join(clauses[:NAMED])}{more}, although said to be continuous: a density can grow without bound"
         yield DataRemark(text, warning=True, unbounded=True)
 
 
 def repeated_values(events: np.ndarray, labels: Sequence[str]) -> list[str]:
     """Return a clause for each channel, named by its label, of events (N, C, *spatial) whose values repeat.
 
-    Overlapping windows share values, so few events far apart are examined of all but vectors.
+    Overlapping windows share values, so these are compared within one event, and between events at one entry.
     """
-    count = ROWS if math.prod(events.shape[2:]) == 1 else APART
+    count = min(MOST_EVENTS, max(FEWEST, VALUES // math.prod(events.shape[1:])))
     some = np.asarray(events[:: math.ceil(len(events) / count)])
-    some = some if some.dtype.kind == "f" else some.astype(np.float64)
-    survey, clauses = Survey(events.shape[1], some.dtype, some[:, 0].size), list[str]()
-    if not np.isfinite(some).all():
-        return ["values are not finite"]
-    survey.add(some)
-    for channel, label in enumerate(labels):
-        distinct, (share, commonest, of_commonest) = survey.distinct(channel), survey.repeated(channel)
-        lattice = None if distinct is None else find_lattice(distinct, some.dtype, survey.count)
-        if lattice is not None:
-            clauses.append(f"{label} lies on a lattice of step {lattice.step:.6g}")
-        elif share > MOST_REPEATED and survey.count > FEWEST:
-            shares = f"{share:.0%} of the values of {label} occur more than once"
-            clauses.append(f"{shares} ({of_commonest:.0%} are {commonest:g})")
-    return clauses
+    some = some.reshape(*some.shape[:2], -1)
+    clauses = (_clause(some[:, channel]) for channel in range(some.shape[1]))
+    return [f"{label} {clause}" for label, clause in zip(labels, clauses, strict=True) if clause is not None]
+
+
+def _clause(values: np.ndarray) -> str | None:
+    """Return what repeats in the values (n, L) of a channel; None if nothing does."""
+    entries = values.shape[1]
+    if not np.isfinite(values).all():
+        return "has values that are not finite"
+    lattice = find_lattice(np.unique(values), values.dtype, values.size)
+    if lattice is not None:
+        return f"lies on a lattice of step {lattice.step:.6g}"
+    low, high = np.percentile(values, [25, 75])
+    least = SAME * (high - low)
+    by_entry = np.sort(values, axis=0)
+    ties = _ties(by_entry, least)
+    constant = np.flatnonzero(by_entry[-1] - by_entry[0] <= least)
+    if len(constant) and len(values) > 1:
+        some = f" at {len(constant):,} of {entries:,} entries, the first at {constant[0]}"
+        return f"has one value{some * (len(constant) < entries)} in training"
+    repeated = np.flatnonzero(ties.sum(axis=0) > max(MOST_REPEATED * len(values), FEWEST))
+    if len(repeated):
+        places = f" at {len(repeated):,} of {entries:,} entries" * (entries > 1)
+        return f"has values{places} of which {ties[:, repeated].mean():.0%} occur in several events"
+    if entries > 1 and (share := _ties(np.sort(values, axis=1).T, least).mean()) > MOST_REPEATED:
+        return f"has values of which {share:.0%} occur more than once in their event"
+    for entry in range(0, entries, math.ceil(entries / ENTRIES)):
+        if (lattice := find_lattice(np.unique(by_entry[:, entry]), values.dtype, len(values))) is not None:
+            return f"lies on a lattice of step {lattice.step:.6g} at entry {entry}"
+    return None
+
+
+def _ties(ascending: np.ndarray, least: float) -> np.ndarray:
+    """Return whether each value differs by at most `least` from another in its column of ascending values (n, L)."""
+    equal, none = np.diff(ascending, axis=0) <= least, np.zeros((1, ascending.shape[1]), bool)
+    return np.concatenate([equal, none]) | np.concatenate([none, equal])
 
 
 def _dependent(splits: Splits, labels: Sequence[str]) -> Iterator[DataRemark]:
@@ -237,40 +278,50 @@ def _dependent(splits: Splits, labels: Sequence[str]) -> Iterator[DataRemark]:
     rounding = float(np.finfo(train.dtype).eps) if train.dtype.kind == "f" else 0.0
     error = DEPENDENT * deviation + 4 * rounding * np.abs(sample).max(axis=0)
     varying = np.flatnonzero(deviation > error)
-    constant = [at for at in np.flatnonzero(deviation <= error).tolist() if np.ptp(train[:, at]) <= 16 * error[at]]
-    dependent = varying[_left(sample[:, varying].T) <= error[varying] / deviation[varying]]
-    within = _left_in_events(train)
-    nearly = [labels[at] for at in np.setdiff1d(varying, dependent).tolist() if within[at] <= NEARLY]
-    if nearly:
-        text = f"nearly linear functions of the channels before them: {_listed(nearly)}"
+    clauses = {
+        int(channel): f"{labels[channel]} has one value in training"
+        for channel in np.setdiff1d(np.arange(channels), varying)
+        if splits.noisy[channel] and np.ptp(train[:, channel]) <= 16 * error[channel]  # others: see `_repeating`
+    }
+    standard = (sample[:, varying] - sample[:, varying].mean(axis=0)) / deviation[varying]
+    # A QR decomposition leaves nothing of a column that others determine.
+    left = np.abs(np.diag(np.linalg.qr(standard, mode="r"))) / math.sqrt(len(sample))
+    dependent = left <= error[varying] / deviation[varying]
+    factors, *_ = np.linalg.lstsq(standard[:, ~dependent], standard[:, dependent], rcond=None)
+    for channel, weights in zip(varying[dependent], factors.T, strict=True):
+        others = varying[~dependent][np.abs(weights) > math.sqrt(DEPENDENT)]
+        same = len(others) == 1 and np.abs(sample[:, channel] - sample[:, others[0]]).max() <= 16 * error[channel]
+        named = [labels[other] for other in others[:NAMED]]
+        named += [f"{len(others) - NAMED} more"] * (len(others) > NAMED)
+        kind = "equals" if same else "is a linear function of"
+        clauses[int(channel)] = f"{labels[channel]} {kind} {' and '.join(named)}"
+    within = _left_in_events(train)[varying]
+    if nearly := [labels[channel] for channel in varying[~dependent & (within <= NEARLY)]]:
+        more = f" and {len(nearly) - NAMED} more" * (len(nearly) > NAMED)
+        text = f"nearly linear functions of the channels before them: {', '.join(nearly[:NAMED])}{more}"
         yield DataRemark(f"{text} in an event (to {NEARLY:.0%} of their deviation): a likelihood counts them as new")
-    clauses = {at: f"{labels[at]} has one value in training" for at in constant if splits.noisy[at]}  # see `_repeating`
-    clauses |= {at: f"{labels[at]} is a linear function of the channels before it" for at in dependent.tolist()}
-    text = ", ".join(clauses[at] for at in sorted(clauses))
+    text = ", ".join(clause for _, clause in sorted(clauses.items()))
     if text and all(splits.noisy):
         yield DataRemark(f"{text}: the noise of the dequantisation bounds what a density gains by it")
     elif text:
         yield DataRemark(f"{text}: a density can grow without bound", warning=True, unbounded=True)
 
 
-def _left(values: np.ndarray) -> np.ndarray:
-    """Return the share of the deviation of each channel (C, n) that linear functions of those before it leave, (C,)."""
-    standard = (values - values.mean(axis=1, keepdims=True)) / values.std(axis=1, keepdims=True)
-    return np.abs(np.diag(np.linalg.qr(standard.T, mode="r"))) / math.sqrt(values.shape[1])
-
-
 def _left_in_events(events: np.ndarray) -> np.ndarray:
-    """Return what `_left` gives in an event, (C,): a median of events.
+    """Return the share of each channel's deviation in an event that those before it leave, (C,): a median of events.
 
     Leads of an ECG depend on each other in one recording, and differ by an offset from one to the next.
     """
-    some = (
-        events[:: math.ceil(len(events) / FEW_EVENTS)]
-        .astype(np.float64)
-        .reshape(-1, events.shape[1], events[0, 0].size)
-    )
-    left = [_left(event) for event in some if event.shape[1] > 2 * len(event) and (event.std(axis=1) > 0).all()]
-    return np.median(left, axis=0) if left else np.ones(events.shape[1])
+    channels = events.shape[1]
+    left = []
+    for event in events[:: math.ceil(len(events) / FEW_EVENTS)].astype(np.float64):
+        centred = event.reshape(channels, -1)
+        centred = centred - centred.mean(axis=1, keepdims=True)
+        deviation = centred.std(axis=1, keepdims=True)
+        if centred.shape[1] > 2 * channels and (deviation > 0).all():
+            shares = np.abs(np.diag(np.linalg.qr((centred / deviation).T, mode="r")))
+            left.append(shares / math.sqrt(centred.shape[1]))
+    return np.median(left, axis=0) if left else np.ones(channels)
 
 
 def _sample(events: np.ndarray) -> np.ndarray:

@@ -1,12 +1,12 @@
-"""Find events that others contain: equal events, and windows or images that share most of their samples.
+"""Find events that others contain: equal events, and windows or images that share samples.
 
 Equal events are found by a digest of each. Windows (C, L) of one recording and patches (C, H, W) of one image that
-overlap have no event in common, but samples, as have copies of which a few samples were changed, and mirrored or turned
-ones. Blocks of b or b x b neighbouring samples are taken from each held-out event, every b/4 samples, and looked up by
-a hash at every position of the other events. A block counts only if it carries more information than a coincidence
-among all positions needs, and flat parts and padding carry none. Two events overlap if, at the shift of such a block,
-most of the samples that lie over each other, and of their information, are equal: beats of a heart may coincide for a
-while, and then differ.
+overlap have no event in common, but samples. Blocks of b or b x b neighbouring samples are taken from each held-out
+event, every b/4 samples, and looked up by a hash at every position of the other events. A block counts only if it
+carries more information than a coincidence among all positions needs: b is chosen by the entropy of the values'
+differences, and flat parts and padding are passed over. Two events overlap if, at the shift of such a block, most of
+the samples that lie over each other, and of their information, are equal: beats of a heart may coincide for a while,
+and then differ.
 """
 
 from __future__ import annotations
@@ -19,12 +19,17 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 AT_ONCE = 1 << 20  # entries that are hashed together
-SAMPLE = 1 << 18  # entries of other events from which the information of a sample is estimated
+SAMPLE = 1 << 18  # entries of other events from which the information of a value is estimated
 MARGIN = 10.0  # bits beyond those of a coincidence
-SHORTEST = {3: 8, 4: 3}  # samples of the side of a block, of windows and of images
+MOST_SURPRISE = 2.0  # times the entropy: the information of one value
+SHORTEST = 8  # samples of a block
+SHORTEST_SIDE = 3  # of a block of an image
 INFORMATIVE = 0.25  # share of the places at which a block must carry information
 ALIKE = 0.75  # share of the samples of two events over each other that are equal, if the events overlap
 TRIES = 256  # pairs of events that are compared for each held-out event
+PREFILTER = np.uint64(24)  # bits of a hash that are looked up in a table first
+ORDERS_OF_WINDOWS = ((0, 0), (0, 1), (0, 2))  # of the differences of rows and columns that are tried
+ORDERS_OF_IMAGES = ((0, 0), (0, 1), (1, 0), (1, 1))
 
 
 def digests(events: np.ndarray) -> list[bytes]:
@@ -37,26 +42,22 @@ def digests(events: np.ndarray) -> list[bytes]:
 
 
 def overlapping(held_out: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return whether each held-out event (N, C, *spatial) shares most samples with another one at some shift, (N,).
-
-    It may be mirrored or turned.
-    """
-    count, side = len(held_out), SHORTEST[held_out.ndim]
-    if min(held_out.shape[2:]) <= side:
-        return np.zeros(count, bool)
-    forms = [held_out, held_out[..., ::-1]]
-    if held_out.ndim == 4:
-        forms += [form[..., ::-1, :] for form in forms]
-        forms += [form.swapaxes(2, 3) for form in forms] if held_out.shape[2] == held_out.shape[3] else []
-    else:  # windows are images of one row
-        forms, others = [form[:, :, None] for form in forms], others[:, :, None]
-    held_out = np.concatenate(forms)
-    size, flags, tries = held_out.shape[2:], np.zeros(len(held_out), bool), np.zeros(len(held_out), int)
+    """Return whether each held-out event (N, C, *spatial) shares most samples with another one at some shift, (N,)."""
+    shortest, orders = (SHORTEST, ORDERS_OF_WINDOWS) if held_out.ndim == 3 else (SHORTEST_SIDE, ORDERS_OF_IMAGES)
+    flags = np.zeros(len(held_out), bool)
+    if min(held_out.shape[2:]) <= shortest:
+        return flags
+    if held_out.ndim == 3:  # windows are images of one row
+        held_out, others = held_out[:, :, None], others[:, :, None]
+    size, tries = held_out.shape[2:], np.zeros(len(held_out), int)
     needed = math.log2(len(others) * math.prod(size)) + math.log2(len(held_out) * math.prod(size)) + MARGIN
-    information = _information(held_out, others)
+    information = _information(held_out, others, orders)
+    side = shortest
     while True:  # until a block is informative at a quarter of all places
         block = [1 if length == 1 else min(side, 3 * length // 4) for length in size]
-        informative = _block_sums(information, block, np.ones(max(size))) > needed
+        rows, columns = orders[-1]  # on so many before it the first differences of a block depend
+        sums = _block_sums(information, [block[0] - rows, block[1] - columns], np.ones(max(size)))
+        informative = sums[:, rows:, columns:] > needed
         if side >= 3 * max(size) // 4 or informative.mean() >= INFORMATIVE:
             break
         side += max(1, side // 4)
@@ -69,7 +70,7 @@ def overlapping(held_out: np.ndarray, others: np.ndarray) -> np.ndarray:
             equal = (held_out[event][:, *here] == others[other][:, *there]).all(axis=0)
             bits = information[event][here]
             flags[event] = equal.mean() >= ALIKE and bits[equal].sum() > max(needed, ALIKE * float(bits.sum()))
-    return np.logical_or.reduce(flags.reshape(-1, count))
+    return flags
 
 
 def _parts(events: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
@@ -80,24 +81,26 @@ def _parts(events: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
         yield first, part + 0.0 if part.dtype.kind == "f" else part
 
 
-def _information(held_out: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return the information of each held-out sample in bits, (N, H, W): 0 where it follows from its neighbours.
+def _information(held_out: np.ndarray, others: np.ndarray, orders: tuple[tuple[int, int], ...]) -> np.ndarray:
+    """Return -log2 of the probability of each held-out sample given those before it, (N, H, W).
 
-    Where its difference from the sample before, or of images the mixed one of rows and columns, is not 0 it is the
-    collision entropy -log2 sum p^2 of the differences that are not 0, of the richest channel.
+    It is that by the order of differences which predicts the sample best, of the richest channel.
     """
     some = others[:: math.ceil(len(others) / max(1, SAMPLE // math.prod(others.shape[1:])))]
-    most = np.zeros((len(held_out), *held_out.shape[2:]))
-    for channel in np.moveaxis(np.concatenate([held_out, some]), 1, 0):
-        values = channel.astype(np.int64) if channel.dtype.kind in "iu" else channel
-        if values.shape[1] > 1:
-            values = np.diff(values, axis=1, prepend=values[:, :1])
-        values = np.diff(values, axis=2, prepend=values[:, :, :1])
-        counts = np.unique(values[values != 0], return_counts=True)[1]
-        if len(counts):
-            bits = -2 * math.log2(float(np.linalg.norm(counts / counts.sum())))
-            np.maximum(most, bits * (values[: len(held_out)] != 0), out=most)
-    return most
+    values = np.concatenate([held_out, some])
+    values = values.astype(np.int64) if values.dtype.kind in "iu" else values
+    least = np.full((len(held_out), *held_out.shape[2:]), np.inf)
+    for rows, columns in orders:
+        most = np.zeros_like(least)
+        for channel in np.moveaxis(np.diff(np.diff(values, n=rows, axis=2), n=columns, axis=3), 1, 0):
+            _, places, counts = np.unique(channel, return_inverse=True, return_counts=True)
+            bits = np.log2(counts.sum() / counts)
+            # A rare value says less where it comes with the same neighbours, as in the beats of a heart.
+            bits = np.minimum(bits, MOST_SURPRISE * float(bits @ counts / counts.sum()))
+            inner = most[:, rows:, columns:]
+            np.maximum(inner, bits[places].reshape(channel.shape)[: len(held_out)], out=inner)
+        least = np.minimum(least, most)
+    return least
 
 
 def _common_blocks(
@@ -108,15 +111,21 @@ def _common_blocks(
     Only blocks that begin at an `informative` place, (N, H - b + 1, W - b + 1), every b/4 samples, are looked up.
     """
     step = [max(1, side // 4) for side in block]
+    hashes = np.concatenate([_hashes(part, block) for _, part in _parts(held_out)])
     begun = np.argwhere(informative[:, :: step[0], :: step[1]]) * [1, *step]
-    wanted = np.concatenate([_hashes(part, block) for _, part in _parts(held_out)])[tuple(begun.T)]
+    wanted = hashes[tuple(begun.T)]
     order = wanted.argsort(kind="stable")
     begun, wanted = begun[order], wanted[order]
-    for first, part in _parts(others if len(wanted) else others[:0]):
+    table = np.zeros(1 << int(PREFILTER), bool)
+    table[wanted >> (np.uint64(64) - PREFILTER)] = True
+    for first, part in _parts(others):
         hashes = _hashes(part, block)
-        lefts, rights = (np.searchsorted(wanted, hashes, side=side) for side in ("left", "right"))
-        for other, *place in np.argwhere(lefts < rights).tolist():
-            for event, *begin in begun[lefts[other, *place] : rights[other, *place]].tolist():
+        places = np.argwhere(table[hashes >> (np.uint64(64) - PREFILTER)])
+        met = hashes[tuple(places.T)]
+        lefts, rights = (np.searchsorted(wanted, met, side=side) for side in ("left", "right"))
+        for hit in np.flatnonzero(lefts < rights):
+            other, *place = places[hit].tolist()
+            for event, *begin in begun[lefts[hit] : rights[hit]].tolist():
                 yield event, first + other, begin, place
 
 

@@ -1,4 +1,4 @@
-"""Values that are said to be continuous and repeat or lie on a lattice: of all, of a channel or a part of it."""
+"""Values that are said to be continuous and repeat or lie on a lattice: of all, of a channel, an entry or an event."""
 
 import numpy as np
 import pytest
@@ -28,20 +28,22 @@ FAULTS = {
         np.concatenate([VALUES[:, :1], np.rint(VALUES[:, 1:] * 1000) / 1000], 1),
         "b lies on a lattice of step 0.001",
     ),
-    "padded": (where(np.s_[:, 30:]), r"38% of the values of b occur more than once (38% are 0)"),
-    "one constant entry": (where(np.s_[:, 5]), "2% of the values of b"),
-    "a constant column": (where(np.s_[:])[:, :, :1], "100% of the values of b"),
-    "padded in some events": (where(np.s_[::5, 40:]), "% of the values of b"),
-    "clipped": (np.minimum(VALUES, 1), "% are 1)"),
+    "padded": (where(np.s_[:, 30:]), "b has one value at 18 of 48 entries, the first at 30 in training"),
+    "one constant entry": (where(np.s_[:, 5]), "b has one value at 1 of 48 entries, the first at 5"),
+    "a constant column": (where(np.s_[:])[:, :, :1], "b has one value in training"),
+    "padded in some events": (where(np.s_[::5, 40:]), "b has values at 8 of 48 entries of which 20%"),
+    "clipped": (np.minimum(VALUES, 1), "b has values at 48 of 48 entries"),
+    "nearly padded": (where(np.s_[:, 40:]) + np.float64(1e-11) * VALUES, "b has one value at 8 of 48 entries"),
     "the last value repeated": (
         changed(lambda values: values[:, 1].__setitem__(np.s_[:, 40:], values[:, 1, 39:40])),
-        "19% of the values of b",
+        "b has values of which 19% occur more than once in their event",
     ),
-    "standardised by entry": ((COUNTS - COUNTS.mean(0)) / COUNTS.std(0), "% of the values of b"),
-    "not finite": (changed(lambda values: values[:, 1].__setitem__(3, np.nan))[:9], "not finite"),
-    "half precision": (VALUES.astype(np.float16).astype(np.float32), "% of the values of b"),
+    "standardised by entry": ((COUNTS - COUNTS.mean(0)) / COUNTS.std(0), "b has values at 48 of 48 entries"),
+    "fine steps of each entry": (RNG.integers(0, 60_000, (300, 1, 48)) * RNG.uniform(1, 2, 48) / 7, "at entry 0"),
+    "not finite": (changed(lambda values: values[:, 1].__setitem__(3, np.nan)), "b has values that are not finite"),
+    "half precision": (VALUES.astype(np.float16).astype(np.float32), "b has values at"),
     "a column of a table": (np.round(RNG.gamma(2, size=(3000, 1, 1)), 2), "b lies on a lattice of step 0.01"),
-    "zeros in a column": (np.maximum(RNG.normal(size=(3000, 1, 1)), 0), "% are 0)"),
+    "zeros in a column": (np.maximum(RNG.normal(size=(3000, 1, 1)), 0), "b has values of which 5"),
 }
 
 
