@@ -225,3 +225,9 @@ def test_layers_of_this_project_are_not_checked():
     ref = LayerRef(row="a", layer="layer.py:Layer", options={"rank": 1})
     assert ref.check_key == LayerRef(row="b", layer="layer.py:Layer", options={"rank": 1}).check_key
     assert ref.check_key != LayerRef(row="a", layer="layer.py:Layer", options={"rank": 2}).check_key
+
+
+def test_the_shapes_of_every_kind_are_those_that_its_layers_receive(density_run, runtime_run, parameters_run):
+    shapes = {trial.layer_shapes for plan, _ in (density_run, parameters_run) for trial in plan.trials}
+    assert {((4, 4, 4), (8, 2, 2)), ((4, 32), (4, 16))} <= shapes
+    assert {trial.layer_shapes for trial in runtime_run[0].trials} == {((3, n, n),) for n in (4, 8, 16)}

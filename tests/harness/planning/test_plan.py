@@ -480,3 +480,33 @@ def test_sections_are_named_as_files_and_agree_with_their_trials(tmp_path, param
         whole.model_copy(update={"sections": sections}).save(tmp_path)
         with pytest.raises(UserError, match=words):
             Plan.load(tmp_path)
+
+
+PLACES = {
+    "flow: {levels: 1, steps: 1, width: 1}\n": ("flow: {levels: 1, steps: 0, width: 1}\n", "flow.steps", 4, 26),
+    "options: {rank_channels: 1, rank_space: 1}, flow: {width: 4}": (
+        "options: {rank_channels: 1, rank_space: 1}, flow: {width: 0}",
+        "layers.woodbury.flow.width",
+        8,
+        72,
+    ),
+    "flow: {width: 2, steps: 2}": ("flow: {width: 2, steps: 0}", "profiles.quick.flow.steps", 15, 29),
+    "{options: {rank_channels: 5}, flow: {width: 5}}": (
+        "{options: {rank_channels: 5}, flow: {width: 0}}",
+        "profiles.quick.layers.woodbury.flow.width",
+        18,
+        61,
+    ),
+    "flow: {width: 3, steps: 3}": ("flow: {width: 0, steps: 3}", "profiles.quick.datasets.digits.flow.width", 21, 23),
+    "{rank_space: 6}": ("{rank_space: zero}", "woodbury: option rank_space: 'zero'", 23, 51),
+}
+
+
+def test_a_fault_in_any_of_the_places_of_a_setting_is_named_with_its_line(read, tmp_path, case):
+    for old, (new, words, line, column) in PLACES.items():
+        with case(new=new):
+            assert SUITE.count(old) == 1
+            with pytest.raises(SuiteError) as caught:
+                read(SUITE.replace(old, new))
+            [message] = str(caught.value).splitlines()
+            assert message.startswith(f"{tmp_path / 'tiny.yaml'}:{line}:{column}: {words}"), message

@@ -5,6 +5,8 @@ import hashlib
 import io
 import itertools
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -339,3 +341,26 @@ def test_writing_checkpoints_takes_at_most_a_twentieth_of_the_time(digits, tmp_p
     assert not checkpoints.due()
     now[0] += 1
     assert checkpoints.due()
+
+
+LIMITED = """
+import resource, sys
+sys.path[:0] = {paths!r}
+resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
+from pathlib import Path
+import test_checkpoints as tests
+weights, result, checkpoints = tests.train(tests.make_trial(), tests.few_digits(), Path({out!r}))
+print(result.steps_done, checkpoints.notes["checkpoints lost"])
+"""
+
+
+@pytest.mark.system
+@pytest.mark.skipif(sys.platform == "win32", reason="no RLIMIT_FSIZE")
+def test_a_file_size_limit_is_treated_as_a_full_disk(tmp_path):
+    """The write itself fails, in the middle of the file."""
+    here = Path(__file__).resolve()
+    script = LIMITED.format(paths=[str(here.parents[3]), str(here.parent)], out=str(tmp_path))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].startswith("13 14 could not be written, 000000013.ckpt last ("), done.stdout
+    assert not list(tmp_path.rglob("*.ckpt")) and not list(tmp_path.rglob("*.tmp"))

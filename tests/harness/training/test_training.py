@@ -1,6 +1,8 @@
 """Training and its steps: convergence, selection by validation, averages and rates, compared with explicit loops."""
 
 import math
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -411,3 +413,37 @@ def test_the_average_is_watched():
     expected = torch.linalg.slogdet(flow.layer.weight)[1].item() / DIM
     assert smallest_log_det(flow) == ("level0/step0/layer", pytest.approx(expected))
     assert curves["average_log_det"][-1] == pytest.approx(expected)
+
+
+def test_validation_noise_is_the_same_each_time():
+    data = pipeline(noise=0.3)
+    fit(Toy(), data, TrainingSettings(steps=4, batch_size=8, evaluate_every=2), 0, quiet)
+    held_out = [x for x in data.prepared if len(x) == 100]
+    assert len(held_out) == 2 and torch.equal(*held_out)
+    assert not torch.equal(held_out[0], data.raw("validation"))
+
+
+FIRST_STEPS = """
+import importlib, sys, torch
+from harness.core.settings import FlowSettings, LayerRef, TrainingSettings
+from harness.execution.local.process import PRELOAD, PRELOAD_FOR_TRAINING
+from harness.pipeline.models import build_flow
+from harness.training.updates import Updates
+
+for name in (*PRELOAD, PRELOAD_FOR_TRAINING):
+    importlib.import_module(name)
+flow = build_flow((2, 4, 4), LayerRef(row="conv1x1", layer="conv1x1"), FlowSettings(levels=1, steps=1, width=4), 0)
+x = torch.randn(8, 2, 4, 4)
+flow.initialise(x)
+there = set(sys.modules)
+for ema in ("none", "all", "separate"):
+    updates = Updates(flow, TrainingSettings(ema=ema, clip_norm=1.0), 8)
+    updates.step(lambda model: {"nats_per_dim": -model.log_prob(x)}, 1)
+print(len(set(sys.modules) - there), [name for name in ("torchvision", "sklearn", "pandas") if name in sys.modules])
+"""
+
+
+def test_the_first_training_step_imports_nothing():
+    """All modules are imported by the fork server, once per run instead of once per trial."""
+    done = subprocess.run([sys.executable, "-c", FIRST_STEPS], capture_output=True, text=True, check=True)
+    assert done.stdout == "0 []\n"

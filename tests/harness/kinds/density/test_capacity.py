@@ -7,8 +7,10 @@ from itertools import combinations
 import pytest
 from scipy import stats
 
+from harness.cli.parser import main
 from harness.kinds.density.figures.capacity import figures
 from harness.kinds.density.models import fields
+from harness.kinds.density.run import run as run_density
 from harness.kinds.density.trial import DensityTrial
 from harness.planning.settle import load_suite, settle
 from harness.reporting.frame import Results
@@ -110,3 +112,18 @@ def test_leads_are_drawn_by_the_reach_of_the_couplings(recorded):
 def test_models_of_other_coupling_networks_are_compared_apart(run):
     names = [field.name for field in fields(Results.of(*run))]
     assert names == ["digits and digits width 4", "digits steps 2", "digits attention"]
+
+
+def test_a_flow_with_attention_trains_and_passes_its_audit(run, tmp_path):
+    trials = [trial for trial in run[0].trials if isinstance(trial, DensityTrial)]
+    trial = next(trial for trial in trials if trial.column == "digits attention")
+    record = run_density(trial.settled({}), None, tmp_path, lambda done, text: None)
+    assert (record.status, record.audit["verdict"]) == ("ok", "passed"), record.reason
+
+
+@pytest.mark.system
+def test_the_smoke_profile_runs(tmp_path):
+    selected = ["--only", "dataset=digits width 4,digits,digits attention", "--only", f"layer=woodbury,{CONTROL}"]
+    assert main(["run", "capacity", "--profile", "smoke", "--out", str(tmp_path), *selected]) == 0
+    assert (tmp_path / "capacity" / "figures" / "capacity.svg").is_file()
+    assert "couplings of attention" in (tmp_path / "capacity" / "table.md").read_text()

@@ -12,6 +12,8 @@ from harness.kinds.density.trial import DensityTrial
 from harness.kinds.parameters.trial import ParametersTrial
 from harness.pipeline.models import build_flow
 from harness.pipeline.pipeline import Pipeline
+from harness.planning.settle import load_suite, settle
+from harness.reporting.report import ReportedResults
 
 FLOW = {"levels": 1, "steps": 1, "width": 4}
 
@@ -64,3 +66,22 @@ def test_trials_of_the_published_gate_keep_their_ids():
     assert bounded.id != trial().id
     assert DensityTrial.model_validate_json(bounded.model_dump_json()) == bounded
     assert DensityTrial.model_validate_json(trial().model_dump_json()).flow.gate == "published"
+
+
+def test_the_galaxy_suite_bounds_the_gate_except_in_its_published_protocol():
+    suite = load_suite("galaxy")
+    for profile in ("smoke", "quick", "local", "paper"):
+        plan = settle(suite, profile, "cpu").plan()[0]
+        assert {trial.flow.gate for trial in plan.trials} == {"published" if profile == "paper" else "bounded"}
+        (likelihood, *_) = ReportedResults.of(plan, []).report.tables
+        assert ("coupling scales bounded to (0.5, 1.5)" in likelihood.caption) == (profile != "paper")
+        remarked = [note for note in likelihood.notes if "fails its audit" in note]
+        assert len(remarked) == (profile == "paper")
+    changed = settle(suite, "paper", "cpu", settings=["flow.gate=bounded"]).plan()[0]
+    assert {trial.flow.gate for trial in changed.trials} == {"bounded"}
+
+
+def test_the_caption_states_the_gate_for_layers_only():
+    plan = settle(load_suite("density"), "smoke", "cpu", settings=["flow.gate=bounded"]).plan()[0]
+    glow, baselines = ReportedResults.of(plan, []).report.tables[0].caption.split("Complete flows")
+    assert "scales bounded" in glow and "scales bounded" not in baselines

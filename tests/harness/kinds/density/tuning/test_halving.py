@@ -5,6 +5,7 @@ from collections import Counter
 
 import pytest
 
+from harness.cli.parser import main
 from harness.core.records import read_record
 from harness.execution.agenda import agenda, outlook, ready
 from harness.kinds.density.candidate import run as run_candidate
@@ -12,6 +13,7 @@ from harness.kinds.density.figures.tuning import figures
 from harness.kinds.density.tuning.choice import NoChoice, choose
 from harness.kinds.density.tuning.strategy import strategy
 from harness.planning.plan import Plan, plan_fault
+from harness.planning.settle import load_suite, settle
 from harness.reporting.compare.merge import merge
 from harness.reporting.frame import Results
 from harness.reporting.report import ReportedResults
@@ -231,3 +233,42 @@ def test_a_short_candidate_is_not_audited_and_its_record_is_one_of_the_trial(pla
     assert record.status == "ok" and not record.audit and record.rows[0]["audit"] is None
     assert record.rows[0]["validation"] > 0 and trial.fault(record) is None
     assert "audit None is not one of" in full(plan)[0].fault(record)
+
+
+def test_every_layer_trains_as_much(plan, leave, tmp_path):
+    """The number kept depends on the number of candidates, not on their values."""
+    for trial in short(plan):
+        leave(trial, 2.0)
+    for trial in short(plan, "butterfly"):
+        leave(trial, 10.0**trial.candidate)
+    assert len(due(plan, tmp_path)) == len(due(plan, tmp_path, "butterfly")) == 3
+
+
+@pytest.mark.system
+def test_halving_runs_on_the_smoke_profile_and_reads_no_test_split(tmp_path, capsys):
+    """A finished run has nothing left to do, and the same suite with all candidates needs only the others."""
+    command = ["run", "which_layer", "--profile", "smoke", "--out", str(tmp_path), "--jobs", "1"]
+    command += ["--only", "layer=conv1x1", "--set", "tuning.candidates=4", "--set", "tuning.steps=4"]
+    assert main([*command, "--set", "tuning.strategy=halving"]) == 0
+    folder = tmp_path / "which_layer"
+    plan = Plan.load(folder)
+    records = {path.stem: read_record(path) for path in (folder / "records").glob("*.json")}
+    assert len(records) == 4 + 2 + 1
+    early = [records[trial.id] for trial in short(plan)]
+    kept = [trial for trial in full(plan) if trial.id in records]
+    assert all(record.rows[0]["steps"] == 1 for record in early)
+    assert all(records[trial.id].rows[0]["steps"] == 4 for trial in kept)
+    for record in (*early, *(records[trial.id] for trial in kept)):
+        assert not {"bits_per_dim", "median", "worst"} & {name for name, value in record.rows[0].items() if value}
+    values = [record.rows[0]["validation"] for record in early]
+    assert [trial.candidate for trial in kept] == sorted(sorted(range(4), key=values.__getitem__)[:2])
+    (final,) = of(plan, "density")
+    row = records[final.id].rows[0]
+    assert row["candidates"] == 4
+    assert row["candidate"] == min(kept, key=lambda trial: records[trial.id].rows[0]["validation"]).candidate
+    capsys.readouterr()
+    assert main([*command, "--set", "tuning.strategy=halving"]) == 0
+    assert {path.stem for path in (folder / "records").glob("*.json")} == set(records)
+    settings = ["tuning.candidates=4", "tuning.steps=4"]
+    sobol = settle(load_suite("which_layer"), "smoke", "cpu", settings=settings).plan()[0]
+    assert len({trial.id for trial in of(sobol)} & set(records)) == 2
