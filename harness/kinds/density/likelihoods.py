@@ -28,6 +28,7 @@ UNKNOWN = "unknown"  # unit of third-party data on which no trial has finished
 UNITS = {"bits_per_dim": "bits/dim", "nats_per_dim": "nats/dim", UNKNOWN: "per dim"}
 STANDARD_ERROR = "± standard error over test examples, of one seed"
 BELOW_FLOOR = "below the resolution floor"
+ENDED = ("diverged", "error", "oom", "timeout")  # statuses of failed trials that no later run repeats by itself
 WARNING = "data warning"  # the note of a record
 
 ESTIMATE, IMPROVING, EXEMPT, DOUBT = "≈", "‡", "§", "†"
@@ -72,8 +73,9 @@ def density(results: Results) -> pd.DataFrame:
     """Return the rows of density trials with further columns.
 
     They are `pair`, by which rows are paired: the repetition or, without repetitions, the seed; `measure`, the column
-    of the likelihood in the unit of its data set; `value`, the likelihood, NA for a trial that has none; `doubt`, why
-    it is not to be compared, NA where it may be; `estimated`, whether its log-determinant was estimated; `improving`,
+    of the likelihood in the unit of its data set; `value`, the likelihood, NA for a trial that has none; `ranked`, the
+    likelihood that stands for it in rankings (see `_imputed`); `doubt`, why it is not to be compared, NA where it may
+    be; `estimated`, whether its log-determinant was estimated; `improving`,
     whether validation still improved when training reached its bound; `tuned`, whether validation chose its settings;
     `exempt`, whether it did not although it did for other layers.
     """
@@ -85,16 +87,29 @@ def density(results: Results) -> pd.DataFrame:
     value = frame["nats_per_dim"].where(measure == "nats_per_dim", frame["bits_per_dim"])
     suspect = (frame["audit"] == "failed").fillna(False) | frame["below_floor"].fillna(False)
     doubt = frame["audit_reason"].fillna(BELOW_FLOOR).map(shortened_reason)
+    value = value.where(frame["status"] == "ok")
     return frame.assign(
         pair=frame["repetition"].fillna(frame["seed"]),
         measure=measure,
-        value=value.where(frame["status"] == "ok"),
+        value=value,
+        ranked=_imputed(frame, value),
         doubt=doubt.where(suspect),
         estimated=frame["estimate_error"].notna(),
         improving=pd.Series(improving, index=frame.index, dtype=bool),
         tuned=tuned,
         exempt=~tuned & tuned.groupby(frame["dataset"]).transform("any"),
     )
+
+
+def _imputed(frame: pd.DataFrame, value: pd.Series) -> pd.Series:
+    """Return the likelihoods, with the worst one of its row on its data set in place of that of a failed trial.
+
+    A failure counts against its layer, and takes no other repetition from it. A row of which more than half of the
+    trials failed on a data set, and a trial that a later run repeats, get none.
+    """
+    of_row = value.groupby([frame["dataset"], frame["layer"]])
+    worst = of_row.transform("max").where(of_row.transform("count") * 2 >= of_row.transform("size"))
+    return value.fillna(worst.where(frame["status"].isin(ENDED)))
 
 
 def data_warning(frame: pd.DataFrame) -> str | None:
@@ -131,7 +146,8 @@ def of_column(frame: pd.DataFrame, plan: Plan, label: str) -> dict[str, pd.DataF
     members = members_of(plan, label)
     trials = frame[frame["dataset"].isin(members)]
     unit = trials.loc[trials["dataset"] == members[0], "measure"].head(1)
-    trials = trials.assign(value=trials["value"].where(trials["measure"].isin(unit)))
+    alike = trials["measure"].isin(unit)
+    trials = trials.assign(value=trials["value"].where(alike), ranked=trials["ranked"].where(alike))
     return by_layer(trials, plan)
 
 
@@ -147,14 +163,14 @@ def comparable(frame: pd.DataFrame) -> bool:
 
 
 def competes(frame: pd.DataFrame) -> bool:
-    """Return whether the trials may be ranked: they are comparable, and validation chose the settings of all."""
-    return comparable(frame) and bool(frame["tuned"].all())
+    """Return whether the trials may be ranked: with imputed values comparable, and validation chose all settings."""
+    return comparable(frame.assign(value=frame["ranked"])) and bool(frame["tuned"].all())
 
 
-def by_pair(frame: pd.DataFrame) -> dict[int, float]:
-    """Return seed or repetition -> value; of several columns their mean. All trials have a value."""
+def by_pair(frame: pd.DataFrame, column: str = "value") -> dict[int, float]:
+    """Return seed or repetition -> value; of several data sets their mean. All trials have a value in the column."""
     values: dict[int, list[float]] = {}
-    for pair, value in zip(frame["pair"], frame["value"], strict=True):
+    for pair, value in zip(frame["pair"], frame[column], strict=True):
         values.setdefault(int(pair), []).append(float(value))
     return {pair: statistics.fmean(of_pair) for pair, of_pair in values.items()}
 
@@ -302,7 +318,7 @@ def ranking(results: Results, label: str) -> Ranking:
     told = oracles(results.plan)
     columns = of_column(density(results), results.plan, label)
     competing = {row: trials for row, trials in columns.items() if row not in told and competes(trials)}
-    rows = {row: by_pair(trials) for row, trials in competing.items()}
+    rows = {row: by_pair(trials, "ranked") for row, trials in competing.items()}
     share = share_of(pd.concat(competing.values())) if competing else None
     return Ranking(rows, paired_differences(rows, share), share)
 

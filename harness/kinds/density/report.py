@@ -103,6 +103,7 @@ class DensityReport(Report, kind="density"):
             ("Intervals", tuple(_intervals(ranked))),
             ("Equal means", tuple(_equal_means(self.rankings))),
             ("Power", tuple(_power(results, self.rankings))),
+            ("Failures", tuple(_failures(results, frame, self.rankings))),
             ("Tuned", tuple(_tuned(results))),
             ("Not said", tuple(_not_said(results, frame, ranked))),
         )
@@ -209,19 +210,36 @@ def _equal_means(rankings: Mapping[str, Ranking]) -> Iterator[str]:
 
 
 def _power(results: Results, rankings: Mapping[str, Ranking]) -> Iterator[str]:
-    """Yield the range of the smallest differences that the tests of each data set could have found."""
-    parts = []
+    """Yield the range of the smallest differences that the tests of each data set find, or would with more pairs."""
+    parts: dict[str, list[str]] = {}
     for label, competition in rankings.items():
-        sizes = [each.detectable for each in competition.differences.values() if each.detectable is not None]
+        number = max(len(competition.common), LEAST_SEEDS)
+        found = [each.detectable_with(number) for each in competition.differences.values()]
+        sizes = [size for size in found if size is not None]
         if sizes:
             unit = UNITS[units(results)[members_of(results.plan, label)[0]]]
             ends = dict.fromkeys(f"{size:.3f}" for size in (min(sizes), max(sizes)))
-            parts.append(f"{label} {' to '.join(ends)} {unit}")
-    if parts:
+            few = (
+                f" with {sample_text(number, competition.share is not None)}, which vary as these {competition.sample}"
+            )
+            parts.setdefault(few * (not competition.tested), []).append(f"{label} {' to '.join(ends)} {unit}")
+    for few, texts in parts.items():
         yield (
-            f"Smallest difference that a test finds with {POWER:.0%} probability, by pair of layers: "
-            f"{'; '.join(parts)} (two-sided, at the first step of Holm's correction)."
+            f"Smallest difference that a test{few} {'would find' if few else 'finds'} with {POWER:.0%} probability, by "
+            f"pair of layers: {'; '.join(texts)} (two-sided, at the first step of Holm's correction)."
         ).replace("%", " %")
+
+
+def _failures(results: Results, frame: pd.DataFrame, rankings: Mapping[str, Ranking]) -> Iterator[str]:
+    """Yield the rows that are ranked although trials of them failed, and how."""
+    parts = []
+    for label in results.plan.columns:
+        imputed = frame[(frame["dataset"] == label) & frame["value"].isna() & frame["ranked"].notna()]
+        for row in rankings[label].rows:
+            if failed := int((imputed["layer"] == row).sum()):
+                parts.append(f"{row} on {label} ({failed} of {len(rankings[label].rows[row])})")
+    if parts:
+        yield f"A failed trial is ranked with the worst likelihood of its row on the data set: {listed(parts)}."
 
 
 def _tuned(results: Results) -> Iterator[str]:

@@ -110,8 +110,10 @@ def widening(number: int, share: float | None) -> float:
     return math.sqrt(1 + number * share / (1 - share))
 
 
-def _standard_error(values: Sequence[float], share: float | None) -> float:
-    return statistics.stdev(values) / math.sqrt(len(values)) * widening(len(values), share)
+def _standard_error(values: Sequence[float], share: float | None, number: int | None = None) -> float:
+    """Return the standard error of the mean of the values, or of `number` values that vary as these do."""
+    number = number or len(values)
+    return statistics.stdev(values) / math.sqrt(number) * widening(number, share)
 
 
 def _half_width(values: Sequence[float], share: float | None, comparisons: int = 1) -> float:
@@ -196,20 +198,25 @@ class Difference:
 
     @property
     def detectable(self) -> float | None:
-        """The smallest difference that the test finds with 80 % power; None below eight pairs.
+        """The smallest difference that the test finds with 80 % power (see `detectable_with`); None without a test."""
+        return None if self.p is None else self.detectable_with(len(self.values))
+
+    def detectable_with(self, number: int) -> float | None:
+        """Return the smallest difference that a test of `number` pairs, which vary as these do, finds with 80 % power.
 
         It is that of a two-sided test at the level of the first step of Holm's correction, 0.05 over the number of
         comparisons of the family: a difference that is found there needs no other one to be found. The distribution of
-        the statistic is the noncentral t, with the (corrected) standard error that was measured.
+        the statistic is the noncentral t, with the (corrected) standard error that was measured. None below three
+        pairs, whose spread is hardly known.
         """
-        if self.p is None:
+        if len(self.values) < LEAST_FOR_STUDENT:
             return None
         from scipy.special import nctdtrinc, stdtrit
 
-        degrees = len(self.values) - 1
-        critical = stdtrit(degrees, 1 - SIGNIFICANCE / (2 * self.family))
+        critical = stdtrit(number - 1, 1 - SIGNIFICANCE / (2 * self.family))
         # Of a difference this large, the statistic is beyond the other end with a probability below 1e-6.
-        return float(nctdtrinc(degrees, 1 - POWER, critical)) * _standard_error(self.values, self.estimate.share)
+        scale = float(nctdtrinc(number - 1, 1 - POWER, critical))
+        return scale * _standard_error(self.values, self.estimate.share, number)
 
     @property
     def leads(self) -> float:

@@ -48,7 +48,7 @@ def differences_table(results: Results, rankings: Mapping[str, Ranking]) -> Tabl
     tested = any(lead.p is not None for lead in differences)
     holm = HOLM if ADJUSTED in kind else ""
     caption = sentences("differences", kind, words, tested, LEAST_SEEDS, holm, tuning_text(results))
-    remark = f"{EMPTY}: an oracle, a row that was not tuned, or not every trial has a likelihood that may be compared"
+    remark = f"{EMPTY}: an oracle, a row that was not tuned, or trials without a likelihood that may be compared"
     notes = (remark,) if any(EMPTY in row for row in rows) else ()
     return Table(f"{results.plan.suite}-differences", caption, ("layer", *competitions), rows, notes, detail=True)
 
@@ -129,7 +129,9 @@ def shares(results: Results, column: str, control: str) -> dict[str, Difference]
     competition = ranking(results, column)
     rows, share = competition.rows, competition.share
     columns = of_column(density(results), results.plan, column)
-    bounds = [by_pair(columns[row]) for row in oracles(results.plan) if row in columns and competes(columns[row])]
+    bounds = [
+        by_pair(columns[row], "ranked") for row in oracles(results.plan) if row in columns and competes(columns[row])
+    ]
     if control not in rows or not bounds:
         return {}
     reference, bound = rows[control], bounds[0]

@@ -210,7 +210,10 @@ def _likelihood(planned: pd.DataFrame, where: str, unit: str, notes: Notes) -> s
         text = f"{text} ({len(good)} of {sample}, {statuses})" if len(good) else statuses
         ended = failed[failed["status"] != MISSING]
         if len(ended):
-            text += notes.mark(f"{where}: {'; '.join(sorted((ended['failure'] + ': ' + ended['cause']).unique()))}")
+            causes = sorted((ended["failure"] + ": " + ended["cause"]).unique())
+            if ended["ranked"].notna().all():
+                causes.append(f"ranked with the worst of the others, {ended['ranked'].max():.3f}, in its place")
+            text += notes.mark(f"{where}: {'; '.join(causes)}")
     if 1 < len(good) < (LEAST_FOR_STUDENT if by_repetition else LEAST_SEEDS) <= len(planned):
         spread, sample = spread_text([len(good)], by_repetition), sample_text(len(good), by_repetition)
         text += notes.mark(f"{where}: [{spread}] of {sample}, too few for an interval")

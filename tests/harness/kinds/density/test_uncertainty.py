@@ -2,6 +2,8 @@
 
 import pytest
 
+from harness.core.records import blank_record
+from harness.kinds.density.likelihoods import ranking
 from harness.reporting.report import ReportedResults
 from harness.reporting.tables.rendering import latex
 
@@ -51,3 +53,29 @@ def test_a_row_that_still_improved_at_its_bound_is_marked(many_seeds, replanned,
     assert sum("‡" in cell for row in table.rows for cell in row) == improving
     remark = "‡ still improving: training reached its bound of 40 steps before validation stopped improving"
     assert table.notes == (*(remark,) * improving, CHOSEN) and (r"$\ddagger$" in latex(table)) == improving
+
+
+@pytest.mark.parametrize(
+    ("status", "failed", "ranked"),
+    [("diverged", 1, True), ("oom", 4, True), ("diverged", 5, False), ("killed", 1, False), ("unsupported", 1, False)],
+)
+def test_a_failed_trial_counts_as_the_worst_of_its_row_and_unranks_nothing(many_seeds, status, failed, ranked):
+    plan, records = many_seeds(8)
+    trials = [trial for trial in plan.trials if (trial.layer.row, trial.data.label) == ("conv1x1", "digits")]
+    blank = {trial.id: blank_record(trial, status, "why") for trial in trials[:failed]}
+    others = {trial.id for trial in trials[failed:]}
+    kept = [record.rows[0]["bits_per_dim"] for record in records if record.id in others]
+    records = [blank.get(record.id, record) for record in records]
+    results = ReportedResults.of(plan, records)
+    rows = ranking(results, "digits").rows
+    assert ("conv1x1" in rows) == ranked and len(rows) == 2 + ranked
+    words = f"ranked with the worst of the others, {max(kept):.3f}, in its place"
+    assert any(words in note for note in results.report.tables[0].notes) == ranked
+    remarks = dict(results.report.answer.remarks)
+    if ranked:
+        assert sorted(rows["conv1x1"].values()) == sorted([*kept, *[max(kept)] * failed])
+        assert remarks["Failures"][0].endswith(f": conv1x1 on digits ({failed} of 8).")
+    else:
+        assert "Failures" not in remarks and any(
+            f"conv1x1 on digits ({status})" in text for text in remarks["Not said"]
+        )

@@ -130,7 +130,11 @@ def test_the_detectable_difference_is_detected_with_80_percent_power(layers, sha
         deviation = math.sqrt(2)
     example = judged_suite(values[0], share)["0", "1"]
     assert example.family == math.comb(layers, 2)
-    values[:, 0] += example.detectable / statistics.stdev(example.values) * deviation
+    ratio = example.detectable / statistics.stdev(example.values)
+    pilot = judged_suite(values[0, :, :3], share)["0", "1"]
+    assert pilot.detectable is None
+    assert pilot.detectable_with(REPETITIONS) / statistics.stdev(pilot.values) == pytest.approx(ratio)
+    values[:, 0] += ratio * deviation
     raw, _ = student_test(differences(values)[:, 0], share)  # of the first two layers
     low, high = bounds(POWER)
     assert low <= (raw < SIGNIFICANCE / example.family).mean() <= high
