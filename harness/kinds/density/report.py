@@ -220,7 +220,7 @@ def _power(results: Results, rankings: Mapping[str, Ranking]) -> Iterator[str]:
             unit = UNITS[units(results)[members_of(results.plan, label)[0]]]
             ends = dict.fromkeys(f"{size:.3f}" for size in (min(sizes), max(sizes)))
             few = (
-                f" with {sample_text(number, competition.share is not None)}, which vary as these {competition.sample}"
+                f" of {sample_text(number, competition.share is not None)} that vary as these {len(competition.common)}"
             )
             parts.setdefault(few * (not competition.tested), []).append(f"{label} {' to '.join(ends)} {unit}")
     for few, texts in parts.items():
