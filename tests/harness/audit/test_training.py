@@ -209,12 +209,32 @@ class Draws(Dense):
         return super().forward(x)
 
 
+class Unused(Dense):
+    """Hold a parameter that stays zero, as no result depends on it: the diagonal of a matrix of one entry."""
+
+    def __init__(self, shape):
+        super().__init__(shape)
+        self.unused = nn.Parameter(torch.zeros(1, 1))
+
+    def forward(self, x):
+        y, log_det = super().forward(x)
+        return y, log_det + 0.0 * self.unused.sum()
+
+
 @pytest.mark.parametrize("layer", [Dense, Draws, Diagnosed])
 @pytest.mark.parametrize("settings", [{}, {"ema": "separate"}, {"clip_norm": 0.1, "layer_decay": 0.9}])
 def test_a_sound_training_passes_and_leaves_no_trace(layer, settings, trained):
     result = trained(layer, **settings)
     assert result.verdict == "passed", result.reasons
     assert result.stepped_layers == result.linear_layers == 1
+
+
+def test_a_parameter_that_stayed_zero_is_no_fault(trained):
+    def zeroed(flow):
+        with torch.no_grad():
+            flow.levels[0].steps[0].layer.unused.zero_()
+
+    assert trained(Unused, zeroed).verdict == "passed"
 
 
 def halved(coupling):
