@@ -14,7 +14,7 @@ from harness.reporting.statistics.statistics import SIGNIFICANCE, p_text
 HEADING = "Across data sets"
 ORDER = 0
 
-WIDTH, LINE = 7.2, 0.21  # inches: of the figure; height of a layer or a bar
+WIDTH, LINE = 4.6, 0.21  # inches: of the figure, which a phone shows whole; height of a layer or a bar
 
 
 def figures(results: Results) -> dict[str, Figure]:
