@@ -281,3 +281,14 @@ def test_dark_mode_inverts_drawings_but_not_images(density_run, write_run):
     text = index(*density_run, write_run(*density_run))
     images = {image["alt"]: image for tag, image in Parts(text).tags if tag == "img"}
     assert images["Figure likelihood"]["class"] == "drawn" and "class" not in images["Figure samples-digits"]
+
+
+@pytest.mark.parametrize(("sentences", "shown"), [(2, 2), (9, 5)])
+def test_a_caption_of_more_than_five_lines_is_folded(density_run, tmp_path, sentences, shown):
+    words = [f"Sentence {number} {'x' * 100}." for number in range(sentences)]
+    section = PageSection("Tables", tables=(Table("t", " ".join(words), ("layer",), ()),))
+    text = page(ReportedResults.of(*density_run, tmp_path), [section], {}).decode()
+    [open_part] = re.findall(r'<p class="caption">(Sentence 0.*?)</p>', text)
+    folded = re.findall(r'<details class="caption"><summary>.*?</summary>(.*?)</details>', text)
+    assert open_part.split(" Sentence")[0] == words[0] and open_part.count("Sentence") == shown
+    assert " ".join([open_part, *folded]) == " ".join(words) and len(folded) == (shown < sentences)
