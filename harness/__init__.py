@@ -1,7 +1,7 @@
 """Suites -> plan -> trials -> records -> tables and figures.
 
-`init`, `run`, `plan`, `validate`, `report`, `merge`, `compare` and `replicate` are what the commands call; their
-keyword arguments are the options. Errors that the user can correct are `UserError` and its subclasses.
+`init`, `run`, `plan`, `validate`, `report`, `merge`, `compare`, `replicate` and `verify` are what the commands call;
+their keyword arguments are the options. Errors that the user can correct are `UserError` and its subclasses.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from harness.interface.plan import plan, validate
     from harness.interface.report import compare, merge, replicate, report
     from harness.interface.run import run
+    from harness.interface.verify import verify
     from harness.kinds.density.trained import TrainedFlow
 
 FUNCTIONS = {
@@ -36,6 +37,7 @@ FUNCTIONS = {
     "merge": "report",
     "compare": "report",
     "replicate": "report",
+    "verify": "verify",
 }
 """Function -> its module in harness/interface/, which is imported when the function is asked for: it imports pandas."""
 
@@ -145,4 +147,5 @@ __all__ = [
     "report",
     "run",
     "validate",
+    "verify",
 ]

@@ -155,8 +155,8 @@ def reference_step(layer: nn.Module, x: Tensor, weights: Tensor, size: int = 2) 
 def _scale(tensor: Tensor) -> float:
     """Return the largest entry of a tensor, or that of its smallest row which is not 0 if that is below 1, to 0.01.
 
-    Of zeros it is 1. A map of the direction of each row alone has the gradient of a small row enlarged by its inverse length, and so the
-    rounding of it.
+    A map of the direction of each row alone has the gradient of a small row enlarged by its inverse length, and so the
+    rounding of it. Of zeros it is 1.
     """
     rows = tensor.abs().flatten(1).amax(1) if tensor.ndim > 1 else tensor.abs().amax().reshape(1)
     smallest = float(rows[rows > 0].min()) if bool((rows > 0).any()) else 1.0

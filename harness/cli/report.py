@@ -8,6 +8,7 @@ from typing import get_args
 
 from harness.cli.shared.runs import print_report, run_folders
 from harness.core.archive import FILE, archive_of
+from harness.core.errors import UserError
 from harness.interface.options import MERGED, Terms
 
 HELP = "write the report of a run again, or one report of several runs"
@@ -15,6 +16,7 @@ EXAMPLES = (
     "report reports/quickstart --at parameters",
     "report reports/quickstart other/quickstart --out reports/both",
     "report reports/which_layer reports/permuted --out reports/both",
+    "report handed-in/records.zip --verify 5",
 )
 
 
@@ -45,12 +47,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         choices=get_args(Terms),
         help="add a table of the likelihoods at equal values of this measure; repeatable",
     )
+    parser.add_argument(
+        "--verify",
+        type=int,
+        metavar="N",
+        help="instead, run N random trials of a run again, into --out, and compare; exit code 0 if all are the same",
+    )
+    parser.add_argument("--data", type=Path, metavar="ROOT", help="with --verify: folder of the data sets")
 
 
 def execute(args: argparse.Namespace) -> int:
     """Return 0 if every trial counts as ok and merged runs do not contradict each other, else 1."""
     from harness.interface.report import merge, report
 
+    if args.verify is not None or args.data is not None:
+        return _verify(args)
     folders = [folder for named in args.folders for folder in run_folders(named)]
     merging = len(args.folders) > 1 or args.out is not None or any(map(archive_of, folders))
     if merging:
@@ -60,3 +71,19 @@ def execute(args: argparse.Namespace) -> int:
     for results in runs:
         print_report(results, args.at)
     return 1 if any(not results.ok or (merging and results.conflicts) for results in runs) else 0
+
+
+def _verify(args: argparse.Namespace) -> int:
+    from harness.interface.verify import VERIFIED, verify
+    from harness.reporting.compare.comparison import comparison_table
+    from harness.reporting.tables.rendering import plain
+
+    folders = [folder for named in args.folders for folder in run_folders(named)]
+    if args.verify is None or len(folders) != 1 or args.archive or args.at:
+        raise UserError("--verify N takes one run or archive, --out and --data, and no other option")
+    verified = verify(folders[0], number=args.verify, out=args.out or VERIFIED, data=args.data)
+    print(f"\n{plain(comparison_table(verified.comparison))}\n")
+    for trial, fault in verified.weights.items():
+        print(f"kept weights of {trial}: {fault or 'evaluated and audited again, as recorded'}")
+    print("verified" if verified.ok else "not verified: not every trial is the same")
+    return 0 if verified.ok else 1

@@ -50,12 +50,12 @@ def run(suite: Source, **arguments: Any) -> ReportedResults:
     request = make_request(suite, options, check_now, options.tell, prepare=True)
     plan, folder = request.plan, request.folder
     with claimed(make_folder(folder)):
-        _run_remaining(request, root, options)
+        run_remaining(request, root, options)
         progress = silent if options.quiet else ReportProgress(folder.name)
         return reported(plan, folder, request.records(), progress, options.tell)
 
 
-def _run_remaining(request: Request, root: Path | None, options: RunArguments) -> None:
+def run_remaining(request: Request, root: Path | None, options: RunArguments) -> None:
     """Run the trials in passes, as some wait for others, such as for the candidates of their tuning."""
     from harness.execution.gate import check_layers
     from harness.execution.outcome import RunProvenance

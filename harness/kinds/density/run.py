@@ -237,6 +237,14 @@ def train(
     return EvaluatedFlow(trial.training, flow, pipeline, evaluation, findings, result)
 
 
+def evaluated(trial: DensityTrial, flow: Flow, root: Path | None) -> tuple[Evaluation, Audit]:
+    """Evaluate and audit a trained flow of a trial again, with the data of the trial."""
+    pipeline = Pipeline(load_splits(trial, root), trial.data, device=torch.device(trial.device), seed=trial.seed)
+    settings = trial.training
+    test = evaluate(flow, pipeline, "test", settings.draws, settings.evaluation_batch, trial.seed)
+    return test, audit(flow, pipeline, test, partial(_rebuild, trial), training=settings)
+
+
 def _fitted(
     trial: FlowTrial,
     flow: Flow,

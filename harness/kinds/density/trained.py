@@ -16,17 +16,19 @@ from harness.core.arguments import check, rule
 from harness.core.errors import UserError
 from harness.core.global_settings import default_device_cpu
 from harness.core.layer_classes import kept_default_dtype
+from harness.core.records import Record
 from harness.core.settings import Settings
 from harness.datasets._values.lattice import STATED_ERROR, Lattice
 from harness.evaluation.evaluation import evaluated_noise, generator, has_estimates
-from harness.kinds.density.trial import FlowTrial
-from harness.kinds.density.weights import load_trained, weights_path
+from harness.kinds.density.trial import DensityTrial, FlowTrial
+from harness.kinds.density.weights import load_flow, load_trained, weights_path
 from harness.pipeline.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 
+SAME = 1e-3  # nats/dim: of equal weights on other machines
 MOST_VALUES = 2**31
 """Entries of the events that one call draws: 16 GB as float64."""
 
@@ -153,3 +155,20 @@ class TrainedFlow:
 def load(trial: FlowTrial, folder: Path, device: str) -> TrainedFlow:
     """Return the trained flow of a trial of a run; raise UserError if its weights are missing or do not fit."""
     return TrainedFlow(trial, *load_trained(trial, weights_path(trial, folder), device))
+
+
+def has_weights(trial: FlowTrial, folder: Path) -> bool:
+    """Return whether a run has kept the weights of a trial."""
+    return weights_path(trial, folder).is_file()
+
+
+def contradictions(trial: DensityTrial, record: Record, folder: Path, root: Path | None) -> str:
+    """Return what a new evaluation and audit of kept weights contradict in the record; empty if nothing."""
+    from harness.kinds.density.run import evaluated
+
+    test, findings = evaluated(trial, load_flow(trial, weights_path(trial, folder)), root)
+    stated = record.rows[0]["nats_per_dim"]
+    faults = list(findings.reasons)
+    if not abs(test.nats_per_dim - stated) <= SAME:
+        faults.append(f"{test.nats_per_dim:.6g} nats/dim, recorded {stated:.6g}")
+    return "; ".join(faults)
