@@ -1,47 +1,84 @@
 """Print the two tables of decision.md: which layer to try for which data, how sure that is, and what it brings.
 
 `python docs/extensions/decision_table.py` makes them of the committed reports alone, so that nothing in them is written
-by hand. For each kind of data, a layer is compared with a 1x1 convolution and with two of them, on every data set of
-the kind on which all three are ranked:
+by hand. For each kind of data, a layer is compared with two usual ones, which are a 1x1 convolution and two of them, or
+on tables a random permutation and the 1x1 convolution that permutes and mixes all columns, on every data set of the
+kind on which all three are ranked:
 
 - *strong*: shown to be ahead of both on at least three data sets, and on three quarters of those that were measured;
 - *weak*: shown to be ahead of both on at least one;
 - *none shown*: measured, and no layer is shown to be ahead of both on more data sets than it is shown to be behind; the
-  second table has the layer of the largest lead over a 1x1 convolution, averaged over these data sets;
+  second table has the layer of the largest lead over the first usual one, averaged over these data sets;
 - *not measured*: no data set of this kind.
 
 Of several layers that are ahead equally often, the first has the largest mean lead, and the others are those that are
 not shown to be behind it. A scale for each entry is among the layers: it mixes nothing, and costs next to nothing.
 
-A layer is shown to be ahead by a paired t test over eight repetitions, corrected for overlapping splits and, by Holm,
-for all pairs of layers of the data set. A layer is weak at most if draws of the quick suite turned its verdict against
-one of the 1x1 convolutions on its data set of the same family: sequences, images, or images without order.
+A layer is shown to be ahead by a paired test over eight repetitions, or by an interval of five, corrected for
+overlapping splits and, by Holm, for all pairs of layers of the data set. A layer is weak at most if draws of the quick
+suite turned its verdict against one of the usual ones on its data set of the same family: sequences, images, or images
+without order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 from tabulate import tabulate
 
-ROOT = Path(__file__).parents[2]
-REPORT = ROOT / "reports" / "which_layer-local-2core-epyc"
-DRAWS = ROOT / "reports" / "which_layer-draws-2core-epyc" / "replication.csv"
-
-ONE, TWO = "conv1x1", "conv1x1-twice"
+REPORTS = Path(__file__).parents[2] / "reports"
 NOT_MEASURED = "not measured"
-LAYERS = {
-    "emerging": "Emerging convolution",
-    "periodic": "periodic convolution",
-    "woodbury": "Woodbury",
-    "butterfly": "butterfly",
-    "cdflow": "CDFlow",
-    "entry-scale": "a scale for each entry",
-}
-"""Row of the report -> its name in the table."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """A report in which layers were compared at equal tuning.
+
+    Attributes:
+        report: its folder in reports/.
+        usual: row -> name of the two layers over which leads are counted; the first is what to take where none leads.
+        layers: row -> name of the layers that may be named.
+        draws: the folder of its replication, if it has one.
+    """
+
+    report: str
+    usual: Mapping[str, str]
+    layers: Mapping[str, str]
+    draws: str | None = None
+
+
+LAYERS = Study(
+    "which_layer-local-2core-epyc",
+    {"conv1x1": "1x1 convolution", "conv1x1-twice": "two 1x1 convolutions"},
+    {
+        "emerging": "Emerging convolution",
+        "periodic": "periodic convolution",
+        "woodbury": "Woodbury",
+        "butterfly": "butterfly",
+        "cdflow": "CDFlow",
+        "entry-scale": "a scale for each entry",
+    },
+    "which_layer-draws-2core-epyc",
+)
+TABLES = Study(
+    "tables-local-2core-epyc",
+    {"permutation": "random permutation", "plu": "1x1 convolution (LU)"},
+    {
+        "qr": "QR",
+        "svd": "SVD",
+        "orthogonal": "orthogonal matrix",
+        "woodbury": "Woodbury",
+        "butterfly": "butterfly",
+        "monarch": "Monarch",
+        "reverse": "reversed order",
+        "rotation": "random rotation",
+        "whitening": "whitening",
+        "scale": "a scale for each column",
+    },
+)
 
 
 @dataclass(frozen=True)
@@ -51,10 +88,12 @@ class Kind:
     Attributes:
         datasets: of the report.
         replicated: the data set of the draws that is of the same family.
+        study: the report.
     """
 
     datasets: Sequence[str]
-    replicated: str
+    replicated: str = ""
+    study: Study = LAYERS
 
 
 SEQUENCES, IMAGES, PERMUTED = "waveforms", "digits", "permuted-digits"
@@ -64,23 +103,34 @@ KINDS: Mapping[str, Kind] = {
     ),
     "audio, 1,024 samples": Kind(("spoken-digits",), SEQUENCES),
     "recordings of several channels, 7 of 96 values": Kind(("load",), SEQUENCES),
-    "long recordings of many channels": Kind((), SEQUENCES),
+    "long recordings of many channels": Kind(()),
     "small grey images, 14x14": Kind(("mnist-14",), IMAGES),
     "colour images, 16x16": Kind(("galaxies", "cifar10-16", "tiny-imagenet-16"), IMAGES),
-    "larger images, from 32x32": Kind((), IMAGES),
+    "larger images, from 32x32": Kind(()),
     "images without order, 14x14 grey or 16x16 in colour": Kind(("permuted-mnist-14", "permuted-cifar10-16"), PERMUTED),
-    "tables of numbers": Kind((), PERMUTED),
+    "tables of numbers, 10 to 30 columns": Kind(
+        (
+            "magic",
+            "cytometry",
+            "posterior-diamonds",
+            "posterior-gaussian",
+            "breast-cancer",
+            "diabetes",
+            "wine",
+        ),
+        study=TABLES,
+    ),
 }
 """The kinds of data, in a reader's words."""
 
 
 @dataclass(frozen=True)
 class Lead:
-    """A layer against the 1x1 convolutions on one data set.
+    """A layer against the usual ones on one data set.
 
     Attributes:
         sign: 1 if it is shown to be ahead of both, -1 if shown to be behind one of them, else 0.
-        text: its distance from the single 1x1 convolution, with the interval.
+        text: its distance from the first one, with the interval.
     """
 
     dataset: str
@@ -105,10 +155,10 @@ class Answer:
     leads: Sequence[Lead] = ()
 
 
-def leads(pairs: pd.DataFrame, layer: str, datasets: Sequence[str]) -> Iterator[Lead]:
+def leads(pairs: pd.DataFrame, layer: str, datasets: Sequence[str], usual: Iterable[str]) -> Iterator[Lead]:
     """Yield the leads of a layer, positive where it is better, on the data sets on which all three are ranked."""
     for dataset in datasets:
-        one, two = (_pair(pairs, dataset, layer, other) for other in (ONE, TWO))
+        one, two = (_pair(pairs, dataset, layer, other) for other in usual)
         if one is None or two is None:
             continue
         signs = [int(shown) * (1 if mean > 0 else -1) for mean, _, _, shown, _ in (one, two)]
@@ -128,25 +178,28 @@ def _pair(pairs: pd.DataFrame, dataset: str, layer: str, other: str) -> tuple[fl
     return None
 
 
-def answer(pairs: pd.DataFrame, datasets: Sequence[str], turned: frozenset[str] = frozenset()) -> Answer:
+def answer(
+    pairs: pd.DataFrame, datasets: Sequence[str], turned: frozenset[str] = frozenset(), study: Study = LAYERS
+) -> Answer:
     """Return the layers to try and how sure that is, with the leads of the first of them."""
-    measured = {layer: list(leads(pairs, layer, datasets)) for layer in LAYERS}
+    names = study.layers
+    measured = {layer: list(leads(pairs, layer, datasets, study.usual)) for layer in names}
     scores = {layer: sum(lead.sign for lead in found) for layer, found in measured.items()}
     most = max(scores.values(), default=0)
     if not any(measured.values()):
         return Answer("not known", NOT_MEASURED)
     if most <= 0:
-        largest = max((layer for layer in LAYERS if measured[layer]), key=lambda layer: _mean(measured[layer]))
-        return Answer("1x1 convolution", "none shown", LAYERS[largest], measured[largest])
+        largest = max((layer for layer in names if measured[layer]), key=lambda layer: _mean(measured[layer]))
+        return Answer(next(iter(study.usual.values())), "none shown", names[largest], measured[largest])
     first, *others = sorted(
-        (layer for layer in LAYERS if scores[layer] == most), key=lambda layer: -_mean(measured[layer])
+        (layer for layer in names if scores[layer] == most), key=lambda layer: -_mean(measured[layer])
     )
     shown = measured[first]
     ahead = sum(lead.sign == 1 for lead in shown)
     strong = ahead >= 3 and ahead >= 0.75 * len(shown) and first not in turned
     sure = f"{'strong' if strong else 'weak'}: {ahead} of {len(shown)} data set{'s' * (len(shown) > 1)}"
     best = [first, *(layer for layer in others if not _is_behind(pairs, datasets, layer, first))]
-    return Answer(" or ".join(LAYERS[layer] for layer in best), sure, LAYERS[first], shown)
+    return Answer(" or ".join(names[layer] for layer in best), sure, names[first], shown)
 
 
 def _mean(found: Sequence[Lead]) -> float:
@@ -160,29 +213,33 @@ def _is_behind(pairs: pd.DataFrame, datasets: Sequence[str], layer: str, other: 
     return any(pair is not None and pair[3] and pair[0] < 0 for pair in found)
 
 
-def turned_layers(outcomes: pd.DataFrame, dataset: str) -> frozenset[str]:
-    """Return the layers whose verdict against a 1x1 convolution turned between draws, by `replication.csv`."""
+def turned_layers(outcomes: pd.DataFrame, dataset: str, study: Study = LAYERS) -> frozenset[str]:
+    """Return the layers whose verdict against a usual one turned between draws, by `replication.csv`."""
     turned = outcomes[(outcomes["outcome"] == "turned") & (outcomes["dataset"] == dataset)]
     pairs = [{first, second} for first, second in zip(turned["first"], turned["second"], strict=True)]
-    return frozenset(layer for layer in LAYERS if {layer, ONE} in pairs or {layer, TWO} in pairs)
+    return frozenset(layer for layer in study.layers if any({layer, other} in pairs for other in study.usual))
 
 
-def tables(report: Path, draws: Path) -> tuple[str, str]:
+def tables(reports: Path = REPORTS) -> tuple[str, str]:
     """Return what to try, a row per kind of data, and the leads, a row per data set, as Markdown."""
-    pairs, outcomes = pd.read_csv(report / "comparisons.csv"), pd.read_csv(draws)
     tried, brought = [], []
     for name, kind in KINDS.items():
-        found = answer(pairs, kind.datasets, turned_layers(outcomes, kind.replicated))
-        evidence = f"../../reports/{report.name}/table.md" if found.leads else "#if-your-data-are-not-in-the-table"
+        study, turned = kind.study, frozenset[str]()
+        if study.draws is not None:
+            turned = turned_layers(pd.read_csv(reports / study.draws / "replication.csv"), kind.replicated, study)
+        pairs = pd.read_csv(reports / study.report / "comparisons.csv")
+        found = answer(pairs, kind.datasets, turned, study)
+        evidence = f"../../reports/{study.report}/table.md" if found.leads else "#if-your-data-are-not-in-the-table"
         tried.append((name, found.layers, f"[{found.sure}]({evidence})"))
+        usual = next(iter(study.usual.values()))
         for lead in found.leads:
             shown = f"[{'yes' if lead.sign == 1 else 'no'}]({evidence})"
-            brought.append((lead.dataset, found.leading, lead.text, shown))
+            brought.append((lead.dataset, found.leading, usual, lead.text, shown))
     return (
         tabulate(tried, ["your data", "try", "how sure"], "pipe"),
-        tabulate(brought, ["data set", "layer", "lead over a 1x1 convolution", "shown to be ahead of both"], "pipe"),
+        tabulate(brought, ["data set", "layer", "over", "lead", "shown to be ahead of both"], "pipe"),
     )
 
 
 if __name__ == "__main__":
-    print(*tables(REPORT, DRAWS), sep="\n\n")
+    print(*tables(), sep="\n\n")

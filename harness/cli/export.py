@@ -31,16 +31,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         f"{MERGED}/<suite>"
     )
     parser.add_argument("--to", choices=names_in(exports), required=True, help=text)
-    parser.add_argument(
-        "--rows", action="append", default=[], metavar="NAME", help="of tables; repeatable (default: all)"
-    )
-    parser.add_argument(
-        "--columns",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="of tables, by heading; repeatable (default: all)",
-    )
+    for axis, what in (("rows", "of tables"), ("columns", "of tables, by heading")):
+        about = f"{what}; repeatable (default: all)"
+        parser.add_argument(f"--{axis}", action="append", default=[], metavar="NAME", help=about)
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -26,7 +26,6 @@ EXAMPLES = ("list layers", "list suites")
 WIDTH = 60
 PAGE, TITLES = 118, 11  # width of a line of a page, and of the titles before it
 
-
 LAYER_FIELDS = ("Family", "Source", "forward", "inverse", "log-det", "Shapes")
 """Headings in the docstring of a layer, of which the costs are parts of the field Cost."""
 
@@ -35,8 +34,7 @@ HEADING = re.compile(r"\s*([A-Za-z][\w-]*(?: cases)?):(?:\s+(.*))?$")
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the argument of this command."""
-    choices = ["layers", "flows", "datasets", "suites"]
-    parser.add_argument("what", choices=choices, metavar=f"{{{','.join(choices)}}}", help="what to list")
+    parser.add_argument("what", choices=["layers", "flows", "datasets", "suites"], help="what to list")
 
 
 def execute(args: argparse.Namespace) -> int:

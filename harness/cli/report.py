@@ -4,56 +4,50 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import get_args
+from typing import Annotated, get_args
 
 from harness.cli.shared.runs import print_report, run_folders
-from harness.core.archive import FILE, archive_of
+from harness.core.archive import archive_of
+from harness.core.arguments import Option, Place, Whole, add_arguments
 from harness.core.errors import UserError
+from harness.core.settings import Flag, Settings
 from harness.interface.options import MERGED, Terms
 
 HELP = "write the report of a run again, or one report of several runs"
 EXAMPLES = (
     "report reports/quickstart --at parameters",
     "report reports/quickstart other/quickstart --out reports/both",
-    "report reports/which_layer reports/permuted --out reports/both",
     "report handed-in/records.zip --verify 5",
 )
 
 
+class ReportArguments(Settings):
+    """The options of the command.
+
+    Attributes:
+        out: write to DIR/<suite>, and for several suites also to DIR/across (default: beside the records; for a merge,
+            reports/merged).
+        archive: also write records.zip, with the plan and the records in one file.
+        at: add a table of the likelihoods at equal values of this measure.
+        verify: instead, run N random trials of a run again, into --out, and compare; exit code 0 if all are the same.
+        data: with --verify, the folder of the data sets; without it, $INVERTBENCH_DATA.
+    """
+
+    out: Annotated[Place | None, Option("DIR")] = None
+    archive: Flag = False
+    at: Annotated[tuple[Terms, ...], Option(choices=get_args(Terms))] = ()
+    verify: Whole = None
+    data: Annotated[Place | None, Option("ROOT")] = None
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
-    parser.add_argument(
-        "folders",
-        type=Path,
-        nargs="+",
-        metavar="DIR",
-        help="OUT/<suite>, a folder of such folders, or an archive; several runs of one suite are merged, and several "
-        "suites of one kind compared across data sets",
+    text = (
+        "OUT/<suite>, a folder of such folders, or an archive; several runs of one suite are merged, and several "
+        "suites of one kind compared across data sets"
     )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        metavar="DIR",
-        help="write to DIR/<suite>, and for several suites also to DIR/across (default: beside the records; for a "
-        f"merge, {MERGED})",
-    )
-    parser.add_argument(
-        "--archive", action="store_true", help=f"also write {FILE}, with the plan and the records in one file"
-    )
-    parser.add_argument(
-        "--at",
-        action="append",
-        default=[],
-        choices=get_args(Terms),
-        help="add a table of the likelihoods at equal values of this measure; repeatable",
-    )
-    parser.add_argument(
-        "--verify",
-        type=int,
-        metavar="N",
-        help="instead, run N random trials of a run again, into --out, and compare; exit code 0 if all are the same",
-    )
-    parser.add_argument("--data", type=Path, metavar="ROOT", help="with --verify: folder of the data sets")
+    parser.add_argument("folders", type=Path, nargs="+", metavar="DIR", help=text)
+    add_arguments(parser, ReportArguments)
 
 
 def execute(args: argparse.Namespace) -> int:

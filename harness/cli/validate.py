@@ -9,7 +9,6 @@ from harness.cli.shared.runs import add_suite, keywords
 from harness.core.arguments import add_arguments
 from harness.execution.agenda import trials_text
 from harness.interface.options import Arguments
-from harness.planning.plan import Plan
 from harness.planning.suite_model import ProfileName
 
 HELP = "check a suite in all its profiles, and the data that are present; run nothing"
@@ -28,12 +27,9 @@ def execute(args: argparse.Namespace) -> int:
     """Return 0; raise the fault of the suite, or those of its data."""
     from harness.interface.plan import validate
 
-    counts = [f"{name} {_count(plan)}" for name, plan in validate(**keywords(args)).items()]
+    counts = []
+    for name, plan in validate(**keywords(args)).items():
+        due = len(plan.due({}))  # under halving the least
+        counts.append(f"{name} {trials_text(due)}{' or more' * (due < len(plan.trials))}")
     print(f"ok: {args.suite} ({', '.join(counts)})")
     return 0
-
-
-def _count(plan: Plan) -> str:
-    """Return the number of trials, under halving the least."""
-    due = len(plan.due({}))
-    return trials_text(due) + (" or more" if due < len(plan.trials) else "")
