@@ -15,9 +15,8 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from harness.core.errors import UserError, suggestion
-from harness.core.file_modules import PACKAGES, module_of_file
+from harness.core.file_modules import PACKAGES, Followed, follow, module_of_file
 from harness.core.files import SOURCE, read_file
-from harness.core.provenance.third_party_files import Followed, follow
 
 T = TypeVar("T")
 Adapt = Callable[[Any], type[T] | None]

@@ -36,7 +36,7 @@ from harness.core.isolation.descendants import (
 )
 from harness.core.isolation.messages import Receiver, Sender
 
-FIRST_IMPORT, LAST_IMPORT = "harness.core.isolation.importing", "harness.core.isolation.imported"
+FIRST_IMPORT = "harness.core.isolation.importing"
 OOM_SCORE = "500"  # of 1000; out of memory, the kernel ends this process rather than its parent
 SERVER_GONE = 255  # exit code of a process whose fork server ended before it
 # The address of a socket has at most 107 bytes, of which multiprocessing takes "/pymp-12345678/listener-12345678".
@@ -52,7 +52,7 @@ def start_server(preload: Iterable[str]) -> Context:
     Only the modules of the first call are preloaded. A caller with seconds of other work to do can start it early.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(list(dict.fromkeys([FIRST_IMPORT, *preload, LAST_IMPORT])))
+    context.set_forkserver_preload(list(dict.fromkeys([FIRST_IMPORT, *preload])))
     # Ctrl-C goes to every process of the terminal; a fork server that is still importing would end with a traceback.
     # It inherits this block, which each child lifts. Starting the tracker would lift the block: start it first.
     resource_tracker.ensure_running()
