@@ -158,8 +158,9 @@ def module_of_file(path: Path) -> ModuleType:
         UserError: a module beside it has the name of another module of this process.
     """
     # The file of a registered class, or one that is already loaded: importing it again would make a second class.
-    if (loaded := _loaded(path)) is not None:
-        return loaded
+    for loaded in list(sys.modules.values()):
+        if getattr(loaded, "__dict__", {}).get("__file__") == str(path):
+            return loaded
     read_file(path, SOURCE)  # Python would wait for the other end of a pipe
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))  # behind Python, this project and installed packages
@@ -184,11 +185,6 @@ def module_of_file(path: Path) -> ModuleType:
         sys.modules.pop(name, None)
         raise
     return module
-
-
-def _loaded(path: Path) -> ModuleType | None:
-    modules = list(sys.modules.values())
-    return next((module for module in modules if getattr(module, "__dict__", {}).get("__file__") == str(path)), None)
 
 
 class _OwnPackages:

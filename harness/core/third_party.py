@@ -117,19 +117,13 @@ _folders: tuple[Path, ...] = ()
 
 @contextlib.contextmanager
 def looking_in(folders: Iterable[Path]) -> Iterator[None]:
-    """Look for relative files in these folders, then in the working directory."""
+    """Look for relative files in these folders, then in the present working directory, also if it is changed."""
     global _folders
     before, _folders = _folders, (*folders, Path.cwd())
     try:
         yield
     finally:
         _folders = before
-
-
-def keep_folder() -> None:
-    """Look for relative files in the present working directory from now on; third-party code may change to another."""
-    global _folders
-    _folders = (Path.cwd(),)
 
 
 @contextlib.contextmanager

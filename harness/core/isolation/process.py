@@ -34,7 +34,7 @@ from harness.core.isolation.descendants import (
     end_orphans,
     end_with_parent,
 )
-from harness.core.isolation.messages import Receiver, Sender
+from harness.core.isolation.messages import Receiver
 
 FIRST_IMPORT = "harness.core.isolation.importing"
 OOM_SCORE = "500"  # of 1000; out of memory, the kernel ends this process rather than its parent
@@ -93,11 +93,6 @@ class Child:
         """The process id, which is also that of its group."""
         return self.process.pid or 0
 
-    @property
-    def exit_code(self) -> int | None:
-        """The exit code, or the negated number of the signal that ended the process; None while it runs."""
-        return self.process.exitcode
-
     def end(self) -> None:
         """End the process and its group; the group exists only once the process has created it."""
         self._end_group()
@@ -127,7 +122,7 @@ class Child:
 
 
 def start(context: Context, target: Callable[..., None], args: tuple[Any, ...], *, log: Path, name: str) -> Child:
-    """Start a process that calls `target(*args, sender)`, all picklable; its output goes to `log`."""
+    """Start a process that calls `target(*args, pipe)`, all picklable, and sends messages; its output goes to `log`."""
     receiver, sender = context.Pipe(duplex=False)
     log = log.absolute()
     process = context.Process(target=_main, args=(target, args, log, sender), name=name)
@@ -161,7 +156,7 @@ def _main(target: Callable[..., None], args: tuple[Any, ...], log: Path, message
     faulthandler.enable(all_threads=False)
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(OOM_SCORE, encoding="ascii")
-    target(*args, Sender(messages))
+    target(*args, messages)
 
 
 def _detach() -> None:
