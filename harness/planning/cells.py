@@ -195,22 +195,17 @@ class Column:
         """The column's place in the file."""
         return self.scope.where.at(("datasets", self.label))
 
-    @property
-    def shape(self) -> tuple[int, ...] | None:
-        """The event shape, if the entry has one in place of a data set."""
-        return getattr(self.entry, "shape", None)
-
     def place(self, *keys: str) -> Where:
         """Return the place of a setting."""
         return self.scope.at("datasets", self.label, *keys)
 
     @property
     def event_shape(self) -> tuple[int, ...]:
-        """The event shape; a UserError if the data set is unknown or misconfigured."""
-        if self.shape is not None:
-            return self.shape
+        """The event shape, if need be of the data set; a UserError if that is unknown or misconfigured."""
         from harness.datasets import find_dataset
 
+        if (shape := getattr(self.entry, "shape", None)) is not None:
+            return tuple(shape)
         origin = self.scope.suite.origin
         dataset = find_dataset(self.name, origin.folder)
         dataset.parse(self.entry.options)

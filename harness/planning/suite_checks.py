@@ -59,7 +59,7 @@ def _settings_problems(scope: Scope) -> Iterator[Problem]:
             yield (where.at((row.key,)) if named else where).says(str(error), at_key=not named)
     yield from _unknown_labels(scope)
     for column in scope.data.values():
-        if column.shape is None:
+        if getattr(column.entry, "shape", None) is None:
             yield from _data_problems(column)
     for cell in scope.every_cell:
         for option, message in _option_faults(cell).items():

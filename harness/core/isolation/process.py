@@ -147,7 +147,11 @@ def _empty_main() -> Iterator[None]:
 def _main(target: Callable[..., None], args: tuple[Any, ...], log: Path, messages: Connection) -> None:
     gc.freeze()  # what the server has imported: to visit it would copy the memory that is shared with the server
     gc.enable()
-    _detach()
+    os.setsid()  # this process leaves the terminal's group, and ends with its parent, however that ends
+    adopt_orphans()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent(sys.modules[FIRST_IMPORT].SERVER)  # to the kernel, the parent is the fork server
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o666)
     os.dup2(output, 1)
     os.dup2(output, 2)
@@ -157,15 +161,6 @@ def _main(target: Callable[..., None], args: tuple[Any, ...], log: Path, message
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(OOM_SCORE, encoding="ascii")
     target(*args, messages)
-
-
-def _detach() -> None:
-    """Leave the terminal's process group, and ensure that this process ends with its parent, however that one ends."""
-    os.setsid()
-    adopt_orphans()
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    end_with_parent(sys.modules[FIRST_IMPORT].SERVER)  # to the kernel, the parent is the fork server
 
 
 def _end_with_parent() -> None:
