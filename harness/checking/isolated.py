@@ -11,14 +11,14 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
 from harness.checking.events import Event, Wrong, event_of
 from harness.checking.report import CheckReport
 from harness.core.errors import Undecided, UserError
-from harness.core.isolation.messages import BadMessage, Sender
+from harness.core.isolation.messages import BadMessage, send
 from harness.core.isolation.process import Child, Context, ending_text, log_tail, start, start_server
 from harness.core.run_options import CHECK_SECONDS, shown_seconds
 from harness.core.texts import bounded, shortened, visible
@@ -67,7 +67,7 @@ def check_in_process(
         finally:
             child.end()
             child.clear()
-            child.messages.close()
+            child.messages.connection.close()
         if report.wrong is not None:
             raise UserError(report.wrong)
         report.seconds = time.monotonic() - begin
@@ -103,7 +103,7 @@ def _listen(
     numbers = itertools.count()
     while (left := begin + timeout - time.monotonic()) > 0:
         handles: list[Any] = [child.process.sentinel]
-        if not child.messages.closed:
+        if not child.messages.connection.closed:
             handles.append(child.messages.connection)
         ended = child.process.sentinel in wait(handles, min(left, LOOK_SECONDS))
         child.limit_log()
@@ -118,12 +118,13 @@ def _listen(
             return "", False
         if ended:  # after reading the rest of the pipe, which one read can hold
             child.process.join()
-            memory = "; if no user sent it, the system was out of memory" if child.exit_code == -signal.SIGKILL else ""
-            return f"{ending_text(child.exit_code)} before every rule was answered{memory}", False
+            code = child.process.exitcode
+            memory = "; if no user sent it, the system was out of memory" if code == -signal.SIGKILL else ""
+            return f"{ending_text(code)} before every rule was answered{memory}", False
     return f"it took longer than {shown_seconds(timeout)}, the time limit (--timeout), and was ended", True
 
 
-def _check(spec: str, options: dict[str, Any], folder: Path | None, extent: dict[str, Any], sender: Sender) -> None:
+def _check(spec: str, options: dict[str, Any], folder: Path | None, extent: dict[str, Any], pipe: Connection) -> None:
     """The main function of the process."""
     import torch
 
@@ -134,7 +135,7 @@ def _check(spec: str, options: dict[str, Any], folder: Path | None, extent: dict
     numbers = itertools.count()
 
     def tell(event: Event) -> None:
-        sender.send({"number": next(numbers), "event": event.model_dump()})
+        send(pipe, {"number": next(numbers), "event": event.model_dump()})
 
     try:
         check_layer(spec, options, folder, tell=tell, **extent)

@@ -1,4 +1,10 @@
-"""Import a file as a module, with the modules beside it.
+"""Third-party code outside of libraries: find its files and the versions of its libraries, and import a file of it.
+
+Code consists of its file, and of all modules and packages beside it whose names occur in an import of one of them,
+also inside of functions, or by `importlib.import_module` with a literal name; of a package, of all its files. A file
+that a text in the source names, such as the weights in `np.load("weights.npy")`, belongs to it if it is beside the
+source or in the working directory. Files are named relative to the folder in which they were looked for, as records
+contain no folders. Nothing is imported to find them.
 
 A file may import a module beside it by its name alone, as a script may, from whatever working directory. A process has
 one table of modules: a name beside a file that stands for another module is refused.
@@ -6,19 +12,143 @@ one table of modules: a name beside a file that stands for another module is ref
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import hashlib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
 from types import ModuleType
 
 from harness.core.errors import UserError
 from harness.core.files import SOURCE, read_file
-from harness.core.provenance.third_party_files import PACKAGES, follow, location
 from harness.core.run_options import PROJECT
+
+PACKAGES = ("layers", "flows", "harness")
+"""The packages of this project; no folder of third-party code replaces them."""
+
+RECORDED = ("torch", "numpy")
+"""Packages whose versions each record has (`harness.core.provenance.environment`), whatever its layer imports."""
+
+_PARSER = threading.Lock()  # ast.parse in several threads at once may raise SystemError in Python 3.11
+
+
+@dataclass
+class Followed:
+    """Third-party code: its files, by name in records, and its installed packages, each with its version."""
+
+    files: dict[Path, str] = field(default_factory=dict)
+    packages: dict[str, str] = field(default_factory=dict)
+
+
+def follow(place: str, path: Path | None) -> Followed:
+    """Return the files and packages that importing FILE.py, at the resolved `path`, or package.module may import."""
+    code = Followed()
+    waiting = [(path.parent, path)] if path is not None else _files_of(place.partition(".")[0], None, None, code)
+    while waiting:
+        root, file = waiting.pop()
+        if file in code.files:
+            continue
+        code.files[file] = file.relative_to(root).as_posix()
+        try:
+            tree = parsed(read_file(file, SOURCE))
+        except (OSError, SyntaxError, ValueError):  # compiled, or importing it will raise the error
+            continue
+        for name in {name.partition(".")[0] for name in imported(tree)}:
+            waiting += _files_of(name, root, file, code)
+        for named in _named_files(file.parent, tree):
+            code.files.setdefault(named, named.name)
+    return code
+
+
+def parsed(content: bytes) -> ast.Module:
+    """Return the syntax tree of a file, as `ast.parse`, by one thread at a time."""
+    with _PARSER:
+        return ast.parse(content)
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    """Yield the name of each module that a file imports, and of all that it imports from one, but for relative ones."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import():
+                yield from (alias.name for alias in node.names)
+            case ast.ImportFrom(module=str(module), level=0):
+                yield module
+                yield from (f"{module}.{alias.name}" for alias in node.names)
+            case ast.Call(
+                func=ast.Name(id="__import__" | "import_module") | ast.Attribute(attr="import_module"),
+                args=[ast.Constant(value=str(name)), *_],
+            ):
+                yield name
+
+
+def _files_of(name: str, root: Path | None, importer: Path | None, code: Followed) -> list[tuple[Path, Path]]:
+    """Return the folder and the files of the module or package of a name without dots that a file imports.
+
+    It is looked for in the folder `root` of the importer, then on sys.path; a library is added to `code`, with its
+    version. Modules of Python and of this project have precedence, and so has a library over a folder without
+    `__init__.py`. A file does not find itself: `zuko.py` may import zuko.
+    """
+    if name in (*PACKAGES, *RECORDED) or name in sys.stdlib_module_names:
+        return []
+    place = location(name)
+    beside = [] if root is None else [(root, file) for file in _modules(root, name) if file != importer]
+    if beside and (place is None or beside[0][1].name in (f"{name}.py", "__init__.py")):
+        return beside
+    if place is None:
+        return []
+    if not {"site-packages", "dist-packages"}.isdisjoint(place.parts) or any(place.parent.glob("*.dist-info")):
+        code.packages[name] = _version(name)
+        return []
+    return [(place.parent, file) for file in _modules(place.parent, name)]
+
+
+def _modules(folder: Path, name: str) -> list[Path]:
+    """Return the file of a module in a folder, or all files of a package, its `__init__.py` first."""
+    start = folder / name / "__init__.py"
+    if (folder / f"{name}.py").is_file() and not start.is_file():
+        return [folder / f"{name}.py"]
+    return sorted((folder / name).rglob("*.py"), key=lambda file: (file != start, file))
+
+
+def location(top: str) -> Path | None:
+    """Return the file or folder of a module or package on sys.path; None if there is none."""
+    with contextlib.suppress(ImportError, ValueError):  # it is loaded, and has no spec
+        spec = importlib.util.find_spec(top)
+        if spec is not None and spec.submodule_search_locations:
+            return Path(next(iter(spec.submodule_search_locations))).resolve()
+        if spec is not None and spec.has_location:
+            return Path(str(spec.origin)).resolve()
+    return None
+
+
+def _named_files(folder: Path, tree: ast.AST) -> Iterator[Path]:
+    """Yield the files of at most SOURCE bytes that texts in a source name, in its folder or the working directory."""
+    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    for text in sorted(texts):
+        if "." in text and "\n" not in text and not text.endswith(".py"):
+            for path in (folder / text, Path.cwd() / text):
+                with contextlib.suppress(OSError, ValueError):  # no name of a file
+                    if path.is_file() and path.stat().st_size <= SOURCE:
+                        yield path.resolve()
+                        break
+
+
+@cache
+def _version(top: str) -> str:
+    """Return the installed version of the package that provides a module; "unknown" without metadata."""
+    for name in (top, *packages_distributions().get(top, ())):
+        with contextlib.suppress(PackageNotFoundError):
+            return version(name)
+    return "unknown"
 
 
 def module_of_file(path: Path) -> ModuleType:
@@ -28,8 +158,9 @@ def module_of_file(path: Path) -> ModuleType:
         UserError: a module beside it has the name of another module of this process.
     """
     # The file of a registered class, or one that is already loaded: importing it again would make a second class.
-    if (loaded := _loaded(path)) is not None:
-        return loaded
+    for loaded in list(sys.modules.values()):
+        if getattr(loaded, "__dict__", {}).get("__file__") == str(path):
+            return loaded
     read_file(path, SOURCE)  # Python would wait for the other end of a pipe
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))  # behind Python, this project and installed packages
@@ -54,11 +185,6 @@ def module_of_file(path: Path) -> ModuleType:
         sys.modules.pop(name, None)
         raise
     return module
-
-
-def _loaded(path: Path) -> ModuleType | None:
-    modules = list(sys.modules.values())
-    return next((module for module in modules if getattr(module, "__dict__", {}).get("__file__") == str(path)), None)
 
 
 class _OwnPackages:

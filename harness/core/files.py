@@ -164,7 +164,12 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
             raise
     except OSError as error:
         raise Unwritten(error.errno, error.strerror or str(error)) from error
-    _sync_folder(path.parent)
+    with contextlib.suppress(OSError):  # the name itself, if the system can: a later deletion may depend on it
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -179,13 +184,3 @@ def remove_unfinished(folder: Path) -> None:
         return
     for path in folder.glob(f".*.????????{TEMPORARY}"):
         path.unlink(missing_ok=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Flush the new name itself to the disk, if the system can: a later deletion may depend on it."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

@@ -223,7 +223,10 @@ def parse_record(content: bytes, name: str, trial: Trial | None = None) -> Recor
     if record.id != name:
         raise ValueError(f"it is the record of {bounded(record.id)}")
     check_numbers((record.trial, record.audit, record.environment))
-    check_settings(name, record.trial)
+    if not isinstance(record.trial.get("kind"), str):
+        raise ValueError("it has no settings")
+    if not name.endswith(f"-{settings_digest(record.trial)}"):
+        raise ValueError("its settings are not those of its trial")
     check_measures(record.trial["kind"], record.rows)
     if record.audit and "verdict" not in record.audit:
         raise ValueError("audit.verdict: Field required")
@@ -279,14 +282,6 @@ def _row_model(columns: tuple[tuple[str, str], ...]) -> TypeAdapter[Any]:
     fields: dict[str, Any] = {name: TYPES[column] | None for name, column in columns}
     row = with_config(ConfigDict(extra="forbid", strict=True))(TypedDict("Row", fields, total=False))  # type: ignore[operator]
     return TypeAdapter(list[row])  # type: ignore[valid-type]
-
-
-def check_settings(name: str, trial: Mapping[str, Any]) -> None:
-    """Raise ValueError if the settings are not those of the trial `name`, whose id ends with their digest."""
-    if not isinstance(trial.get("kind"), str):
-        raise ValueError("it has no settings")
-    if not name.endswith(f"-{settings_digest(trial)}"):
-        raise ValueError("its settings are not those of its trial")
 
 
 def _reason(error: Exception) -> str:

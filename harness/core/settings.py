@@ -10,10 +10,10 @@ import inspect
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pkgutil import iter_modules
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import (
     BaseModel,
@@ -121,6 +121,17 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
+    omitted: ClassVar[tuple[str, ...]] = ()
+    """Fields that are left out where they have their default, so that ids of trials without them do not change."""
+
+    @model_serializer(mode="wrap")
+    def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        content: dict[str, Any] = handler(self)
+        for name in self.omitted:
+            if getattr(self, name) == type(self).model_fields[name].default:
+                content.pop(name, None)
+        return content
+
 
 _ENTRY = re.compile(r"^    (\w+(?:, \w+)*): ((?:.|\n(?= {8}))*)", re.MULTILINE)
 
@@ -139,18 +150,6 @@ def settings_digest(settings: Mapping[str, Any]) -> str:
     """Return the digest at the end of a trial's id, of its settings as `Trial.model_dump(mode="json")`."""
     text = json.dumps(settings, sort_keys=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def without_defaults(
-    settings: Settings, handler: SerializerFunctionWrapHandler, names: Iterable[str]
-) -> dict[str, Any]:
-    """Serialise without those of `names` that have their default, so that ids of trials without them do not change."""
-    content: dict[str, Any] = handler(settings)
-    fields = type(settings).__pydantic_fields__
-    for name in names:
-        if getattr(settings, name) == fields[name].default:
-            content.pop(name, None)
-    return content
 
 
 def _permute(value: Any) -> Any:
@@ -209,6 +208,8 @@ class FlowSettings(Settings):
         bins: of a spline.
     """
 
+    omitted: ClassVar[tuple[str, ...]] = ("backbone", "gate", "turn", "reach", "map", "bins")
+
     backbone: BackboneName = "glow"
     levels: Annotated[int, Field(ge=1, le=62, strict=True)] = 2
     steps: Annotated[int, Field(ge=1, le=10_000, strict=True)] = 4
@@ -222,10 +223,6 @@ class FlowSettings(Settings):
     turn: Flag = True
     map: Literal["affine", "spline"] = "spline"
     bins: Annotated[int, Field(ge=2, le=500, strict=True)] = 8
-
-    @model_serializer(mode="wrap")
-    def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_defaults(self, handler, ("backbone", "gate", "turn", "reach", "map", "bins"))
 
 
 class SampleSettings(Settings):
@@ -265,6 +262,8 @@ class TrainingSettings(Settings):
         watch: count the steps that take layers under test across a singular matrix (`harness.kinds.density.crossings`).
     """
 
+    omitted: ClassVar[tuple[str, ...]] = ("samples", "accounting", "watch")
+
     steps: Count = 1000
     batch_size: Count = 128
     learning_rate: Positive = 1e-3
@@ -282,10 +281,6 @@ class TrainingSettings(Settings):
     accounting: Accounting = "true"
     watch: Flag = False
 
-    @model_serializer(mode="wrap")
-    def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_defaults(self, handler, ("samples", "accounting", "watch"))
-
 
 class LayerRef(Settings):
     """One row of a table: a registered layer (or FILE.py:CLASS, package.module:CLASS) and its options.
@@ -295,6 +290,8 @@ class LayerRef(Settings):
     mixer beside a layer that replaces it (`replaces_mixer`), a control with as many linear layers per step as other
     rows. For a baseline, `layer` names a whole flow (`flows.baselines`) instead of a layer in the backbone.
     """
+
+    omitted: ClassVar[tuple[str, ...]] = ("source", "oracle", "keep_mixer", "baseline")
 
     row: str  # the label in tables
     layer: str
@@ -315,10 +312,6 @@ class LayerRef(Settings):
         """Return a third-party layer and its options as text, equal for equal layers; None for any other row."""
         return None if self.baseline or ":" not in self.layer else json.dumps([self.layer, dict(self.options)])
 
-    @model_serializer(mode="wrap")
-    def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_defaults(self, handler, ("source", "oracle", "keep_mixer", "baseline"))
-
 
 @dataclass(frozen=True)
 class NewSplit:
@@ -338,6 +331,8 @@ class DataRef(Settings):
 
     `source` is a digest of the file of a FILE.py:CLASS, so that a changed file gives a new trial.
     """
+
+    omitted: ClassVar[tuple[str, ...]] = ("source", "augmentation", "split", "keep_test", "checksum")
 
     label: str
     name: str  # registered, FILE.py:CLASS as seen from the working directory, or package.module:CLASS
@@ -374,7 +369,3 @@ class DataRef(Settings):
         if seed is None:
             raise ValueError(f"{self.label}: permute: {self.permute} depends on the seed of a trial; give that seed")
         return seed
-
-    @model_serializer(mode="wrap")
-    def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_defaults(self, handler, ("source", "augmentation", "split", "keep_test", "checksum"))

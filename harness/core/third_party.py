@@ -15,9 +15,8 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from harness.core.errors import UserError, suggestion
-from harness.core.file_modules import PACKAGES, module_of_file
+from harness.core.file_modules import PACKAGES, Followed, follow, module_of_file
 from harness.core.files import SOURCE, read_file
-from harness.core.provenance.third_party_files import Followed, follow
 
 T = TypeVar("T")
 Adapt = Callable[[Any], type[T] | None]
@@ -118,19 +117,13 @@ _folders: tuple[Path, ...] = ()
 
 @contextlib.contextmanager
 def looking_in(folders: Iterable[Path]) -> Iterator[None]:
-    """Look for relative files in these folders, then in the working directory."""
+    """Look for relative files in these folders, then in the present working directory, also if it is changed."""
     global _folders
     before, _folders = _folders, (*folders, Path.cwd())
     try:
         yield
     finally:
         _folders = before
-
-
-def keep_folder() -> None:
-    """Look for relative files in the present working directory from now on; third-party code may change to another."""
-    global _folders
-    _folders = (Path.cwd(),)
 
 
 @contextlib.contextmanager

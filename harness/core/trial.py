@@ -37,14 +37,10 @@ TRIALS: dict[str, type[Trial]] = {}
 """Name of a kind -> the class of its trials."""
 
 
-class UnknownKind(ValueError):
-    """No registered kind has this name."""
-
-
 def trial_class(kind: str) -> type[Trial]:
-    """Return the class of the trials of a kind; raise UnknownKind if there is none."""
+    """Return the class of the trials of a kind; raise ValueError if there is none."""
     if kind not in TRIALS:
-        raise UnknownKind(f"kind {kind!r} is not registered; the kinds are {', '.join(sorted(TRIALS))}")
+        raise ValueError(f"kind {kind!r} is not registered; the kinds are {', '.join(sorted(TRIALS))}")
     return TRIALS[kind]
 
 

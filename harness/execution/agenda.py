@@ -18,7 +18,7 @@ from harness.core.checkpoint_files import checkpoint_folder, newest_header
 from harness.core.provenance.sources import changes
 from harness.core.records import AUDIT_FAILED, Record, verdict
 from harness.core.run_options import Stale, shown_seconds
-from harness.core.trial import Trial, UnknownKind, trial_class
+from harness.core.trial import Trial, trial_class
 from harness.execution.outcome import interrupted
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Experience:
         times: dict[str, list[tuple[float, float]]] = {}
         for record in self._records:
             if record.status in COMPLETED and record.seconds is not None:
-                with contextlib.suppress(KeyError, TypeError, UnknownKind):  # written by a version with other settings
+                with contextlib.suppress(KeyError, TypeError, ValueError):  # written by a version with other settings
                     fixed = min(trial_class(record.trial["kind"]).fixed_seconds(record.rows), record.seconds)
                     for key, work in _keys(record.trial):
                         times.setdefault(key, []).append(((record.seconds - fixed) / work, fixed))

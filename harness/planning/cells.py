@@ -90,7 +90,7 @@ class Scope:
     profile: Any  # of the profiles' model of the suite's kind, with the changes
     content: Mapping[str, Any]  # the same as a plain mapping
     changes: Changes
-    extra: tuple[str, ...]  # third-party layers that the command line adds as rows
+    every_row: Mapping[str, tuple[AnyRow, Where]]  # of the suite, and third-party layers of the command line
 
     @property
     def where(self) -> Where:
@@ -147,11 +147,11 @@ class Scope:
     @cached_property
     def rows(self) -> dict[str, tuple[AnyRow, Where]]:
         """The rows: all, or those that the profile's `rows` names, in the suite's order, and those of `--layer`."""
-        return {label: row for label, row in self.suite.rows(self.extra).items() if self._has(self.profile, label)}
+        return {label: row for label, row in self.every_row.items() if self._has(self.profile, label)}
 
     def _has(self, part: Any, label: str) -> bool:
         named = getattr(part, "rows", None)
-        return named is None or label in named or label in map(class_name, self.extra)
+        return named is None or label in named or self.every_row[label][1].origin is not None
 
     @cached_property
     def cells(self) -> dict[str, list[Cell]]:
@@ -195,22 +195,17 @@ class Column:
         """The column's place in the file."""
         return self.scope.where.at(("datasets", self.label))
 
-    @property
-    def shape(self) -> tuple[int, ...] | None:
-        """The event shape, if the entry has one in place of a data set."""
-        return getattr(self.entry, "shape", None)
-
     def place(self, *keys: str) -> Where:
         """Return the place of a setting."""
         return self.scope.at("datasets", self.label, *keys)
 
     @property
     def event_shape(self) -> tuple[int, ...]:
-        """The event shape; a UserError if the data set is unknown or misconfigured."""
-        if self.shape is not None:
-            return self.shape
+        """The event shape, if need be of the data set; a UserError if that is unknown or misconfigured."""
         from harness.datasets import find_dataset
 
+        if (shape := getattr(self.entry, "shape", None)) is not None:
+            return tuple(shape)
         origin = self.scope.suite.origin
         dataset = find_dataset(self.name, origin.folder)
         dataset.parse(self.entry.options)
@@ -313,8 +308,3 @@ class Cell:
     def where(self) -> Where:
         """The place where the options were set last, or else the row's."""
         return self.place("options") or self.spec_where
-
-
-def class_name(spec: str) -> str:
-    """Return the label of a row that `--layer` adds."""
-    return spec.rpartition(":")[2]

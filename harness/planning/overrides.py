@@ -16,10 +16,10 @@ from pydantic import ValidationError
 
 from harness.core.errors import SuiteError, UserError, nearest, suggestion
 from harness.core.explain import Explained, Place, explain, model_at
-from harness.planning.cells import Changes, Scope, option_behind
+from harness.planning.cells import Changes, Scope, Where, option_behind
 from harness.planning.strict_yaml import load
 from harness.planning.suite_base import Suite
-from harness.planning.suite_model import SUITES
+from harness.planning.suite_model import SUITES, Row
 
 _BETWEEN_OPTIONS = re.compile(r",(?![^\[{]*[\]}])")  # a comma that is in no list or mapping
 
@@ -53,8 +53,13 @@ def scope_of(
             f"{', '.join(suite.profiles)} (--profile NAME)"
         )
     key, here = suite.columns_key, ("profiles", name)
-    labels = {section: list(suite.rows(layers)) for section in suite.sections} | {key: list(getattr(profile, key))}
-    added, faults = list[tuple[str, Place, Any]](), list[str]()
+    rows, added, faults = suite.rows(), list[tuple[str, Place, Any]](), list[str]()
+    for spec in layers:
+        if (label := spec.rpartition(":")[2]) in rows:
+            faults.append(f"--layer {spec}: the suite has a row {label!r} already; give the class another name")
+        rows[label] = Row(layer=spec), Where((), f"--layer {spec}")
+    rows = {label: rows[label] for section in suite.sections for label in rows if rows[label][0].section == section}
+    labels = {section: list(rows) for section in suite.sections} | {key: list(getattr(profile, key))}
     for text in datasets:
         try:
             label, column = added_column(suite, text, labels[key])
@@ -87,7 +92,7 @@ def scope_of(
     if faults:
         raise SuiteError("\n".join(dict.fromkeys(faults)))
     inside = {(*here, *place): option for place, option in changes.items()}
-    return Scope(suite, name, profile, whole, inside, tuple(layers))
+    return Scope(suite, name, profile, whole, inside, rows)
 
 
 def added_column(suite: Suite, text: str, taken: Container[str]) -> tuple[str, dict[str, Any]]:

@@ -157,25 +157,25 @@ class Plan(Settings):
         archive = archive_of(folder)
         path = archive or folder / FILE
         try:
-            plan, fault = _checked_plan(read_file(path, RECORD) if archive is None else Archive.read(archive).plan)
+            return _checked_plan(read_file(path, RECORD) if archive is None else Archive.read(archive).plan)
         except FileNotFoundError as error:
             raise UserError(
                 f"{folder}: no {FILE}, so no suite was run here; give the folder of a run, OUT/<suite>"
             ) from error
-        except OSError as error:
-            plan, fault = None, error.strerror
-        if plan is None or fault is not None:
-            raise UserError(f"{path}: not a readable plan ({fault}); run the suite again")
-        return plan
+        except (OSError, ValueError) as error:
+            fault = error.strerror if isinstance(error, OSError) else error
+            raise UserError(f"{path}: not a readable plan ({fault}); run the suite again") from error
 
 
 @lru_cache(maxsize=1)  # a merge reads one plan several times; to check that of 12,000 trials takes seconds
-def _checked_plan(content: bytes) -> tuple[Plan | None, str | None]:
+def _checked_plan(content: bytes) -> Plan:
     try:
         plan = Plan.model_validate_json(content)
     except ValidationError as error:
-        return None, bounded(explain(error)[0].message, LONGEST_REASON)
-    return plan, plan_fault(plan) or text_fault(content)
+        raise ValueError(bounded(explain(error)[0].message, LONGEST_REASON)) from error
+    if (fault := plan_fault(plan) or text_fault(content)) is not None:
+        raise ValueError(fault)
+    return plan
 
 
 def plan_fault(plan: Plan) -> str | None:

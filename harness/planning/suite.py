@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,6 +10,7 @@ from pydantic import ValidationError, create_model
 
 from harness.core.errors import SuiteError, nearest
 from harness.core.explain import explain, shown
+from harness.core.run_options import PROJECT
 from harness.core.texts import control_fault
 from harness.planning.cells import Where, raise_faults
 from harness.planning.strict_yaml import Document, document_of, read
@@ -20,13 +20,13 @@ from harness.planning.suite_model import SUITES
 Source = str | Path | Mapping[str, Any]
 """A suite: the path of a file, the name of a packaged one, or a mapping with the content of a file."""
 
+PACKAGED = PROJECT / "suites"
 LIST_SUITES = "`python -m harness list suites` shows the packaged ones"
 
 
 def packaged_suites() -> list[str]:
     """Return the names of the suites that come with the package."""
-    names = [entry.name for entry in files("suites").iterdir()]
-    return sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml"))
+    return sorted(path.stem for path in PACKAGED.glob("*.yaml"))
 
 
 def read_suite(source: Source, *, data: Path | None = None, examined: bool = False) -> SuiteFile:
@@ -56,7 +56,8 @@ def read_suite(source: Source, *, data: Path | None = None, examined: bool = Fal
         faults = explain(error, model, kinds)
         raise_faults(document, [Where(place).says(message, at_key) for place, message, at_key in faults])
         raise
-    return suite.attach(Origin(document, folder, data, examined, _joined(suite, document, folder, data, examined)))
+    origin = Origin(document, folder, data, examined)
+    return suite.attach(origin._replace(parts=_joined(suite, origin)))
 
 
 def _require_mapping(document: Document) -> None:
@@ -81,30 +82,26 @@ def _over_included(document: Document, folder: Path | None) -> dict[str, Any]:
 
 def _laid_over(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """Return mappings merged at all depths; null in place of a mapping removes it."""
-    whole = dict(base)
+    whole = base | changes
     for key, value in changes.items():
         if isinstance(base.get(key), dict) and value is None:
             del whole[key]
         elif isinstance(base.get(key), dict) and isinstance(value, dict):
             whole[key] = _laid_over(base[key], value)
-        else:
-            whole[key] = value
     return whole
 
 
-def _joined(
-    suite: SuiteFile, document: Document, folder: Path | None, data: Path | None, examined: bool
-) -> dict[str, Suite]:
+def _joined(suite: SuiteFile, origin: Origin) -> dict[str, Suite]:
     """Return the suites that a suite joins, by label."""
     parts: dict[str, Suite] = {}
     for label, file in suite.part_files.items():
-        place = file if folder is None else folder / file
-        part = None if examined else read_suite(place, data=data, examined=True)
+        place = file if origin.folder is None else origin.folder / file
+        part = None if origin.examined else read_suite(place, data=origin.data, examined=True)
         if not isinstance(part, Suite):
-            raise SuiteError(f"{document.name}: a claim is tested by trials, and suites of claims have none")
+            raise SuiteError(f"{origin.document.name}: a claim is tested by trials, and suites of claims have none")
         parts[label] = part
     if len({part.suite for part in parts.values()}) < len(parts):
-        raise SuiteError(f"{document.name}: two of the suites that it names have one name; rename one")
+        raise SuiteError(f"{origin.document.name}: two of the suites that it names have one name; rename one")
     return parts
 
 
@@ -124,8 +121,7 @@ def find_document(source: Source) -> tuple[Document, Path | None]:
     except OSError as error:
         raise SuiteError(f"{name}: cannot be read ({error.strerror}); name a suite file ({LIST_SUITES})") from error
     if packaged:
-        with as_file(files("suites") / f"{packaged}.yaml") as file:
-            return read(file, f"{packaged}.yaml" if name == packaged else name), None
+        return read(PACKAGED / f"{packaged}.yaml", f"{packaged}.yaml" if name == packaged else name), None
     if not there:
         hint = nearest(Path(name).stem, packaged_suites())
         raise SuiteError(f"{name}: no such file, and no packaged suite of this name; {hint} ({LIST_SUITES})")
@@ -135,8 +131,6 @@ def find_document(source: Source) -> tuple[Document, Path | None]:
 def _packaged_name(name: str) -> str | None:
     """Return the packaged suite of a name such as `quickstart`, `quickstart.yaml` or `suites/quickstart.yaml`."""
     stem = name.replace("\\", "/").removesuffix(".yaml").removeprefix("suites/")
-    if stem in packaged_suites():
-        return stem
-    folder, _, part = stem.rpartition("/")
-    inner = files("suites") / folder / f"{part}.yaml"  # a part of a packaged suite of claims
-    return stem if folder in packaged_suites() and inner.is_file() else None
+    names, folder = packaged_suites(), stem.rpartition("/")[0]  # of a part of a packaged suite of claims
+    there = stem in names or (folder in names and (PACKAGED / f"{stem}.yaml").is_file())
+    return stem if there else None

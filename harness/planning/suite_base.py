@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, PrivateAttr, create_model
@@ -12,7 +13,7 @@ from pydantic import Field, PrivateAttr, create_model
 from harness.core.settings import DataRef, Flag, Settings
 from harness.core.third_party import is_third_party
 from harness.core.trial import Trial
-from harness.planning.cells import Cell, Problem, Scope, Where, class_name
+from harness.planning.cells import Cell, Problem, Scope, Where
 from harness.planning.strict_yaml import Document
 from harness.planning.suite_model import (
     EVERY_LAYER,
@@ -28,7 +29,6 @@ from harness.planning.suite_model import (
     ProfileName,
     Published,
     Row,
-    RowChanges,
     Slug,
     labelled,
 )
@@ -41,7 +41,7 @@ class Origin(NamedTuple):
     folder: Path | None  # of the file, where a FILE.py:CLASS is looked for first; None for a packaged suite
     data: Path | None  # the data root, where the columns of a table may be looked up
     examined: bool  # whether it belongs to a suite that joins others, and may train on a published mistake
-    parts: Mapping[str, Suite]  # label -> a suite that it joins
+    parts: Mapping[str, Suite] = MappingProxyType({})  # label -> a suite that it joins
 
 
 class SuiteFile(Settings):
@@ -169,7 +169,7 @@ class Suite(SuiteFile):
 
         changes, rows = dict[str, Any](), dict[str, Any]()
         for section, model in cls.sections.items():
-            changed = labelled(part(f"{section.title()}Changes", RowChanges, section, {}))
+            changed = labelled(part(f"{section.title()}Changes", Settings, section, {}))
             changes[section] = (changed, Field(default_factory=dict, description="changes of rows, by label"))
             rows[section] = model.rows_of(labelled(part(f"{section.title()}Row", model, section, {})))
         column = cls.column_model
@@ -201,15 +201,13 @@ class Suite(SuiteFile):
         """
         return iter(())
 
-    def rows(self, extra: Sequence[str] = ()) -> dict[str, tuple[AnyRow, Where]]:
-        """Return the rows in order, `*` replaced by the registered layers that no row names, and `extra` layers."""
+    def rows(self) -> dict[str, tuple[AnyRow, Where]]:
+        """Return the rows in order, `*` replaced by the registered layers that no row names."""
         rows: dict[str, tuple[AnyRow, Where]] = {}
         for section in self.sections:
             for label, row in getattr(self, section).items():
                 every = section == "layers" and label == EVERY_LAYER
                 rows |= dict.fromkeys(self._unnamed_layers() if every else [label], (row, Where((section, label))))
-            if section == "layers":
-                rows |= {class_name(spec): (Row(layer=spec), Where((), f"--layer {spec}")) for spec in extra}
         return rows
 
     def _unnamed_layers(self) -> list[str]:

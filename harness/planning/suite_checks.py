@@ -15,7 +15,7 @@ from harness.core.settings import FlowSettings
 from harness.core.third_party import same_folder
 from harness.datasets import find_dataset
 from harness.pipeline.models import layer_shapes
-from harness.planning.cells import Cell, Column, Problem, Scope, Where, class_name
+from harness.planning.cells import Cell, Column, Problem, Scope, Where
 from harness.planning.suite_model import EVERY_LAYER, MOST_CELLS, MOST_TRIALS
 from layers import UnsupportedShape
 
@@ -51,21 +51,15 @@ def _settings_problems(scope: Scope) -> Iterator[Problem]:
         key = scope.suite.columns_key
         message = f"profiles.{scope.name} has no {key}, and so nothing to do; add the key {key!r}"
         yield scope.where.says(message, at_key=True)
-    for label, (row, where) in scope.suite.rows(scope.extra).items():
+    for label, (row, where) in scope.every_row.items():
         named = getattr(row, row.key) is not None
         try:
             row.resolve(label, scope.suite.origin.folder)
         except UserError as error:
             yield (where.at((row.key,)) if named else where).says(str(error), at_key=not named)
-    labels = list(scope.suite.rows())
-    for spec in scope.extra:
-        if (label := class_name(spec)) in labels:
-            message = f"the suite has a row {label!r} already; give the class another name"
-            yield Where((), f"--layer {spec}").says(message)
-        labels.append(label)
     yield from _unknown_labels(scope)
     for column in scope.data.values():
-        if column.shape is None:
+        if getattr(column.entry, "shape", None) is None:
             yield from _data_problems(column)
     for cell in scope.every_cell:
         for option, message in _option_faults(cell).items():
@@ -77,7 +71,7 @@ def _settings_problems(scope: Scope) -> Iterator[Problem]:
 def _unknown_labels(scope: Scope) -> Iterator[Problem]:
     """Yield the rows that a profile or a data set names although the suite, or the profile, does not have them."""
     sections = {section: dict.fromkeys(getattr(scope.suite, section)) for section in scope.suite.sections}
-    for label, (row, _) in scope.suite.rows(scope.extra).items():
+    for label, (row, _) in scope.every_row.items():
         sections[row.section].setdefault(label)
     every = [label for labels in sections.values() for label in labels]
     for part, place in scope.parts:

@@ -39,11 +39,6 @@ def kind_name(name: str) -> str:
     return name
 
 
-def empty_mapping(value: Any) -> Any:
-    """Read `digits:` without a value as `digits: {}`."""
-    return {} if value is None else value
-
-
 def _number(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise PydanticCustomError("float_type", "a number")
@@ -56,7 +51,8 @@ def _small(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape
 
 
-OrEmpty = BeforeValidator(empty_mapping)
+OrEmpty = BeforeValidator(lambda value: {} if value is None else value)
+"""Read `digits:` without a value as `digits: {}`."""
 
 
 def _seen(label: str) -> str:
@@ -106,10 +102,6 @@ class CellSettings(LayerSettings):
     """
 
     flow: FlowSettings = FlowSettings()
-
-
-class RowChanges(Settings):
-    """The changes of a profile or a data set to a row."""
 
 
 def labelled(model: Any) -> Any:

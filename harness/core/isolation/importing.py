@@ -3,7 +3,8 @@
 Garbage collection takes an eighth of the import time and frees nothing; a process that the server starts turns it on
 again. The server ends with the process that started it, and first ends everything below it, including what trials have
 left behind. It leaves its process group, so that no signal to that (of a terminal, `timeout` or `kill`) ends it before.
-It would notice that end only after its imports, which take many seconds on a busy machine: until then a thread looks.
+It would notice that end only after its imports, which take many seconds on a busy machine: a thread looks until the
+first fork, before which it ends, as a process must have no other thread when it forks.
 """
 
 import atexit
@@ -30,18 +31,18 @@ def _end_all() -> None:
 
 
 def _end_with_client() -> None:
-    while not _imported.wait(PERIOD):
+    while not _forks.wait(PERIOD):
         if os.getppid() != CLIENT:
             end_descendants(SERVER)  # such as a compiler of kernels
             os._exit(1)
 
 
-def end_imports() -> None:
-    """End the thread, as a process must have no other one when it forks."""
-    _imported.set()
+def _end_thread() -> None:
+    _forks.set()
     _thread.join()
 
 
-_imported = threading.Event()
+_forks = threading.Event()
 _thread = threading.Thread(target=_end_with_client, daemon=True)
 _thread.start()
+os.register_at_fork(before=_end_thread)

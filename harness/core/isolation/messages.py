@@ -22,19 +22,13 @@ class BadMessage(Exception):
     """The bytes in the pipe are not a message; the text completes "it wrote ... to the pipe of its messages"."""
 
 
-class Sender:
-    """The writing end of the pipe, in the process that runs third-party code."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def send(self, message: Mapping[str, Any]) -> None:
-        """Write one message of at most `LONGEST` bytes; raise OSError if the reading end is closed."""
-        line = json.dumps(message).encode("ascii") + b"\n"
-        if len(line) > LONGEST:
-            raise ValueError(f"a message of {len(line)} bytes; at most {LONGEST} are allowed: shorten its text")
-        while line:
-            line = line[os.write(self._connection.fileno(), line) :]
+def send(connection: Connection, message: Mapping[str, Any]) -> None:
+    """Write one message of at most `LONGEST` bytes; raise OSError if the reading end is closed."""
+    line = json.dumps(message).encode("ascii") + b"\n"
+    if len(line) > LONGEST:
+        raise ValueError(f"a message of {len(line)} bytes; at most {LONGEST} are allowed: shorten its text")
+    while line:
+        line = line[os.write(connection.fileno(), line) :]
 
 
 class Receiver:
@@ -42,17 +36,8 @@ class Receiver:
 
     def __init__(self, connection: Connection) -> None:
         os.set_blocking(connection.fileno(), False)
-        self.connection = connection  # public, so that a caller can wait for it
+        self.connection = connection  # closed once no further message can arrive; a caller can wait for it
         self.partial = b""  # the beginning of an incomplete message
-
-    @property
-    def closed(self) -> bool:
-        """True if no further message can arrive."""
-        return self.connection.closed
-
-    def close(self) -> None:
-        """Stop reading."""
-        self.connection.close()
 
     def receive(self) -> list[dict[str, Any]]:
         """Return the complete messages among the next `READ` bytes, without waiting; close at the end of the pipe.
@@ -60,7 +45,7 @@ class Receiver:
         Raises:
             BadMessage: the bytes are not a message; the pipe is then closed.
         """
-        if self.closed:
+        if self.connection.closed:
             return []
         try:
             new = os.read(self.connection.fileno(), READ)
@@ -69,7 +54,7 @@ class Receiver:
         except OSError:
             new = b""
         if not new:
-            self.close()
+            self.connection.close()
             return []
         *lines, self.partial = (self.partial + new).split(b"\n")
         try:
@@ -77,7 +62,7 @@ class Receiver:
             if len(self.partial) > LONGEST:
                 raise BadMessage(f"more than {LONGEST} bytes without the end of a message")
         except BadMessage:
-            self.close()
+            self.connection.close()
             raise
         return messages
 

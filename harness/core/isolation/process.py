@@ -34,9 +34,9 @@ from harness.core.isolation.descendants import (
     end_orphans,
     end_with_parent,
 )
-from harness.core.isolation.messages import Receiver, Sender
+from harness.core.isolation.messages import Receiver
 
-FIRST_IMPORT, LAST_IMPORT = "harness.core.isolation.importing", "harness.core.isolation.imported"
+FIRST_IMPORT = "harness.core.isolation.importing"
 OOM_SCORE = "500"  # of 1000; out of memory, the kernel ends this process rather than its parent
 SERVER_GONE = 255  # exit code of a process whose fork server ended before it
 # The address of a socket has at most 107 bytes, of which multiprocessing takes "/pymp-12345678/listener-12345678".
@@ -52,7 +52,7 @@ def start_server(preload: Iterable[str]) -> Context:
     Only the modules of the first call are preloaded. A caller with seconds of other work to do can start it early.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(list(dict.fromkeys([FIRST_IMPORT, *preload, LAST_IMPORT])))
+    context.set_forkserver_preload(list(dict.fromkeys([FIRST_IMPORT, *preload])))
     # Ctrl-C goes to every process of the terminal; a fork server that is still importing would end with a traceback.
     # It inherits this block, which each child lifts. Starting the tracker would lift the block: start it first.
     resource_tracker.ensure_running()
@@ -93,11 +93,6 @@ class Child:
         """The process id, which is also that of its group."""
         return self.process.pid or 0
 
-    @property
-    def exit_code(self) -> int | None:
-        """The exit code, or the negated number of the signal that ended the process; None while it runs."""
-        return self.process.exitcode
-
     def end(self) -> None:
         """End the process and its group; the group exists only once the process has created it."""
         self._end_group()
@@ -127,7 +122,7 @@ class Child:
 
 
 def start(context: Context, target: Callable[..., None], args: tuple[Any, ...], *, log: Path, name: str) -> Child:
-    """Start a process that calls `target(*args, sender)`, all picklable; its output goes to `log`."""
+    """Start a process that calls `target(*args, pipe)`, all picklable, and sends messages; its output goes to `log`."""
     receiver, sender = context.Pipe(duplex=False)
     log = log.absolute()
     process = context.Process(target=_main, args=(target, args, log, sender), name=name)
@@ -152,7 +147,11 @@ def _empty_main() -> Iterator[None]:
 def _main(target: Callable[..., None], args: tuple[Any, ...], log: Path, messages: Connection) -> None:
     gc.freeze()  # what the server has imported: to visit it would copy the memory that is shared with the server
     gc.enable()
-    _detach()
+    os.setsid()  # this process leaves the terminal's group, and ends with its parent, however that ends
+    adopt_orphans()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent(sys.modules[FIRST_IMPORT].SERVER)  # to the kernel, the parent is the fork server
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o666)
     os.dup2(output, 1)
     os.dup2(output, 2)
@@ -161,16 +160,7 @@ def _main(target: Callable[..., None], args: tuple[Any, ...], log: Path, message
     faulthandler.enable(all_threads=False)
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(OOM_SCORE, encoding="ascii")
-    target(*args, Sender(messages))
-
-
-def _detach() -> None:
-    """Leave the terminal's process group, and ensure that this process ends with its parent, however that one ends."""
-    os.setsid()
-    adopt_orphans()
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    end_with_parent(sys.modules[FIRST_IMPORT].SERVER)  # to the kernel, the parent is the fork server
+    target(*args, messages)
 
 
 def _end_with_parent() -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 SOURCE = ("layers", "flows", "csrc", "harness", "suites", "pyproject.toml")
 NOT_ASKED = "no layer asked for a kernel"
+CLOCKS = ("clocks.sm", "clocks.mem", "clocks.max.sm", "clocks.max.mem")  # of a GPU: current and highest
 UNKNOWN_MEMORY = 4 << 30  # bytes assumed to be available if the system does not report them
 _FIELD = re.compile(r"^(\w+):\s+(\d+) kB$", re.MULTILINE)
 
@@ -23,6 +24,8 @@ _FIELD = re.compile(r"^(\w+):\s+(\d+) kB$", re.MULTILINE)
 def environment(device: str) -> dict[str, Any]:
     """Return versions, hardware (of the GPU on "cuda" alone) and numerical flags of this process, as JSON values."""
     import torch  # imported here, because the supervisor uses the rest of this module without torch
+
+    from layers.kernels import load as kernels
 
     facts: dict[str, Any] = {
         "versions": {
@@ -38,14 +41,20 @@ def environment(device: str) -> dict[str, Any]:
         "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
         "matmul_precision": torch.get_float32_matmul_precision(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
-        **_backend(device),
     }
+    used = kernels.loaded(device)
+    if used is None:
+        facts |= {"backend": "torch", "kernels": {"reason": NOT_ASKED}}
+    else:
+        build = {"build": used.build, "instructions": used.instructions, "reason": used.reason}
+        facts |= {"backend": used.name, "kernels": {name: fact for name, fact in build.items() if fact is not None}}
     if device == "cuda":
+        queried = _nvidia_smi()
         facts["cuda"] = {
             "name": torch.cuda.get_device_name(),
             "capability": ".".join(map(str, torch.cuda.get_device_capability())),
-            "driver": next(iter(_nvidia_smi("driver_version")), None),
-            "clocks_mhz": clocks(),
+            "driver": queried.get("driver_version"),
+            "clocks_mhz": {name: int(queried[name]) for name in CLOCKS if queried.get(name, "").isdigit()},
             "runtime": torch.version.cuda,
             "cudnn": torch.backends.cudnn.version(),
             "cudnn_benchmark": torch.backends.cudnn.benchmark,
@@ -53,17 +62,6 @@ def environment(device: str) -> dict[str, Any]:
             "tf32_convolution": torch.backends.cudnn.allow_tf32,
         }
     return facts
-
-
-def _backend(device: str) -> dict[str, Any]:
-    """Return "cpp" or "cuda" with the build of the kernels if they were loaded, else "torch" with the reason."""
-    from layers.kernels import load as kernels
-
-    used = kernels.loaded(device)
-    if used is None:
-        return {"backend": "torch", "kernels": {"reason": NOT_ASKED}}
-    facts = {"build": used.build, "instructions": used.instructions, "reason": used.reason}
-    return {"backend": used.name, "kernels": {name: fact for name, fact in facts.items() if fact is not None}}
 
 
 def package_version(name: str) -> str | None:
@@ -101,25 +99,19 @@ def _git(folder: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-def clocks() -> dict[str, int]:
-    """Return current and highest clocks of the current CUDA device in MHz, by nvidia-smi's names; {} without it."""
-    names = ("clocks.sm", "clocks.mem", "clocks.max.sm", "clocks.max.mem")
-    numbers = _nvidia_smi(*names)
-    return {name: int(number) for name, number in zip(names, numbers, strict=False) if number.isdigit()}
-
-
-def _nvidia_smi(*names: str) -> list[str]:
-    """Return nvidia-smi's values for the current CUDA device; empty if it cannot be queried."""
+def _nvidia_smi() -> dict[str, str]:
+    """Return the driver and the clocks in MHz of the current CUDA device by nvidia-smi's names; empty without it."""
     import torch
 
+    names = ("driver_version", *CLOCKS)
     command = ["nvidia-smi", f"--query-gpu={','.join(names)}", "--format=csv,noheader,nounits"]
     try:
         identity = str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
         command.append(f"--id=GPU-{identity.removeprefix('GPU-')}")
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
     except (OSError, subprocess.SubprocessError, RuntimeError, AssertionError):
-        return []
-    return [field.strip() for field in done.stdout.strip().split(",")]
+        return {}
+    return dict(zip(names, map(str.strip, done.stdout.split(",")), strict=False))
 
 
 def usable_cores() -> int:
@@ -165,8 +157,3 @@ def available_memory() -> int:
     except (OSError, KeyError, ImportError):
         return UNKNOWN_MEMORY
     return max(left, 0)
-
-
-def memory_watched() -> bool:
-    """Return whether this system reports the memory of a process (Linux's /proc does)."""
-    return Path("/proc/self/status").is_file()

@@ -3,7 +3,7 @@
 A room, such as flows/ or harness/training/, has one digest, and every trial depends on all rooms in which trials run,
 and on the folder of its kind. Layers, data sets and flows of other papers are one file each, and each has its own
 digest: a trial depends on those of its classes, and of what their files name. Settings, plans, records and reports are
-not among them: the trial's settings contain their decisions. Third-party files are included (`third_party_files`).
+not among them: the trial's settings contain their decisions. Third-party files are included.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
+from harness.core.file_modules import Followed
 from harness.core.files import SOURCE, read_file
-from harness.core.provenance.third_party_files import Followed
 from harness.core.run_options import PROJECT
 from harness.core.third_party import followed, is_third_party
 from harness.core.trial import Trial

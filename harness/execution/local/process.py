@@ -8,15 +8,16 @@ import math
 import os
 import time
 from collections.abc import Callable, Collection, Mapping
+from multiprocessing.connection import Connection
 from typing import Any
 
-from harness.core.isolation.messages import BadMessage, Sender
+from harness.core.isolation.messages import BadMessage, send
 from harness.core.isolation.process import Context
 from harness.core.isolation.process import start_server as start_any_server
 from harness.core.run_options import RunOptions
 from harness.core.settings import Progress
 from harness.core.texts import shortened, visible
-from harness.core.third_party import keep_folder
+from harness.core.third_party import looking_in
 from harness.core.trial import Trial, trial_class
 from harness.datasets import DATASETS
 from harness.execution.local.memory import limit_this_process
@@ -46,13 +47,14 @@ def start_server(kinds: Collection[str], datasets: Collection[str], kernels: boo
     return start_any_server([*PRELOAD, *needed])
 
 
+@looking_in(())  # third-party code may change the working directory
 def run_in_process(
     work: Work | None,
     trial: Trial,
     run_options: RunOptions,
     provenance: Mapping[str, Any],
     gpu: str | None,
-    sender: Sender,
+    pipe: Connection,
 ) -> None:
     """Run a trial, by `work` in place of its kind, as the main function of its process.
 
@@ -64,22 +66,21 @@ def run_in_process(
         from harness.execution.trial import execute  # here: the supervisor needs no torch
 
         work = execute
-    keep_folder()
     if gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # before the first call to the driver
     if run_options.memory is not None and trial.device == "cpu":
         limit_this_process(run_options.memory)
     try:
-        work(trial, run_options, provenance, progress_sender(sender))
+        work(trial, run_options, provenance, progress_sender(pipe))
     except OSError as error:  # other errors are in the trial's record: this one occurred while writing it
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         with contextlib.suppress(OSError):
-            sender.send(_message(1.0, f"cannot be written: {error.strerror}"))
+            send(pipe, _message(1.0, f"cannot be written: {error.strerror}"))
         os._exit(NO_SPACE_LEFT)
 
 
-def progress_sender(sender: Sender) -> Progress:
+def progress_sender(pipe: Connection) -> Progress:
     """Return a progress callback that sends at most one message per period, and ignores a closed pipe.
 
     A pipe closes when the supervisor is killed, which ends the trial too. Its error must not become the trial's record.
@@ -92,7 +93,7 @@ def progress_sender(sender: Sender) -> Progress:
         if now - last >= MESSAGE_PERIOD:
             last = now
             with contextlib.suppress(OSError):
-                sender.send(_message(fraction, text))
+                send(pipe, _message(fraction, text))
 
     return progress
 

@@ -10,13 +10,13 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import wait
+from pathlib import Path
 from typing import Any
 
 from harness.core.errors import UserError
 from harness.core.isolation.descendants import continue_server
 from harness.core.isolation.messages import BadMessage
 from harness.core.isolation.process import Child, Context, start
-from harness.core.provenance.environment import memory_watched
 from harness.core.records import Record, write_record
 from harness.core.run_options import RunOptions, shown_bytes, shown_seconds
 from harness.core.trial import Trial
@@ -61,7 +61,7 @@ def run_trials(
     Raises:
         UserError: a limit that cannot be watched here, or a record that could not be written.
     """
-    if run_options.memory is not None and not memory_watched():
+    if run_options.memory is not None and not Path("/proc/self/status").is_file():
         raise UserError(
             "--memory: this system has no /proc with a trial's memory, so the limit cannot be enforced; leave it "
             "out and run with fewer --jobs"
@@ -136,7 +136,7 @@ class _Pool:
         by_handle: dict[Any, _Task] = {}
         for task in self.running:
             by_handle[task.child.process.sentinel] = task
-            if not task.child.messages.closed:
+            if not task.child.messages.connection.closed:
                 by_handle[task.child.messages.connection] = task
         for handle in wait(list(by_handle), LONGEST_WAIT if self.memory is None else LOOK_SECONDS):
             task = by_handle[handle]
@@ -171,21 +171,21 @@ class _Pool:
                 self.reporter.update(task.trial, fraction, task.last_words)
         except BadMessage as error:
             task.forced = _garbled(str(error))
-            task.child.messages.close()
+            task.child.messages.connection.close()
             task.child.end()
 
     def _finish(self, task: _Task) -> None:
         task.child.clear()
         self._receive(task)  # its last messages
-        if task.forced is None and task.child.messages.partial and task.child.exit_code == 0:
+        if task.forced is None and task.child.messages.partial and task.child.process.exitcode == 0:
             task.forced = _garbled("the beginning of a message and no end")  # else its end has truncated the message
         self.running.remove(task)
-        task.child.messages.close()
+        task.child.messages.connection.close()
         self.reporter.finished(task.trial, self._outcome(task))
 
     def _outcome(self, task: _Task) -> Record:
         """Return the record that the process left, or write one with the reason why it left none."""
-        out, code = self.run_options.out, task.child.exit_code
+        out, code = self.run_options.out, task.child.process.exitcode
         record, fault = left_record(task.trial, out, task.before)
         if record is not None and (task.forced is None or task.forced.status != "error"):
             return record
@@ -206,7 +206,7 @@ class _Pool:
             task.child.end()
         for task in self.running:
             task.child.clear()
-            task.child.messages.close()
+            task.child.messages.connection.close()
         self.running.clear()
 
 

@@ -8,8 +8,6 @@ from collections.abc import Container, Mapping, Sequence
 from functools import cache, cached_property
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import SerializerFunctionWrapHandler, model_serializer
-
 from harness.core.records import AUDIT_FAILED, Record
 from harness.core.settings import (
     Count,
@@ -20,7 +18,6 @@ from harness.core.settings import (
     Options,
     Settings,
     TrainingSettings,
-    without_defaults,
 )
 from harness.core.trial import IDENTITY, ORIGIN, OUTCOME, Trial
 from harness.kinds.density.result import CANDIDATE_MEASURES, MEASURES, result_fault, steps_fault
@@ -50,16 +47,14 @@ class Tuning(Settings):
         repetition: the number of the repetition to which the candidates belong; None: all share them.
     """
 
+    omitted: ClassVar[tuple[str, ...]] = ("strategy", "repetition")
+
     seed: int
     steps: Count | None = None
     budget: None = None
     candidates: tuple[Options, ...]
     strategy: str = "sobol"
     repetition: int | None = None
-
-    @model_serializer(mode="wrap")
-    def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_defaults(self, handler, ("strategy", "repetition"))
 
 
 class FlowTrial(Trial):
@@ -183,13 +178,10 @@ class DensityTrial(FlowTrial):
     """
 
     columns: ClassVar[Mapping[str, str]] = IDENTITY | REPETITION | OUTCOME | MEASURES | ORIGIN
+    omitted: ClassVar[tuple[str, ...]] = ("tuning", "repetition")
 
     kind: Literal["density"] = "density"
     tuning: Tuning | None = None
-
-    @model_serializer(mode="wrap")
-    def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_defaults(self, handler, ("tuning", "repetition"))
 
     @property
     def repeats(self) -> str:
@@ -306,14 +298,11 @@ class CandidateTrial(FlowTrial):
     run_module: ClassVar[str] = "candidate"
     losses: ClassVar[frozenset[str]] = frozenset({"diverged", "unsupported", AUDIT_FAILED})
     stage: ClassVar[int] = 0
+    omitted: ClassVar[tuple[str, ...]] = ("short", "repetition")
 
     kind: Literal["tuning"] = "tuning"
     candidate: int
     short: Flag = False
-
-    @model_serializer(mode="wrap")
-    def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_defaults(self, handler, ("short", "repetition"))
 
     @property
     def audited(self) -> bool:

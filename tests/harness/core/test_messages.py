@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.core.isolation.messages import LONGEST, READ, BadMessage, Receiver, Sender
+from harness.core.isolation.messages import LONGEST, READ, BadMessage, Receiver, send
 from harness.core.texts import control_fault
 from harness.execution.local.process import LONGEST_TEXT, read_progress
 
@@ -57,13 +57,13 @@ def test_any_bytes_are_messages_or_refused_without_waiting(parts):
     receiver, sender = pipe()
     with receiver.connection, sender:
         for part in parts:
-            if not receiver.closed:
+            if not receiver.connection.closed:
                 os.write(sender.fileno(), part)
             try:
                 for message in receiver.receive():
                     assert isinstance(message, dict)
             except BadMessage as error:
-                assert receiver.closed and len(str(error)) < 200 and str(error).isprintable()
+                assert receiver.connection.closed and len(str(error)) < 200 and str(error).isprintable()
 
 
 @FEW
@@ -92,4 +92,4 @@ def test_a_message_that_never_ends_is_refused_at_its_longest():
 def test_a_message_beyond_the_longest_is_not_sent():
     receiver, sender = pipe()
     with receiver.connection, sender, pytest.raises(ValueError, match=f"at most {LONGEST} are allowed"):
-        Sender(sender).send({"text": "x" * LONGEST})
+        send(sender, {"text": "x" * LONGEST})

@@ -65,6 +65,8 @@ def test_a_suite_names_the_code_of_a_package(package):
     (package / "own.yaml").write_text(SUITE)
     suite = load_suite(package / "own.yaml", shapes=True)
     plan = settle(suite, "smoke", "cpu").plan()[0]
+    more = settle(suite, "smoke", "cpu", layers=["layers.periodic:Periodic"]).plan()[0]
+    assert more.rows == ("theirs", "conv1x1", "Periodic", "their-flow"), "after the layers, before whole flows"
     named = {(trial.data.name, trial.layer.row, trial.layer.layer, trial.layer.baseline) for trial in plan.trials}
     noise, parts = "their_things.parts:Noise", "their_things.parts"
     assert named == {

@@ -12,7 +12,7 @@ import pytest
 
 from harness.core.errors import UserError
 from harness.core.isolation.descendants import children_now, descendants
-from harness.core.isolation.messages import Receiver, Sender
+from harness.core.isolation.messages import Receiver
 from harness.core.isolation.process import LONGEST_LOG
 from harness.core.records import blank_record, read_record, write_record
 from harness.core.run_options import RunOptions
@@ -352,10 +352,10 @@ def test_no_space_left_for_a_record_is_no_result(work, tmp_path, trial):
 def test_a_closed_pipe_is_no_error_of_the_trial():
     """A killed supervisor must not make the trial write an error record before it ends."""
     receiver, sender = multiprocessing.Pipe(duplex=False)
-    progress, messages = progress_sender(Sender(sender)), Receiver(receiver)
+    progress, messages = progress_sender(sender), Receiver(receiver)
     progress(0.1, "heard")
     assert messages.receive() == [{"fraction": 0.1, "text": "heard"}]
-    messages.close()
+    messages.connection.close()
     time.sleep(0.11)
     progress(0.2, "not heard")
 
