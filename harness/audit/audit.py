@@ -4,7 +4,7 @@ The audit uses the evaluated weights and held-out samples. It compares every cla
 derivatives that do not use it:
 
 - linear layers, mixers included: `slogdet` of the matrix obtained by pushing the identity through; above D = 4096,
-  see `harness.audit.layer_choice`;
+  see `harness.audit.linear`;
 - couplings, split priors and ActNorm: vector-Jacobian products (see harness.audit.jacobians); squeezes and
   permutations: a check that they are permutations of the entries;
 - maps without such a structure (autoregressive ones): their whole Jacobian;
@@ -43,8 +43,16 @@ from harness.audit.events import (
 )
 from harness.audit.findings import PRECISION_LIMIT, Audit, dtype_name, largest
 from harness.audit.jacobians import NotTriangular, autograd_log_det, bounded, compare_estimates, coupled_log_det
-from harness.audit.layer_choice import DENSE_LIMIT, LayerMaker, chosen_layers, exact_layers
-from harness.audit.linear import SAMPLES, audit_large, audit_linear, audit_scales
+from harness.audit.linear import (
+    DENSE_LIMIT,
+    SAMPLES,
+    LayerMaker,
+    audit_large,
+    audit_linear,
+    audit_scales,
+    chosen_layers,
+    exact_layers,
+)
 from harness.audit.stochastic_log_det import NotDifferentiable
 from harness.audit.training import audit_training
 from harness.evaluation.evaluation import Evaluation, generator, has_estimates

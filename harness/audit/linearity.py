@@ -79,6 +79,4 @@ def _loses(
 
 
 def _gradients(step: TrainingStep) -> dict[str, Tensor]:
-    """Return the gradients of a step in float64, without those that autograd does not reach."""
-    held = {"x": step.by_input} | {repr(name): value for name, value in step.by_parameter.items()}
-    return {what: value.double() for what, value in held.items() if value is not None and value.numel()}
+    return {what: value.double() for what, value in step.gradients.items()}

@@ -13,9 +13,8 @@ by x and by the parameters are computed apart, as finite differences verify them
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -33,39 +32,25 @@ PATHLESS = ": autograd sees no path (detached, under no_grad, or through .data)"
 
 
 @dataclass(frozen=True)
-class Gradient:
-    """The gradient of L by one tensor.
+class TrainingStep:
+    """The results of a step, taken as in training or in float64.
 
     Attributes:
-        value: the gradient.
-        size: of the numbers that the gradient adds up, whose rounding it has even where they cancel: the largest sum
-            over the batches of the reference of the absolute values of an entry, or the sum of |weights * y| over the
-            scale of the tensor (see `_scale`).
+        x: the events after the step, (N, *shape).
+        y: their output, (N, *shape).
+        log_det: log|det W| of one event, shape ().
+        gradients: the gradient of L by "x", and by each trained parameter, by its name in quotes; none where autograd
+            has no path.
+        sizes: in float64, parameter -> the size of the numbers that its gradient adds up, whose rounding it has even
+            where they cancel: the largest sum over the batches of the absolute values of an entry, or the sum of
+            |weights * y| over the scale of the parameter (see `_scale`).
     """
 
-    value: Tensor
-    size: float
-
-
-@dataclass(frozen=True)
-class Reference:
-    """A step in float64."""
-
-    y: Tensor  # output of the events, (N, *shape)
-    log_det: Tensor  # log|det W| of one event, shape ()
-    by_input: Tensor  # gradient by the events, (N, *shape)
-    by_parameter: dict[str, Gradient]  # of every trained parameter
-
-
-@dataclass(frozen=True)
-class TrainingStep:
-    """A step as training takes it (see `Reference`); a gradient is None if autograd has no path."""
-
-    x: Tensor  # the events after the step
+    x: Tensor
     y: Tensor
     log_det: Tensor
-    by_input: Tensor | None
-    by_parameter: dict[str, Tensor | None]  # the content of `.grad`
+    gradients: dict[str, Tensor]
+    sizes: dict[str, float] = field(default_factory=dict)
 
 
 def step_faults(
@@ -92,8 +77,12 @@ def step_faults(
     if not torch.equal(step.x, x):
         yield f"a training step of {size} events overwrites its input"
     if threads > 1:
-        with _threads(threads):
+        usual = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        try:
             again = take_step(layer, x, weights)
+        finally:
+            torch.set_num_threads(usual)
         for fault in compare_step(again, expected, STEP_MARGIN * tolerance):
             yield f"with {threads} threads, {fault}"
     if not layer.hardens:
@@ -116,17 +105,7 @@ def step_weights(x: Tensor) -> Tensor:
     return weights.transpose(1, -1).to(x)
 
 
-@contextmanager
-def _threads(number: int) -> Iterator[None]:
-    usual = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(usual)
-
-
-def reference_step(layer: nn.Module, x: Tensor, weights: Tensor, size: int = 2) -> Reference:
+def reference_step(layer: nn.Module, x: Tensor, weights: Tensor, size: int = 2) -> TrainingStep:
     """Return the step of a layer in float64, `size` events at a time; it loses the hooks of its parameters.
 
     `x`, the events, and `weights`, of y in the loss, are (N, *shape) in float64.
@@ -137,19 +116,25 @@ def reference_step(layer: nn.Module, x: Tensor, weights: Tensor, size: int = 2) 
     by_map, sizes = summed_gradients(((layer(events)[0] * weight).sum() for events, weight in parts), trained)
     by_log_det = gradients(layer(parts[0][0])[1].mean(), list(trained.values()))
     outputs, inputs, log_det, size_of_loss = [], [], x.new_zeros(()), 0.0
-    with _frozen(trained.values()):
+    for parameter in trained.values():
+        parameter.requires_grad_(False)
+    try:
         for events, weight in parts:
             leaf = events.detach().clone().requires_grad_()
             y, log_det = layer(leaf)
             inputs += gradients((y * weight).sum(), [leaf])
             outputs.append(y.detach())
             size_of_loss += float((y.detach() * weight).abs().sum())
-    by_parameter = {}
-    for name, other in zip(trained, by_log_det, strict=True):
+    finally:
+        for parameter in trained.values():
+            parameter.requires_grad_()
+    step = TrainingStep(x, torch.cat(outputs), log_det.detach().mean(), {"x": torch.cat(inputs)})
+    for (name, parameter), other in zip(trained.items(), by_log_det, strict=True):
         if other.numel():
-            total = max(float((sizes[name] + other.abs()).max()), size_of_loss / _scale(trained[name].detach()))
-            by_parameter[name] = Gradient(by_map[name] + other, total)
-    return Reference(torch.cat(outputs), log_det.detach().mean(), torch.cat(inputs), by_parameter)
+            step.gradients[repr(name)] = by_map[name] + other
+            total = float((sizes[name] + other.abs()).max())
+            step.sizes[repr(name)] = max(total, size_of_loss / _scale(parameter.detach()))
+    return step
 
 
 def _scale(tensor: Tensor) -> float:
@@ -179,18 +164,6 @@ def without_hooks(module: nn.Module) -> None:
     """Remove the hooks of parameters, which may change their gradients."""
     for parameter in module.parameters():
         parameter._backward_hooks = None
-
-
-@contextmanager
-def _frozen(parameters: Iterable[Tensor]) -> Iterator[None]:
-    held = list(parameters)
-    for parameter in held:
-        parameter.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for parameter in held:
-            parameter.requires_grad_()
 
 
 def gradients(output: Tensor, inputs: list[Tensor]) -> list[Tensor]:
@@ -268,29 +241,28 @@ def take_step(layer: nn.Module, x: Tensor, weights: Tensor, scale: float = 1.0, 
         loss = scale * ((y * weights).sum() + log_det * constant.mean())  # a faulty one may be of shape (N,)
         if loss.requires_grad:
             loss.backward()
-    by_parameter = {
-        name: None if parameter.grad is None else parameter.grad.detach().clone()
-        for name, parameter in layer.named_parameters()
-        if parameter.requires_grad
-    }
-    return TrainingStep(value.detach(), y.detach(), constant.detach().mean(), leaf.grad, by_parameter)
+    step = TrainingStep(value.detach(), y.detach(), constant.detach().mean(), {})
+    trained = {repr(name): weight for name, weight in layer.named_parameters() if weight.requires_grad}
+    for what, tensor in ({"x": leaf} | trained).items():
+        if tensor.grad is not None and tensor.numel():
+            step.gradients[what] = tensor.grad.detach().clone()
+    return step
 
 
-def compare_step(step: TrainingStep, reference: Reference, tolerance: float) -> Iterator[str]:
+def compare_step(step: TrainingStep, reference: TrainingStep, tolerance: float) -> Iterator[str]:
     """Yield each result of a step that differs from the reference by more than the tolerance (relative).
 
     Gradients may also differ by the rounding of the sum over the batch.
     """
     n = f"in a training step of {len(step.y)} events"
     yield from differences(f"y {n}", step.y, reference.y, tolerance)
-    log_det, truth = float(step.log_det), float(reference.log_det)
-    if not abs(log_det - truth) <= log_det_tolerance(tolerance, log_det, step.y[0].numel()):
-        yield f"the log-det {n} is {log_det:.6g}, but {truth:.6g} in float64 for few events"
-    yield from differences(f"the gradient by x {n}", step.by_input, reference.by_input, tolerance)
-    for name, gradient in reference.by_parameter.items():
-        value = step.by_parameter.get(name)  # none if it is frozen by now
-        rounding = ROUNDING * torch.finfo(step.y.dtype).eps * gradient.size
-        yield from differences(f"the gradient by {name!r} {n}", value, gradient.value, tolerance, rounding)
+    log_det, exact = float(step.log_det), float(reference.log_det)
+    if not abs(log_det - exact) <= log_det_tolerance(tolerance, log_det, step.y[0].numel()):
+        yield f"the log-det {n} is {log_det:.6g}, but {exact:.6g} in float64 for few events"
+    for what, truth in reference.gradients.items():
+        rounding = ROUNDING * torch.finfo(step.y.dtype).eps * reference.sizes.get(what, 0.0)
+        value = step.gradients.get(what)  # none if it is frozen by now
+        yield from differences(f"the gradient by {what} {n}", value, truth, tolerance, rounding)
 
 
 def log_det_tolerance(tolerance: float, log_det: float | Tensor, dim: int) -> float:
