@@ -14,18 +14,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from flows import Flow
+from harness.audit.events import Events
 from harness.audit.findings import LOGDET_LIMIT, PRECISION_LIMIT, Audit
 from harness.audit.stochastic_log_det import transposed
 from layers import InvertibleLinear
-
-if TYPE_CHECKING:
-    from flows import Flow
-    from harness.audit.events import Events
 
 APPLIED_LIMIT = 1e-5  # relative for y, nats per dimension for the log-det: float32 makes errors of 1e-7
 FUNCTIONALS = 8

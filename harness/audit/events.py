@@ -13,20 +13,18 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from flows import Flow
+from flows.protocol import Bijection
 from harness.audit.findings import PRECISION_LIMIT, VALIDATION_LIMIT, Audit, EventErrors, dtype_name
 from harness.audit.module_state import used
 from harness.evaluation.evaluation import Evaluation, evaluate, evaluated_inputs, generator, has_estimates
 from harness.pipeline.pipeline import Pipeline
 from harness.timing.operations import INVERSE_LIMIT
-
-if TYPE_CHECKING:
-    from flows.protocol import Bijection
 
 MOST_EVENTS = 10_000
 SECONDS = 60.0  # limit of each comparison, after its first batch
@@ -226,7 +224,7 @@ def audit_inverse(result: Audit, flow: Flow, exact: Flow, events: Events) -> Non
 
 
 def _inverse_reason(flow: Flow, x: Tensor, error: float, count: str) -> str:
-    alone = {path: round_trip_error(cast("Bijection", module), value) for path, module, value in flow.trace(x)}
+    alone = {path: round_trip_error(cast(Bijection, module), value) for path, module, value in flow.trace(x)}
     worst = max(alone, key=lambda path: alone[path])
     return (
         f"{worst}: x -> z -> x is off by {error:.1e} (relative) in {dtype_name(x.dtype)}, for {count}; "

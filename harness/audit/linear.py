@@ -17,11 +17,12 @@ import random
 from collections.abc import Callable, Mapping
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from harness.audit.applied import AuditedMap, audited_map
 from harness.audit.findings import Audit, dtype_name, largest
 from harness.audit.stochastic_log_det import NotDifferentiable, stochastic_log_det
-from harness.evaluation.evaluation import state_of
+from harness.evaluation.evaluation import generator, state_of
 from harness.timing.operations import INVERSE_LIMIT, perturb
 from layers import InvertibleLinear, UnsupportedShape
 from layers.base import push_identity
@@ -45,11 +46,12 @@ Product = Callable[[Tensor, bool], Tensor]
 """(v (D, 1), transposed) -> W v or W^T v, or the solution u of W u = v or W^T u = v."""
 
 
-def chosen_layers(layers: Mapping[str, InvertibleLinear], seed: int) -> set[str]:
-    """Return the paths of the layers to audit: all within the work limit, else a sample.
+def chosen_layers(layers: Mapping[str, InvertibleLinear], seed: int) -> dict[str, bool]:
+    """Return the paths of the layers to audit, each with whether its matrix is formed.
 
-    The sample always contains the first and the last of each kind at each event shape, then random others as far as
-    the limit allows. `layers` are in the order of application.
+    These are all within the work limit, else a sample, which always contains the first and the last of each kind at
+    each event shape, then random others as far as the limit allows. Above D = 4096 the matrix of one of each kind and
+    shape is formed. `layers` are in the order of application.
     """
     chosen = {path for paths in _by_kind(layers) for path in (paths[0], paths[-1])}
     work = sum(_work(layers[path]) for path in chosen)
@@ -60,13 +62,9 @@ def chosen_layers(layers: Mapping[str, InvertibleLinear], seed: int) -> set[str]
         if work > WORK_LIMIT:
             break
         chosen.add(path)
-    return chosen
-
-
-def exact_layers(layers: Mapping[str, InvertibleLinear], seed: int) -> set[str]:
-    """Return the paths of the chosen layers whose matrix is formed: above D = 4096, one of each class and shape."""
-    large = {path: layer for path, layer in layers.items() if layer.dim > DENSE_LIMIT}
-    return layers.keys() - large.keys() | {random.Random(seed).choice(paths) for paths in _by_kind(large)}
+    large = {path: layer for path, layer in layers.items() if path in chosen and layer.dim > DENSE_LIMIT}
+    formed = {random.Random(seed).choice(paths) for paths in _by_kind(large)}
+    return {path: path in formed or path not in large for path in chosen}
 
 
 def _by_kind(layers: Mapping[str, InvertibleLinear]) -> list[list[str]]:
@@ -108,7 +106,33 @@ def smaller(layer: InvertibleLinear, make_layer: LayerMaker | None) -> Invertibl
     return small
 
 
-def audit_linear(
+def audit_linear_layers(
+    result: Audit,
+    parts: list[tuple[str, nn.Module, Tensor]],
+    probes: torch.Generator,
+    make_layer: LayerMaker | None,
+    seed: int,
+    used: torch.dtype,
+) -> dict[str, AuditedMap]:
+    """Check the linear layers among `parts` (path, module, input) in float64; return the map of each, if it has one."""
+    linear = {path: (module, value) for path, module, value in parts if isinstance(module, InvertibleLinear)}
+    chosen = chosen_layers({path: module for path, (module, _) in linear.items()}, seed)
+    draws = generator(torch.device("cpu"), seed, "audit functionals")
+    result.linear_layers = len(linear)
+    maps = {}
+    for path, (module, value) in linear.items():
+        formed = _audit_linear(result, path, module, value, used) if chosen.get(path) else None
+        matrix, condition = formed or (None, None)
+        if matrix is None and path in chosen:
+            condition = _audit_large(result, path, module, value, make_layer, used, probes)
+        try:
+            maps[path] = audited_map(module, module(value)[1], matrix, condition, draws)
+        except NotDifferentiable as error:
+            result.not_audited.setdefault(path, f"its matrix is not formed, and {error}")
+    return maps
+
+
+def _audit_linear(
     result: Audit, path: str, layer: InvertibleLinear, value: Tensor, used: torch.dtype
 ) -> tuple[Tensor, float] | None:
     """Compare the log-det with that of the matrix, and check the condition number.
@@ -129,7 +153,7 @@ def audit_linear(
     return matrix, condition
 
 
-def audit_large(
+def _audit_large(
     result: Audit,
     path: str,
     layer: InvertibleLinear,
@@ -151,7 +175,7 @@ def audit_large(
         return None
     start = torch.Generator().manual_seed(0)
     x = torch.randn(SAMPLES, *small.shape, generator=start, dtype=torch.float64).to(value)
-    audit_linear(result, path, small, x, used)
+    _audit_linear(result, path, small, x, used)
     _enter_condition(result, path, estimate.condition, used)
     claimed = float(layer(value[:1])[1].flatten()[0])
     result.smallest_fault = max(result.smallest_fault or 0.0, estimate.allowance)

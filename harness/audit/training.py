@@ -28,7 +28,6 @@ from torch import Tensor, nn
 
 from flows import Flow
 from harness.audit.findings import Audit
-from harness.audit.linearity import linearity_faults
 from harness.audit.module_state import OptimiserTwin, moved, tensors_of, used
 from harness.audit.training_step import (
     ROUNDING,
@@ -36,6 +35,7 @@ from harness.audit.training_step import (
     copy_faults,
     derivative_faults,
     differences,
+    linearity_faults,
     step_faults,
     step_weights,
     summed_gradients,
@@ -128,35 +128,20 @@ def _flow_faults(
         yield f"{name!r} moves {n} without the optimiser"
     if not all(twin.agrees() for twin in twins):
         yield f"the weights {n} are not what Adam computes from their gradients: they move alone"
-    fault = _wrong_gradient(flow, reference, pipeline, x, log_det)
+    fault = next(_gradient_faults(flow, reference, pipeline, x, log_det), None)
     if fault is not None:
         flow.load_state_dict(kept)
         step(NEARBY * x)
-        if _wrong_gradient(flow, reference, pipeline, NEARBY * x, log_det) is not None:
+        if any(_gradient_faults(flow, reference, pipeline, NEARBY * x, log_det)):
             yield fault
 
 
-def _wrong_gradient(flow: Flow, reference: Flow, pipeline: Pipeline, x: Tensor, log_det: Tensor) -> str | None:
-    """Return the first gradient in the flow after a step that is not that of the reference."""
-    trained = {name: weight for name, weight in flow.named_parameters() if weight.requires_grad}
-    expected, size = _reference_gradients(reference, pipeline, x, log_det)
-    rounding = ROUNDING * torch.finfo(x.dtype).eps * size
-    for name, truth in expected.items():
-        what = f"the gradient by {name!r} in a training step of {len(x)} events"
-        gradient = trained[name].grad if name in trained else None
-        fault = next(differences(what, gradient, truth, STEP_MARGIN * MOST, rounding), None)
-        if fault is not None:
-            return fault
-    return None
+def _gradient_faults(flow: Flow, reference: Flow, pipeline: Pipeline, x: Tensor, log_det: Tensor) -> Iterator[str]:
+    """Yield each gradient in the flow after a step that is not that of the reference.
 
-
-def _reference_gradients(
-    reference: Flow, pipeline: Pipeline, x: Tensor, log_det: Tensor
-) -> tuple[dict[str, Tensor], float]:
-    """Return the gradient of the loss by each trained parameter, and the size of the numbers that these add up.
-
-    It is the largest sum, over the batches of the reference, of the absolute values of an entry of any gradient: where
-    a coupling is saturated, gradients are far smaller, but the slope 1 - tanh(s)^2 has the rounding of 1.
+    It may have the rounding of the largest sum, over the batches of the reference, of the absolute values of an entry
+    of any gradient: where a coupling is saturated, gradients are far smaller, but the slope 1 - tanh(s)^2 has the
+    rounding of 1.
     """
     trained = {name: weight for name, weight in reference.named_parameters() if weight.requires_grad}
     without_hooks(reference)
@@ -169,4 +154,9 @@ def _reference_gradients(
 
     totals, sizes = summed_gradients(losses(), trained)
     filled = [name for name, total in totals.items() if total.numel()]
-    return {name: totals[name] for name in filled}, max((float(sizes[name].max()) for name in filled), default=0.0)
+    size = max((float(sizes[name].max()) for name in filled), default=0.0)
+    rounding = ROUNDING * torch.finfo(x.dtype).eps * size
+    found = {name: weight.grad for name, weight in flow.named_parameters() if weight.requires_grad}
+    for name in filled:
+        what = f"the gradient by {name!r} in a training step of {len(x)} events"
+        yield from differences(what, found.get(name), totals[name], STEP_MARGIN * MOST, rounding)

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from harness.audit.findings import largest
 from harness.audit.module_state import moved, tensors_of, used
 from layers import InvertibleLinear
 
@@ -28,6 +29,13 @@ DERIVATIVE_TOLERANCE = 1e-4  # relative
 ROUNDING_OF_DIFFERENCES = 100 / DIFFERENCE  # in eps
 ROUNDING = 16.0  # in eps: the error of a sum, relative to the sum of the absolute values of its parts
 SMALLEST_ROW = 0.01  # of a parameter; the gradient of a smaller one has more rounding than is allowed
+SCALES = tuple(2.0**power for power in (-20, -13, -7, 7, 13))  # powers of two leave all rounding as it is
+UNEVEN = 1.001  # a multiple that does not, and so shows how much rounding changes
+NOISE = 8.0  # multiples of that
+LINEAR_TOLERANCE = 1e-2  # relative
+VANISHED = 100.0  # gradients that are rounding alone, in multiples of eps and of the sum of the parts of the loss
+LARGE = 3e3  # size of the gradient of a single entry of y, in multiples of the others
+CHANGES = (1.0, 0.9, 1.1)  # of that size: what rounding loses by chance, it does not lose with each of them
 PATHLESS = ": autograd sees no path (detached, under no_grad, or through .data)"
 
 
@@ -39,10 +47,10 @@ class TrainingStep:
         x: the events after the step, (N, *shape).
         y: their output, (N, *shape).
         log_det: log|det W| of one event, shape ().
-        gradients: the gradient of L by "x", and by each trained parameter, by its name in quotes; none where autograd
-            has no path.
-        sizes: in float64, parameter -> the size of the numbers that its gradient adds up, whose rounding it has even
-            where they cancel: the largest sum over the batches of the absolute values of an entry, or the sum of
+        gradients: in float64, the gradient of L by "x", and by each trained parameter, by its name in quotes; none
+            where autograd has no path.
+        sizes: of a reference, parameter -> the size of the numbers that its gradient adds up, whose rounding it has
+            even where they cancel: the largest sum over the batches of the absolute values of an entry, or the sum of
             |weights * y| over the scale of the parameter (see `_scale`).
     """
 
@@ -245,7 +253,7 @@ def take_step(layer: nn.Module, x: Tensor, weights: Tensor, scale: float = 1.0, 
     trained = {repr(name): weight for name, weight in layer.named_parameters() if weight.requires_grad}
     for what, tensor in ({"x": leaf} | trained).items():
         if tensor.grad is not None and tensor.numel():
-            step.gradients[what] = tensor.grad.detach().clone()
+            step.gradients[what] = tensor.grad.detach().double().clone()
     return step
 
 
@@ -291,6 +299,63 @@ def differences(
     if not error <= tolerance * scale + rounding:
         relative = f"{error / scale:.2g} (relative)" if scale else f"{error:.2g}"
         yield f"{what} differs by {relative} from {other}"
+
+
+def linearity_faults(layer: InvertibleLinear, x: Tensor, weights: Tensor, rounding: float) -> Iterator[str]:
+    """Yield the first gradient that is not linear in those of the results.
+
+    The loss of a flow is a mean over events and entries, so the gradients that reach a layer are far smaller than those
+    of a test, and differ from entry to entry. A backward pass that clips, rounds or drops small ones trains another
+    model, or none. So a step is compared with
+
+    - steps of multiples of the loss: the gradients are these multiples;
+    - a step in which a single entry of y has a large gradient in addition: the gradients are the sums.
+
+    Args:
+        layer: in train().
+        x, weights: events, and the weights of y in the loss, (N, *shape).
+        rounding: relative error of a gradient that the condition number of the layer explains.
+    """
+    n = f"in a training step of {len(x)} events"
+    step = take_step(layer, x, weights)
+    expected = step.gradients
+    for scale in SCALES:
+        multiple = take_step(layer, x, weights, scale).gradients
+        for what in expected.keys() & multiple.keys():
+            error = largest(multiple[what] / scale - expected[what])
+            if error > LINEAR_TOLERANCE * largest(expected[what]):
+                yield (
+                    f"the gradient by {what} {n} of {scale:.3g} times the loss is not {scale:.3g} times the gradient: "
+                    f"the backward pass is not linear, and losses of flows are small"
+                )
+                return
+    single = x.new_zeros(x.shape)
+    single.flatten(1)[:, 0] = 1.0
+    alone = take_step(layer, x, single, log_det=False).gradients
+    for what in expected.keys() & alone.keys():
+        size, other = largest(expected[what]), largest(alone[what])
+        if not other or size <= VANISHED * torch.finfo(x.dtype).eps * float((step.y * weights).abs().sum()):
+            continue  # of one channel a reflection has no gradient but rounding
+        factors = (LARGE * size / other * change for change in CHANGES)
+        if all(_loses(what, layer, x, weights, factor * single, expected[what], rounding) for factor in factors):
+            yield (
+                f"the gradient by {what} {n} loses what is small beside that of the first entry of y: the backward "
+                "pass is not linear, and Adam scales small gradients up"
+            )
+            return
+
+
+def _loses(
+    what: str, layer: InvertibleLinear, x: Tensor, weights: Tensor, added: Tensor, expected: Tensor, rounding: float
+) -> bool:
+    """Return whether a step with a large gradient in addition loses more of the expected one than rounding explains."""
+    large, uneven, both = (
+        take_step(layer, x, cotangent, log_det=log_det).gradients[what]
+        for cotangent, log_det in ((added, False), (UNEVEN * added, False), (weights + added, True))
+    )
+    size = largest(expected)
+    hidden = LARGE * rounding * size + NOISE * largest(uneven / UNEVEN - large)
+    return hidden < size / 4 and largest(both - large - expected) > LINEAR_TOLERANCE * size + hidden
 
 
 @torch.no_grad()

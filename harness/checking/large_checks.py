@@ -14,8 +14,13 @@ from torch import Tensor
 from harness.audit.stochastic_log_det import stochastic_log_det
 from harness.audit.training_step import derivative_faults, step_faults
 from harness.checking.layer_case import MARGIN, LayerCase, offset_size, relative_error, tolerance
-from harness.checking.layer_checks import claimed_log_det, dense_faults, log_det_faults, log_det_method_faults
-from harness.checking.layer_faults import explain_log_det
+from harness.checking.layer_checks import (
+    claimed_log_det,
+    dense_faults,
+    explain_log_det,
+    log_det_faults,
+    log_det_method_faults,
+)
 from harness.checking.layer_module_checks import mask_faults
 from harness.checking.report import Remark, Unanswered
 from harness.checking.training_checks import drawn_sizes
