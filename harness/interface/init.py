@@ -16,7 +16,7 @@ from harness.core.arguments import Place, checked, optional, path
 from harness.core.errors import DataError, UserError
 from harness.core.files import write_atomically
 from harness.core.texts import bounded, visible
-from harness.interface.run import run
+from harness.interface.runs import run
 
 if TYPE_CHECKING:
     from harness.datasets import Splits

@@ -20,8 +20,8 @@ from harness.execution.data import check_data
 from harness.execution.executor import executor_class
 from harness.execution.folder import claimed, make_folder, writing
 from harness.interface.options import RunArguments
-from harness.interface.plan import Request, data_root
-from harness.interface.run import run_remaining
+from harness.interface.plan import data_root
+from harness.interface.runs import run_remaining
 from harness.planning.plan import FILE, Plan
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def verify(
     }
     options = RunArguments(out=again.parent, data=root)
     with claimed(again):
-        run_remaining(Request(limited, again, executor_class("local")(None, {}, ()), options), root, options)
+        run_remaining(limited, again, executor_class("local")(), options)
     return Verification(compare(stated, again, Thresholds(), other_code=True), weights)
 
 
