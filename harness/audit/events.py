@@ -60,8 +60,15 @@ class Events:
 
     def compare_batches(self, flow: Flow, batches: Iterator[tuple[Tensor, Tensor]] | None = None) -> EventErrors:
         """Compare log p(x), as evaluated, with that in other batches (of 8 in random order), in nats per dimension."""
-        batches = self._batches(SMALL_BATCH) if batches is None else batches
-        return _examine(lambda x, events: self._difference(flow, x, events), batches)
+
+        def difference(x: Tensor, events: Tensor) -> Tensor:
+            prior, log_det = flow.terms(x)
+            value, evaluated = prior.double().cpu(), self.evaluation.prior[events]
+            if not has_estimates(flow):  # estimates of log-dets vary randomly, so only log N(z; 0, I) is compared
+                value, evaluated = value + log_det.double().cpu(), evaluated + self.evaluation.log_det[events]
+            return (value - evaluated).abs() / self.dim
+
+        return _examine(difference, self._batches(SMALL_BATCH) if batches is None else batches)
 
     def round_trips(self, flow: Flow) -> EventErrors:
         """Compare x with inverse(forward(x)): the largest |difference| / max(1, |x|) of each event."""
@@ -81,14 +88,6 @@ class Events:
             if number and time.monotonic() - begin > SECONDS:
                 break
             yield batch
-
-    def _difference(self, flow: Flow, x: Tensor, events: Tensor) -> Tensor:
-        """Return differences of log p; with estimated log-dets those of log N(z; 0, I), as estimates vary randomly."""
-        prior, log_det = flow.terms(x)
-        value, evaluated = prior.double().cpu(), self.evaluation.prior[events]
-        if not has_estimates(flow):
-            value, evaluated = value + log_det.double().cpu(), evaluated + self.evaluation.log_det[events]
-        return (value - evaluated).abs() / self.dim
 
 
 def _examine(errors: Callable[[Tensor, Tensor], Tensor], batches: Iterator[tuple[Tensor, Tensor]]) -> EventErrors:
@@ -135,8 +134,7 @@ def audit_state(result: Audit, flow: Flow, evaluation: Evaluation, x: Tensor) ->
     """Check that evaluation does not change the model: the values of later batches would be of another model."""
     if evaluation.changed is None:
         raise ValueError("the evaluation did not compare the state of the flow; audit one with compare=True")
-    changed = used(flow, evaluation.changed, x)
-    if changed:
+    if changed := used(flow, evaluation.changed, x):
         names = ", ".join(changed[:3]) + (", ..." if len(changed) > 3 else "")
         result.reasons.append(f"evaluation changes the state of the flow: {names}")
 

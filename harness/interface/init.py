@@ -6,7 +6,7 @@ import os
 import re
 import tempfile
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -189,7 +189,5 @@ def _profile(name: str, seconds: float) -> str:
     return PROFILE.format(profile=name, repetitions=repetitions, patience=patience, **budget)
 
 
-def _flow_style(options: Mapping[str, Any]) -> str:
-    return yaml.safe_dump(
-        dict(options), default_flow_style=True, sort_keys=False, width=10**6, allow_unicode=True
-    ).strip()
+def _flow_style(options: dict[str, Any]) -> str:
+    return yaml.safe_dump(options, default_flow_style=True, sort_keys=False, width=1e6, allow_unicode=True).strip()
