@@ -211,8 +211,7 @@ def _audit_whole(result: Audit, flow: Flow, x: Tensor, seed: int) -> None:
         (drawn,) = _generators(flow, seed)
         result.estimate("flow", *compare_estimates(flow, partial(_output, flow), x[:WHOLE_SAMPLES], flow.dim, drawn))
     elif flow.dim <= WHOLE_LIMIT:
-        few = x[:WHOLE_SAMPLES]
-        result.compare("flow", claimed[: len(few)], autograd_log_det(partial(_output, flow), few))
+        result.compare("flow", claimed[:WHOLE_SAMPLES], autograd_log_det(partial(_output, flow), x[:WHOLE_SAMPLES]))
 
 
 def _compare_derived(

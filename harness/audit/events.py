@@ -51,12 +51,10 @@ class Events:
         place = torch.full((count,), -1)
         place[self.events] = torch.arange(len(self.events))
         self.inputs = torch.empty(len(self.events), *pipeline.shape, dtype=evaluation.dtype, device=pipeline.device)
-        start = 0
-        for x, _ in evaluated_inputs(pipeline, evaluation.split, evaluation.batch, evaluation.seed, evaluation.dtype):
-            places = place[start : start + len(x)]
+        given = evaluated_inputs(pipeline, evaluation.split, evaluation.batch, evaluation.seed, evaluation.dtype)
+        for (x, _), places in zip(given, place.split(evaluation.batch), strict=True):
             wanted = places >= 0
             self.inputs[places[wanted].to(x.device)] = x[wanted.to(x.device)]
-            start += len(x)
 
     def compare_batches(self, flow: Flow, batches: Iterator[tuple[Tensor, Tensor]] | None = None) -> EventErrors:
         """Compare log p(x), as evaluated, with that in other batches (of 8 in random order), in nats per dimension."""

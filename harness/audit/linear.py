@@ -54,11 +54,12 @@ def chosen_layers(layers: Mapping[str, InvertibleLinear], seed: int) -> dict[str
     shape is formed. `layers` are in the order of application.
     """
     chosen = {path for paths in _by_kind(layers) for path in (paths[0], paths[-1])}
-    work = sum(_work(layers[path]) for path in chosen)
+    sizes = {path: layer.dim if layer.dim <= DENSE_LIMIT else STAND_IN_LIMIT for path, layer in layers.items()}
+    work = sum(sizes[path] ** 3 for path in chosen)
     others = [path for path in layers if path not in chosen]
     random.Random(seed).shuffle(others)
     for path in others:
-        work += _work(layers[path])
+        work += sizes[path] ** 3
         if work > WORK_LIMIT:
             break
         chosen.add(path)
@@ -73,10 +74,6 @@ def _by_kind(layers: Mapping[str, InvertibleLinear]) -> list[list[str]]:
     for path, layer in layers.items():
         groups.setdefault((type(layer), layer.shape), []).append(path)
     return list(groups.values())
-
-
-def _work(layer: InvertibleLinear) -> float:
-    return float(layer.dim if layer.dim <= DENSE_LIMIT else STAND_IN_LIMIT) ** 3
 
 
 def smaller(layer: InvertibleLinear, make_layer: LayerMaker | None) -> InvertibleLinear:

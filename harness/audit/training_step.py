@@ -23,6 +23,8 @@ from harness.audit.findings import largest
 from harness.audit.module_state import moved, tensors_of, used
 from layers import InvertibleLinear
 
+FEW = 8  # events at a time of the reference of a layer
+DIRECTIONS = 2  # of each tensor, along which its gradient is compared: a single one may hide an error
 STEP_MARGIN = 10.0  # gradients pass more operations than results, and matrix functions lose digits in float32
 DIFFERENCE = 1e-4  # half the distance of a central difference in float64, in the length of all entries
 DERIVATIVE_TOLERANCE = 1e-4  # relative
@@ -59,6 +61,15 @@ class TrainingStep:
     log_det: Tensor
     gradients: dict[str, Tensor]
     sizes: dict[str, float] = field(default_factory=dict)
+
+
+def every_fault(layer: InvertibleLinear, reference: nn.Module, x: Tensor, tolerance: float) -> Iterator[str]:
+    """Yield each fault of a layer in training, of all kinds below; the arguments are those of `step_faults`."""
+    few = x[:FEW]
+    yield from derivative_faults(reference, few.double(), DIRECTIONS)
+    yield from step_faults(layer, reference, x, tolerance, few=FEW)
+    yield from linearity_faults(layer, x, step_weights(x), tolerance)
+    yield from copy_faults(layer, reference, few, STEP_MARGIN * tolerance)
 
 
 def step_faults(

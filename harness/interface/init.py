@@ -190,4 +190,4 @@ def _profile(name: str, seconds: float) -> str:
 
 
 def _flow_style(options: dict[str, Any]) -> str:
-    return yaml.safe_dump(options, default_flow_style=True, sort_keys=False, width=1e6, allow_unicode=True).strip()
+    return yaml.safe_dump(options, default_flow_style=True, sort_keys=False, width=10**6, allow_unicode=True).strip()
