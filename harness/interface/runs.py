@@ -15,7 +15,7 @@ from harness.core.errors import UserError
 from harness.core.files import write_atomically
 from harness.core.records import Record, verdict
 from harness.core.run_options import RunOptions
-from harness.core.settings import Flag, Progress, Settings, silent
+from harness.core.settings import Flag, Progress, silent
 from harness.core.trial import trial_class
 from harness.execution.agenda import agenda, counted, forget_settled, outlook, ready, trials_text
 from harness.execution.executor import Executor, Following, attached_trials
@@ -199,12 +199,6 @@ def merge(
     return runs
 
 
-class Compared(Settings):
-    """Runs of one suite, by folder or archive."""
-
-    suite: Places
-
-
 @checked
 def compare(
     first: Place,
@@ -250,7 +244,7 @@ def replicate(suite: Source | Sequence[str | Path], **arguments: Any) -> Replica
     options = check(ReplicateArguments, arguments)
     folder, runs = options.out, dict[str, ReportedResults]()
     if isinstance(suite, (list, tuple)):
-        compared = {str(place): ReportedResults.read(place) for place in check(Compared, {"suite": suite}).suite}
+        compared = _read_runs(suite)
     else:
         folder, compared = _run_draws(suite, options)
         runs = compared
@@ -266,6 +260,12 @@ def replicate(suite: Source | Sequence[str | Path], **arguments: Any) -> Replica
         for ending, data in content.items():
             write_atomically(folder / f"{STEM}.{ending}", data)
     return result
+
+
+@checked
+def _read_runs(suite: Places) -> dict[str, ReportedResults]:
+    """Return the results of runs, by the text of the folder or archive."""
+    return {str(place): ReportedResults.read(place) for place in suite}
 
 
 def _run_draws(source: Any, options: ReplicateArguments) -> tuple[Path, dict[str, ReportedResults]]:
