@@ -23,20 +23,19 @@ if TYPE_CHECKING:
 
     from harness.interface.init import init
     from harness.interface.plan import plan, validate
-    from harness.interface.report import compare, merge, replicate, report
-    from harness.interface.run import run
+    from harness.interface.runs import compare, merge, replicate, report, run
     from harness.interface.verify import verify
     from harness.kinds.density.trained import TrainedFlow
 
 FUNCTIONS = {
     "init": "init",
-    "run": "run",
+    "run": "runs",
     "plan": "plan",
     "validate": "plan",
-    "report": "report",
-    "merge": "report",
-    "compare": "report",
-    "replicate": "report",
+    "report": "runs",
+    "merge": "runs",
+    "compare": "runs",
+    "replicate": "runs",
     "verify": "verify",
 }
 """Function -> its module in harness/interface/, which is imported when the function is asked for: it imports pandas."""

@@ -14,18 +14,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from flows import Flow
+from harness.audit.events import Events
 from harness.audit.findings import LOGDET_LIMIT, PRECISION_LIMIT, Audit
 from harness.audit.stochastic_log_det import transposed
 from layers import InvertibleLinear
-
-if TYPE_CHECKING:
-    from flows import Flow
-    from harness.audit.events import Events
 
 APPLIED_LIMIT = 1e-5  # relative for y, nats per dimension for the log-det: float32 makes errors of 1e-7
 FUNCTIONALS = 8
@@ -93,8 +90,12 @@ def audit_applied(result: Audit, flow: Flow, maps: dict[str, AuditedMap], events
             if result.applied_worst is None or errors[worst] > result.applied_error:
                 result.applied_error, result.applied_worst = float(errors[worst]), int(numbers[worst])
                 result.applied_path = path
-            fault = _log_det_fault(log_det, exact.log_det, max(LOGDET_LIMIT, allowed * value[0].numel()))
-            if fault is not None:
+            fault = ""
+            if log_det.ndim:
+                fault = f"log-det has shape {tuple(log_det.shape)}, not ()"
+            elif not abs(float(log_det) - exact.log_det) <= max(LOGDET_LIMIT, allowed * value[0].numel()):
+                fault = f"log-det is {float(log_det):.6g} nats, the audited one {exact.log_det:.6g},"
+            if fault:
                 faults.setdefault(path, f"{path}: {fault} in an evaluated batch of {len(x)}")
     result.applied_failures = int(failed.sum())
     result.reasons += faults.values()
@@ -104,12 +105,3 @@ def audit_applied(result: Audit, flow: Flow, maps: dict[str, AuditedMap], events
             f"in a batch of {events.evaluation.batch}: off by {result.applied_error:.2g} (relative); "
             f"{result.applied_failures} of {len(events.events)} {events.evaluation.split} events have such a layer"
         )
-
-
-def _log_det_fault(log_det: Tensor, audited: float, allowed: float) -> str | None:
-    """Return what is wrong with the log-det that a layer returned with a batch; None if nothing is."""
-    if log_det.ndim:
-        return f"log-det has shape {tuple(log_det.shape)}, not ()"
-    if not abs(float(log_det) - audited) <= allowed:
-        return f"log-det is {float(log_det):.6g} nats, the audited one {audited:.6g},"
-    return None

@@ -4,7 +4,7 @@ The audit uses the evaluated weights and held-out samples. It compares every cla
 derivatives that do not use it:
 
 - linear layers, mixers included: `slogdet` of the matrix obtained by pushing the identity through; above D = 4096,
-  see `harness.audit.layer_choice`;
+  see `harness.audit.linear`;
 - couplings, split priors and ActNorm: vector-Jacobian products (see harness.audit.jacobians); squeezes and
   permutations: a check that they are permutations of the entries;
 - maps without such a structure (autoregressive ones): their whole Jacobian;
@@ -25,13 +25,13 @@ import math
 from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from flows import Contraction, Dense, Density, Permutation
-from harness.audit.applied import AuditedMap, audit_applied, audited_map
+from flows import Contraction, Dense, Density, Flow, Permutation
+from harness.audit.applied import audit_applied
 from harness.audit.events import (
     Events,
     audit_batches,
@@ -43,17 +43,12 @@ from harness.audit.events import (
 )
 from harness.audit.findings import PRECISION_LIMIT, Audit, dtype_name, largest
 from harness.audit.jacobians import NotTriangular, autograd_log_det, bounded, compare_estimates, coupled_log_det
-from harness.audit.layer_choice import DENSE_LIMIT, LayerMaker, chosen_layers, exact_layers
-from harness.audit.linear import SAMPLES, audit_large, audit_linear, audit_scales
-from harness.audit.stochastic_log_det import NotDifferentiable
+from harness.audit.linear import DENSE_LIMIT, SAMPLES, LayerMaker, audit_linear_layers, audit_scales
 from harness.audit.training import audit_training
+from harness.core.settings import TrainingSettings
 from harness.evaluation.evaluation import Evaluation, generator, has_estimates
+from harness.pipeline.pipeline import Pipeline
 from layers import InvertibleLinear
-
-if TYPE_CHECKING:
-    from flows import Flow
-    from harness.core.settings import TrainingSettings
-    from harness.pipeline.pipeline import Pipeline
 
 WHOLE_LIMIT = 256  # D up to which the flow's whole Jacobian is formed
 WHOLE_SAMPLES = 2
@@ -100,7 +95,7 @@ def audit(
     _audit_preprocessing(result, pipeline, wide, log_det, probes)
     if not isinstance(flow, Density):
         parts = list(exact.trace(wide))
-        maps = _audit_linear_layers(result, parts, probes, make_layer, seed, x.dtype)
+        maps = audit_linear_layers(result, parts, probes, make_layer, seed, x.dtype)
         audit_applied(result, flow, maps, events)
         _audit_modules(result, exact, parts, probes, seed)
         _audit_whole(result, exact, wide, seed)
@@ -134,7 +129,7 @@ def audit_candidate(
     flow.eval()
     parts = list(deepcopy(flow).double().trace(events.inputs[:SAMPLES].double()))
     probes = generator(torch.device("cpu"), evaluation.seed, "audit probes")
-    maps = _audit_linear_layers(result, parts, probes, make_layer, evaluation.seed, evaluation.dtype)
+    maps = audit_linear_layers(result, parts, probes, make_layer, evaluation.seed, evaluation.dtype)
     audit_applied(result, flow, maps, events)
     audit_round_trips(result, flow, events)
     result.events, result.test_events = len(events.events), len(evaluation.prior)
@@ -150,39 +145,10 @@ def _audit_preprocessing(
         flat = flat[:, pipeline.permutation.argsort()]
     values = pipeline.preprocessing.inverse(flat.reshape(x.shape))
     claimed = pipeline.preprocessing(values)[1]
-    derived = _derive(result, "preprocessing", partial(_output, pipeline.preprocessing), values, probes)
-    if derived is None:
-        return
-    result.compare("preprocessing", claimed, derived)
-    error = largest(handed_on.double() - derived) / pipeline.dim
+    derived = _compare_derived(result, "preprocessing", pipeline.preprocessing, values, claimed, probes)
+    error = 0.0 if derived is None else largest(handed_on.double() - derived) / pipeline.dim
     if error > PRECISION_LIMIT:
         result.reasons.append(f"preprocessing: the log-det returned with the data is off by {error:.1e} nats/dim")
-
-
-def _audit_linear_layers(
-    result: Audit,
-    parts: list[tuple[str, nn.Module, Tensor]],
-    probes: torch.Generator,
-    make_layer: LayerMaker | None,
-    seed: int,
-    used: torch.dtype,
-) -> dict[str, AuditedMap]:
-    """Check the linear layers among `parts` (path, module, input) in float64; return the map of each, if it has one."""
-    linear = {path: (module, value) for path, module, value in parts if isinstance(module, InvertibleLinear)}
-    chosen = chosen_layers({path: module for path, (module, _) in linear.items()}, seed)
-    exact = exact_layers({path: module for path, (module, _) in linear.items() if path in chosen}, seed)
-    draws = generator(torch.device("cpu"), seed, "audit functionals")
-    result.linear_layers = len(linear)
-    maps = {}
-    for path, (module, value) in linear.items():
-        matrix, condition = (audit_linear(result, path, module, value, used) if path in exact else None) or (None, None)
-        if matrix is None and path in chosen:
-            condition = audit_large(result, path, module, value, make_layer, used, probes)
-        try:
-            maps[path] = audited_map(module, module(value)[1], matrix, condition, draws)
-        except NotDifferentiable as error:
-            result.not_audited.setdefault(path, f"its matrix is not formed, and {error}")
-    return maps
 
 
 def _audit_modules(
@@ -197,8 +163,12 @@ def _audit_modules(
         total = total + claimed
         if isinstance(module, Contraction):
             _audit_estimate(result, path, module, value, probes)
+        elif isinstance(module, Dense) and value[0].numel() > DENSE_LIMIT:
+            why = f"D = {value[0].numel()} is beyond {DENSE_LIMIT}, and its Jacobian has no simpler form"
+            result.not_audited[path] = why
         elif isinstance(module, Dense):
-            _audit_dense(result, path, module, value, claimed)
+            few = value[: WHOLE_SAMPLES if value[0].numel() <= WHOLE_LIMIT else 1]
+            result.compare(path, claimed[: len(few)], autograd_log_det(partial(_output, module), few))
         elif isinstance(module, InvertibleLinear):
             audit_scales(result, path, module, value)
         elif y.shape != value.shape or isinstance(module, Permutation):
@@ -206,9 +176,7 @@ def _audit_modules(
                 result.reasons.append(f"{path}: it is not a permutation of entries")
             result.compare(path, claimed, torch.zeros_like(claimed))
         else:
-            derived = _derive(result, path, partial(_output, module), value, probes)
-            if derived is not None:
-                result.compare(path, claimed, derived)
+            _compare_derived(result, path, module, value, claimed, probes)
     result.compare("flow", flow(x, *_generators(flow, seed))[1], total)
 
 
@@ -227,15 +195,6 @@ def _audit_estimate(result: Audit, path: str, module: Contraction, value: Tensor
         result.lipschitz, result.lipschitz_path = bound, path
 
 
-def _audit_dense(result: Audit, path: str, module: Dense, value: Tensor, claimed: Tensor) -> None:
-    dim = value[0].numel()
-    if dim > DENSE_LIMIT:
-        result.not_audited[path] = f"D = {dim} is beyond {DENSE_LIMIT}, and its Jacobian has no simpler form"
-        return
-    few = WHOLE_SAMPLES if dim <= WHOLE_LIMIT else 1
-    result.compare(path, claimed[:few], autograd_log_det(partial(_output, module), value[:few]))
-
-
 def _moves_entries(module: Callable[[Tensor], tuple[Tensor, Tensor]], x: Tensor, y: Tensor) -> bool:
     """Return whether y is x with its entries permuted as the module permutes the numbers 0..D-1."""
     numbers = torch.arange(x[0].numel(), dtype=x.dtype, device=x.device)
@@ -252,18 +211,20 @@ def _audit_whole(result: Audit, flow: Flow, x: Tensor, seed: int) -> None:
         (drawn,) = _generators(flow, seed)
         result.estimate("flow", *compare_estimates(flow, partial(_output, flow), x[:WHOLE_SAMPLES], flow.dim, drawn))
     elif flow.dim <= WHOLE_LIMIT:
-        few = x[:WHOLE_SAMPLES]
-        result.compare("flow", claimed[: len(few)], autograd_log_det(partial(_output, flow), few))
+        result.compare("flow", claimed[:WHOLE_SAMPLES], autograd_log_det(partial(_output, flow), x[:WHOLE_SAMPLES]))
 
 
-def _derive(
-    result: Audit, path: str, function: Callable[[Tensor], Tensor], x: Tensor, probes: torch.Generator
+def _compare_derived(
+    result: Audit, path: str, module: Callable[..., Any], x: Tensor, claimed: Tensor, probes: torch.Generator
 ) -> Tensor | None:
+    """Compare the log-det of a coupling, or of a map of single entries, with its derivatives; return that of these."""
     try:
-        return coupled_log_det(function, x, probes)
+        derived = coupled_log_det(partial(_output, module), x, probes)
     except NotTriangular as finding:
         result.reasons.append(f"{path}: {finding}")
         return None
+    result.compare(path, claimed, derived)
+    return derived
 
 
 def _output(bijection: Callable[[Tensor], tuple[Tensor, Tensor]], x: Tensor) -> Tensor:

@@ -13,20 +13,18 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from flows import Flow
+from flows.protocol import Bijection
 from harness.audit.findings import PRECISION_LIMIT, VALIDATION_LIMIT, Audit, EventErrors, dtype_name
 from harness.audit.module_state import used
 from harness.evaluation.evaluation import Evaluation, evaluate, evaluated_inputs, generator, has_estimates
 from harness.pipeline.pipeline import Pipeline
 from harness.timing.operations import INVERSE_LIMIT
-
-if TYPE_CHECKING:
-    from flows.protocol import Bijection
 
 MOST_EVENTS = 10_000
 SECONDS = 60.0  # limit of each comparison, after its first batch
@@ -53,17 +51,22 @@ class Events:
         place = torch.full((count,), -1)
         place[self.events] = torch.arange(len(self.events))
         self.inputs = torch.empty(len(self.events), *pipeline.shape, dtype=evaluation.dtype, device=pipeline.device)
-        start = 0
-        for x, _ in evaluated_inputs(pipeline, evaluation.split, evaluation.batch, evaluation.seed, evaluation.dtype):
-            places = place[start : start + len(x)]
+        given = evaluated_inputs(pipeline, evaluation.split, evaluation.batch, evaluation.seed, evaluation.dtype)
+        for (x, _), places in zip(given, place.split(evaluation.batch), strict=True):
             wanted = places >= 0
             self.inputs[places[wanted].to(x.device)] = x[wanted.to(x.device)]
-            start += len(x)
 
     def compare_batches(self, flow: Flow, batches: Iterator[tuple[Tensor, Tensor]] | None = None) -> EventErrors:
         """Compare log p(x), as evaluated, with that in other batches (of 8 in random order), in nats per dimension."""
-        batches = self._batches(SMALL_BATCH) if batches is None else batches
-        return _examine(lambda x, events: self._difference(flow, x, events), batches)
+
+        def difference(x: Tensor, events: Tensor) -> Tensor:
+            prior, log_det = flow.terms(x)
+            value, evaluated = prior.double().cpu(), self.evaluation.prior[events]
+            if not has_estimates(flow):  # estimates of log-dets vary randomly, so only log N(z; 0, I) is compared
+                value, evaluated = value + log_det.double().cpu(), evaluated + self.evaluation.log_det[events]
+            return (value - evaluated).abs() / self.dim
+
+        return _examine(difference, self._batches(SMALL_BATCH) if batches is None else batches)
 
     def round_trips(self, flow: Flow) -> EventErrors:
         """Compare x with inverse(forward(x)): the largest |difference| / max(1, |x|) of each event."""
@@ -83,14 +86,6 @@ class Events:
             if number and time.monotonic() - begin > SECONDS:
                 break
             yield batch
-
-    def _difference(self, flow: Flow, x: Tensor, events: Tensor) -> Tensor:
-        """Return differences of log p; with estimated log-dets those of log N(z; 0, I), as estimates vary randomly."""
-        prior, log_det = flow.terms(x)
-        value, evaluated = prior.double().cpu(), self.evaluation.prior[events]
-        if not has_estimates(flow):
-            value, evaluated = value + log_det.double().cpu(), evaluated + self.evaluation.log_det[events]
-        return (value - evaluated).abs() / self.dim
 
 
 def _examine(errors: Callable[[Tensor, Tensor], Tensor], batches: Iterator[tuple[Tensor, Tensor]]) -> EventErrors:
@@ -137,8 +132,7 @@ def audit_state(result: Audit, flow: Flow, evaluation: Evaluation, x: Tensor) ->
     """Check that evaluation does not change the model: the values of later batches would be of another model."""
     if evaluation.changed is None:
         raise ValueError("the evaluation did not compare the state of the flow; audit one with compare=True")
-    changed = used(flow, evaluation.changed, x)
-    if changed:
+    if changed := used(flow, evaluation.changed, x):
         names = ", ".join(changed[:3]) + (", ..." if len(changed) > 3 else "")
         result.reasons.append(f"evaluation changes the state of the flow: {names}")
 
@@ -226,7 +220,7 @@ def audit_inverse(result: Audit, flow: Flow, exact: Flow, events: Events) -> Non
 
 
 def _inverse_reason(flow: Flow, x: Tensor, error: float, count: str) -> str:
-    alone = {path: round_trip_error(cast("Bijection", module), value) for path, module, value in flow.trace(x)}
+    alone = {path: round_trip_error(cast(Bijection, module), value) for path, module, value in flow.trace(x)}
     worst = max(alone, key=lambda path: alone[path])
     return (
         f"{worst}: x -> z -> x is off by {error:.1e} (relative) in {dtype_name(x.dtype)}, for {count}; "

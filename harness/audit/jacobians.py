@@ -83,18 +83,16 @@ def autograd_log_det(function: Map, x: Tensor) -> Tensor:
     The map is applied to copies of a sample, so that one backward pass of output i of the i-th copy gives all rows.
     This needs independent samples, and memory for 512 of them and for the Jacobian.
     """
-    return torch.stack([torch.linalg.slogdet(_jacobian(function, sample)).logabsdet for sample in x])
-
-
-def _jacobian(function: Map, sample: Tensor) -> Tensor:
-    """Return the Jacobian (D, D); row i is the gradient of output i."""
-    rows = []
-    for outputs in torch.arange(sample.numel(), device=sample.device).split(COPIES):
-        with torch.enable_grad():
-            copies = sample.detach().repeat(len(outputs), *[1] * sample.ndim).requires_grad_()
-            diagonal = function(copies).reshape(len(outputs), -1).gather(1, outputs[:, None]).sum()
-            rows.append(torch.autograd.grad(diagonal, copies)[0].reshape(len(outputs), -1))
-    return torch.cat(rows)
+    log_dets = []
+    for sample in x:
+        rows = []
+        for outputs in torch.arange(sample.numel(), device=sample.device).split(COPIES):
+            with torch.enable_grad():
+                copies = sample.detach().repeat(len(outputs), *[1] * sample.ndim).requires_grad_()
+                diagonal = function(copies).reshape(len(outputs), -1).gather(1, outputs[:, None]).sum()
+                rows.append(torch.autograd.grad(diagonal, copies)[0].reshape(len(outputs), -1))
+        log_dets.append(torch.linalg.slogdet(torch.cat(rows)).logabsdet)
+    return torch.stack(log_dets)
 
 
 def compare_estimates(

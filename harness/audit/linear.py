@@ -1,4 +1,8 @@
-"""The audit of linear layers: log-det, condition and inverse.
+"""The audit of linear layers: which of them are checked, their log-det, condition and inverse.
+
+Up to D = 4096 the matrix of a layer is formed. Above, that of one layer of each class and shape is, if it is sparse.
+The others are checked exactly on a smaller event, and at their true shape by a stochastic estimate
+(`harness.audit.stochastic_log_det`), as D^3 for D = 12,288 takes half a minute and 3.6 GB.
 
 A layer that mixes few entries, such as a k x k convolution or some butterfly factors, has a sparse matrix. With rows
 and columns in an order that keeps neighbours together (reverse Cuthill-McKee), it is banded, and so are its LU factors:
@@ -7,20 +11,26 @@ the cost is D times the square of the bandwidth in place of D^3.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Mapping
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from harness.audit.applied import AuditedMap, audited_map
 from harness.audit.findings import Audit, dtype_name, largest
-from harness.audit.layer_choice import DENSE_LIMIT, LayerMaker, smaller
 from harness.audit.stochastic_log_det import NotDifferentiable, stochastic_log_det
-from harness.timing.operations import INVERSE_LIMIT
+from harness.evaluation.evaluation import generator, state_of
+from harness.timing.operations import INVERSE_LIMIT, perturb
 from layers import InvertibleLinear, UnsupportedShape
 from layers.base import push_identity
 from layers.linalg.precision import empty_like
 
+DENSE_LIMIT = 4096  # D up to which the matrix of a layer is formed
+STAND_IN_LIMIT = 1024  # D of the smaller layer that is checked in its place
+WORK_LIMIT = 5e10  # sum of D^3 over the audited layers: seconds on one core
 SAMPLES = 8  # events on which a layer is checked
 SVD_LIMIT = 1024  # D up to which all singular values are computed (0.25 s on one core); power iteration above
 ITERATIONS = 30
@@ -30,11 +40,96 @@ MOST_ENTRIES = 1024  # that are not zero, in a column on average
 PIVOT = 0.1  # least pivot, in parts of the largest of its column: a third of the time with 1
 MOST_WORK = 6e10  # D times the bandwidths of both factors: some seconds on one core
 
+LayerMaker = Callable[[InvertibleLinear, tuple[int, ...]], InvertibleLinear]
+
 Product = Callable[[Tensor, bool], Tensor]
 """(v (D, 1), transposed) -> W v or W^T v, or the solution u of W u = v or W^T u = v."""
 
 
-def audit_linear(
+def chosen_layers(layers: Mapping[str, InvertibleLinear], seed: int) -> dict[str, bool]:
+    """Return the paths of the layers to audit, each with whether its matrix is formed.
+
+    These are all within the work limit, else a sample, which always contains the first and the last of each kind at
+    each event shape, then random others as far as the limit allows. Above D = 4096 the matrix of one of each kind and
+    shape is formed. `layers` are in the order of application.
+    """
+    chosen = {path for paths in _by_kind(layers) for path in (paths[0], paths[-1])}
+    sizes = {path: layer.dim if layer.dim <= DENSE_LIMIT else STAND_IN_LIMIT for path, layer in layers.items()}
+    work = sum(sizes[path] ** 3 for path in chosen)
+    others = [path for path in layers if path not in chosen]
+    random.Random(seed).shuffle(others)
+    for path in others:
+        work += sizes[path] ** 3
+        if work > WORK_LIMIT:
+            break
+        chosen.add(path)
+    large = {path: layer for path, layer in layers.items() if path in chosen and layer.dim > DENSE_LIMIT}
+    formed = {random.Random(seed).choice(paths) for paths in _by_kind(large)}
+    return {path: path in formed or path not in large for path in chosen}
+
+
+def _by_kind(layers: Mapping[str, InvertibleLinear]) -> list[list[str]]:
+    """Return the paths of the layers of each class and event shape."""
+    groups: dict[object, list[str]] = {}
+    for path, layer in layers.items():
+        groups.setdefault((type(layer), layer.shape), []).append(path)
+    return list(groups.values())
+
+
+def smaller(layer: InvertibleLinear, make_layer: LayerMaker | None) -> InvertibleLinear:
+    """Return a layer of the same kind and options on a smaller event; raise UnsupportedShape if there is none.
+
+    Weights that do not depend on the size of the event are copied; otherwise those of the smaller layer are
+    perturbed from initialisation.
+    """
+    if make_layer is None:
+        raise UnsupportedShape("it cannot be built smaller")
+    channels, *spatial = layer.shape
+    for halvings in itertools.count(1):
+        shape = (channels, *(max(1, size >> halvings) for size in spatial))
+        if math.prod(shape) <= STAND_IN_LIMIT or math.prod(shape) == channels:
+            break
+    try:
+        small = make_layer(layer, shape)
+    except UnsupportedShape as error:
+        raise UnsupportedShape(f"smaller: {error}") from error
+    small.train(layer.training)
+    small.to(empty_like(layer))
+    shapes = [{name: value.shape for name, value in state_of(each).items()} for each in (layer, small)]
+    if shapes[0] == shapes[1]:
+        small.load_state_dict(layer.state_dict())
+    else:
+        perturb(small, 0.05, torch.Generator().manual_seed(0))
+    return small
+
+
+def audit_linear_layers(
+    result: Audit,
+    parts: list[tuple[str, nn.Module, Tensor]],
+    probes: torch.Generator,
+    make_layer: LayerMaker | None,
+    seed: int,
+    used: torch.dtype,
+) -> dict[str, AuditedMap]:
+    """Check the linear layers among `parts` (path, module, input) in float64; return the map of each, if it has one."""
+    linear = {path: (module, value) for path, module, value in parts if isinstance(module, InvertibleLinear)}
+    chosen = chosen_layers({path: module for path, (module, _) in linear.items()}, seed)
+    draws = generator(torch.device("cpu"), seed, "audit functionals")
+    result.linear_layers = len(linear)
+    maps = {}
+    for path, (module, value) in linear.items():
+        formed = _audit_linear(result, path, module, value, used) if chosen.get(path) else None
+        matrix, condition = formed or (None, None)
+        if matrix is None and path in chosen:
+            condition = _audit_large(result, path, module, value, make_layer, used, probes)
+        try:
+            maps[path] = audited_map(module, module(value)[1], matrix, condition, draws)
+        except NotDifferentiable as error:
+            result.not_audited.setdefault(path, f"its matrix is not formed, and {error}")
+    return maps
+
+
+def _audit_linear(
     result: Audit, path: str, layer: InvertibleLinear, value: Tensor, used: torch.dtype
 ) -> tuple[Tensor, float] | None:
     """Compare the log-det with that of the matrix, and check the condition number.
@@ -55,7 +150,7 @@ def audit_linear(
     return matrix, condition
 
 
-def audit_large(
+def _audit_large(
     result: Audit,
     path: str,
     layer: InvertibleLinear,
@@ -77,7 +172,7 @@ def audit_large(
         return None
     start = torch.Generator().manual_seed(0)
     x = torch.randn(SAMPLES, *small.shape, generator=start, dtype=torch.float64).to(value)
-    audit_linear(result, path, small, x, used)
+    _audit_linear(result, path, small, x, used)
     _enter_condition(result, path, estimate.condition, used)
     claimed = float(layer(value[:1])[1].flatten()[0])
     result.smallest_fault = max(result.smallest_fault or 0.0, estimate.allowance)
@@ -85,9 +180,9 @@ def audit_large(
         f"exactly on a smaller layer of shape {small.shape}, and at its own shape, D = {layer.dim}, by a "
         f"stochastic check that detects an error of {estimate.allowance:.3g} nats"
     )
-    if estimate.excludes(claimed):
+    if fault := estimate.contradiction(claimed):
         result.logdet_error = max(result.logdet_error, abs(claimed - estimate.value))
-        result.reasons.append(f"{path}: {estimate.contradiction(claimed)}")
+        result.reasons.append(f"{path}: {fault}")
     return estimate.condition
 
 

@@ -31,7 +31,8 @@ def tensors_of(module: nn.Module) -> dict[str, Tensor]:
 
 def moved(before: dict[str, Tensor], after: dict[str, Tensor]) -> list[str]:
     """Return the names of the tensors that have other values, except counters: single whole numbers."""
-    names = [name for name in before.keys() & after.keys() if not _is_counter(before[name])]
+    counters = {name for name, v in before.items() if v.numel() == 1 and not (v.is_floating_point() or v.is_complex())}
+    names = (before.keys() & after.keys()) - counters
     return list(changed_state({name: before[name] for name in names}, {name: after[name] for name in names}))
 
 
@@ -91,7 +92,3 @@ class OptimiserTwin:
             copied.grad = None if weight.grad is None else weight.grad.clone()
         self._copy.step()
         return all(torch.equal(weight, copied) for weight, copied in pairs)
-
-
-def _is_counter(value: Tensor) -> bool:
-    return value.numel() == 1 and not value.is_floating_point() and not value.is_complex()

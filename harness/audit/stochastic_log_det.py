@@ -40,12 +40,10 @@ class LogDetEstimate:
     allowance: float  # five standard errors, and a bound on what the quadrature lacks: the smallest fault it detects
     condition: float  # the ratio of the extreme singular values of the Lanczos iterations: a lower bound
 
-    def excludes(self, claimed: float) -> bool:
-        """Return True if the claimed log-det differs from the estimate by more than the allowance."""
-        return not abs(claimed - self.value) <= self.allowance
-
     def contradiction(self, claimed: float) -> str:
-        """Return the message for a claimed log-det that the estimate excludes."""
+        """Return how a claimed log-det differs from the estimate by more than the allowance; empty if it does not."""
+        if abs(claimed - self.value) <= self.allowance:
+            return ""
         return (
             f"log-det is {claimed:.6g} nats, but a stochastic estimate gives {self.value:.6g}, with "
             f"{self.allowance:.3g} allowed (five standard errors, and what the quadrature may lack)"

@@ -20,7 +20,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from copy import deepcopy
-from itertools import chain
 from typing import cast
 
 import torch
@@ -28,19 +27,8 @@ from torch import Tensor, nn
 
 from flows import Flow
 from harness.audit.findings import Audit
-from harness.audit.linearity import linearity_faults
 from harness.audit.module_state import OptimiserTwin, moved, tensors_of, used
-from harness.audit.training_step import (
-    ROUNDING,
-    STEP_MARGIN,
-    copy_faults,
-    derivative_faults,
-    differences,
-    step_faults,
-    step_weights,
-    summed_gradients,
-    without_hooks,
-)
+from harness.audit.training_step import ROUNDING, STEP_MARGIN, differences, every_fault, summed_gradients, without_hooks
 from harness.core.settings import TrainingSettings
 from harness.evaluation.evaluation import has_estimates
 from harness.pipeline.pipeline import Pipeline
@@ -49,9 +37,7 @@ from harness.training.updates import Updates
 from layers import InvertibleLinear
 
 SECONDS = 60.0  # limit of the steps of the layers, after the first
-DIRECTIONS = 2  # of each tensor, along which its gradient is compared: a single one may hide an error
-FEW = 8  # events at a time of the reference of a layer
-FEW_OF_FLOW = 16  # the same of the flow
+FEW_OF_FLOW = 16  # events at a time of the reference of the flow
 LEAST, MOST = 1e-5, 1e-3  # allowed relative error of results: MARGIN * condition * eps, within these bounds
 MARGIN = 3.0
 NEARBY = 1.0001  # factor that moves events a little, far beyond the rounding of float32
@@ -67,8 +53,7 @@ def audit_training(
     possible; it is changed.
     """
     kept = deepcopy(flow.state_dict())
-    devices = [pipeline.device] if pipeline.device.type == "cuda" else []
-    with torch.random.fork_rng(devices):
+    with torch.random.fork_rng([pipeline.device] if pipeline.device.type == "cuda" else []):
         x, log_det = next(TrainingBatches(pipeline, settings.batch_size, seed))
         tolerance = min(max(LEAST, MARGIN * result.condition * torch.finfo(x.dtype).eps), MOST)
         faults = list(_layer_faults(result, flow, reference, x, tolerance))
@@ -94,14 +79,7 @@ def _layer_faults(result: Audit, flow: Flow, reference: Flow, x: Tensor, toleran
         if result.stepped_layers and time.monotonic() - begin > SECONDS:
             break
         result.stepped_layers += 1
-        few = value[:FEW].double()
-        faults = chain(
-            derivative_faults(exact[path], few, DIRECTIONS),
-            step_faults(layer, exact[path], value, tolerance, few=FEW),
-            linearity_faults(layer, value, step_weights(value), tolerance),
-            copy_faults(layer, exact[path], value[:FEW], STEP_MARGIN * tolerance),
-        )
-        fault = next(faults, None)
+        fault = next(every_fault(layer, exact[path], value, tolerance), None)
         if fault is not None:
             yield f"{path}: {fault}"
 
@@ -124,39 +102,24 @@ def _flow_faults(
     step(x)
     trained = {name for name, weight in flow.named_parameters() if weight.requires_grad}
     others = {name: value for name, value in before.items() if name not in trained}
-    for name in used(flow, moved(others, tensors_of(flow)), x[:FEW]):
+    for name in used(flow, moved(others, tensors_of(flow)), x[:FEW_OF_FLOW]):
         yield f"{name!r} moves {n} without the optimiser"
     if not all(twin.agrees() for twin in twins):
         yield f"the weights {n} are not what Adam computes from their gradients: they move alone"
-    fault = _wrong_gradient(flow, reference, pipeline, x, log_det)
+    fault = next(_gradient_faults(flow, reference, pipeline, x, log_det), None)
     if fault is not None:
         flow.load_state_dict(kept)
         step(NEARBY * x)
-        if _wrong_gradient(flow, reference, pipeline, NEARBY * x, log_det) is not None:
+        if any(_gradient_faults(flow, reference, pipeline, NEARBY * x, log_det)):
             yield fault
 
 
-def _wrong_gradient(flow: Flow, reference: Flow, pipeline: Pipeline, x: Tensor, log_det: Tensor) -> str | None:
-    """Return the first gradient in the flow after a step that is not that of the reference."""
-    trained = {name: weight for name, weight in flow.named_parameters() if weight.requires_grad}
-    expected, size = _reference_gradients(reference, pipeline, x, log_det)
-    rounding = ROUNDING * torch.finfo(x.dtype).eps * size
-    for name, truth in expected.items():
-        what = f"the gradient by {name!r} in a training step of {len(x)} events"
-        gradient = trained[name].grad if name in trained else None
-        fault = next(differences(what, gradient, truth, STEP_MARGIN * MOST, rounding), None)
-        if fault is not None:
-            return fault
-    return None
+def _gradient_faults(flow: Flow, reference: Flow, pipeline: Pipeline, x: Tensor, log_det: Tensor) -> Iterator[str]:
+    """Yield each gradient in the flow after a step that is not that of the reference.
 
-
-def _reference_gradients(
-    reference: Flow, pipeline: Pipeline, x: Tensor, log_det: Tensor
-) -> tuple[dict[str, Tensor], float]:
-    """Return the gradient of the loss by each trained parameter, and the size of the numbers that these add up.
-
-    It is the largest sum, over the batches of the reference, of the absolute values of an entry of any gradient: where
-    a coupling is saturated, gradients are far smaller, but the slope 1 - tanh(s)^2 has the rounding of 1.
+    It may have the rounding of the largest sum, over the batches of the reference, of the absolute values of an entry
+    of any gradient: where a coupling is saturated, gradients are far smaller, but the slope 1 - tanh(s)^2 has the
+    rounding of 1.
     """
     trained = {name: weight for name, weight in reference.named_parameters() if weight.requires_grad}
     without_hooks(reference)
@@ -169,4 +132,9 @@ def _reference_gradients(
 
     totals, sizes = summed_gradients(losses(), trained)
     filled = [name for name, total in totals.items() if total.numel()]
-    return {name: totals[name] for name in filled}, max((float(sizes[name].max()) for name in filled), default=0.0)
+    size = max((float(sizes[name].max()) for name in filled), default=0.0)
+    rounding = ROUNDING * torch.finfo(x.dtype).eps * size
+    found = {name: weight.grad for name, weight in flow.named_parameters() if weight.requires_grad}
+    for name in filled:
+        what = f"the gradient by {name!r} in a training step of {len(x)} events"
+        yield from differences(what, found.get(name), totals[name], STEP_MARGIN * MOST, rounding)

@@ -13,59 +13,63 @@ by x and by the parameters are computed apart, as finite differences verify them
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
+from harness.audit.findings import largest
 from harness.audit.module_state import moved, tensors_of, used
 from layers import InvertibleLinear
 
+FEW = 8  # events at a time of the reference of a layer
+DIRECTIONS = 2  # of each tensor, along which its gradient is compared: a single one may hide an error
 STEP_MARGIN = 10.0  # gradients pass more operations than results, and matrix functions lose digits in float32
 DIFFERENCE = 1e-4  # half the distance of a central difference in float64, in the length of all entries
 DERIVATIVE_TOLERANCE = 1e-4  # relative
 ROUNDING_OF_DIFFERENCES = 100 / DIFFERENCE  # in eps
 ROUNDING = 16.0  # in eps: the error of a sum, relative to the sum of the absolute values of its parts
 SMALLEST_ROW = 0.01  # of a parameter; the gradient of a smaller one has more rounding than is allowed
+SCALES = tuple(2.0**power for power in (-20, -13, -7, 7, 13))  # powers of two leave all rounding as it is
+UNEVEN = 1.001  # a multiple that does not, and so shows how much rounding changes
+NOISE = 8.0  # multiples of that
+LINEAR_TOLERANCE = 1e-2  # relative
+VANISHED = 100.0  # gradients that are rounding alone, in multiples of eps and of the sum of the parts of the loss
+LARGE = 3e3  # size of the gradient of a single entry of y, in multiples of the others
+CHANGES = (1.0, 0.9, 1.1)  # of that size: what rounding loses by chance, it does not lose with each of them
 PATHLESS = ": autograd sees no path (detached, under no_grad, or through .data)"
 
 
 @dataclass(frozen=True)
-class Gradient:
-    """The gradient of L by one tensor.
+class TrainingStep:
+    """The results of a step, taken as in training or in float64.
 
     Attributes:
-        value: the gradient.
-        size: of the numbers that the gradient adds up, whose rounding it has even where they cancel: the largest sum
-            over the batches of the reference of the absolute values of an entry, or the sum of |weights * y| over the
-            scale of the tensor (see `_scale`).
+        x: the events after the step, (N, *shape).
+        y: their output, (N, *shape).
+        log_det: log|det W| of one event, shape ().
+        gradients: in float64, the gradient of L by "x", and by each trained parameter, by its name in quotes; none
+            where autograd has no path.
+        sizes: of a reference, parameter -> the size of the numbers that its gradient adds up, whose rounding it has
+            even where they cancel: the largest sum over the batches of the absolute values of an entry, or the sum of
+            |weights * y| over the scale of the parameter (see `_scale`).
     """
 
-    value: Tensor
-    size: float
-
-
-@dataclass(frozen=True)
-class Reference:
-    """A step in float64."""
-
-    y: Tensor  # output of the events, (N, *shape)
-    log_det: Tensor  # log|det W| of one event, shape ()
-    by_input: Tensor  # gradient by the events, (N, *shape)
-    by_parameter: dict[str, Gradient]  # of every trained parameter
-
-
-@dataclass(frozen=True)
-class TrainingStep:
-    """A step as training takes it (see `Reference`); a gradient is None if autograd has no path."""
-
-    x: Tensor  # the events after the step
+    x: Tensor
     y: Tensor
     log_det: Tensor
-    by_input: Tensor | None
-    by_parameter: dict[str, Tensor | None]  # the content of `.grad`
+    gradients: dict[str, Tensor]
+    sizes: dict[str, float] = field(default_factory=dict)
+
+
+def every_fault(layer: InvertibleLinear, reference: nn.Module, x: Tensor, tolerance: float) -> Iterator[str]:
+    """Yield each fault of a layer in training, of all kinds below; the arguments are those of `step_faults`."""
+    few = x[:FEW]
+    yield from derivative_faults(reference, few.double(), DIRECTIONS)
+    yield from step_faults(layer, reference, x, tolerance, few=FEW)
+    yield from linearity_faults(layer, x, step_weights(x), tolerance)
+    yield from copy_faults(layer, reference, few, STEP_MARGIN * tolerance)
 
 
 def step_faults(
@@ -92,8 +96,12 @@ def step_faults(
     if not torch.equal(step.x, x):
         yield f"a training step of {size} events overwrites its input"
     if threads > 1:
-        with _threads(threads):
+        usual = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        try:
             again = take_step(layer, x, weights)
+        finally:
+            torch.set_num_threads(usual)
         for fault in compare_step(again, expected, STEP_MARGIN * tolerance):
             yield f"with {threads} threads, {fault}"
     if not layer.hardens:
@@ -116,17 +124,7 @@ def step_weights(x: Tensor) -> Tensor:
     return weights.transpose(1, -1).to(x)
 
 
-@contextmanager
-def _threads(number: int) -> Iterator[None]:
-    usual = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(usual)
-
-
-def reference_step(layer: nn.Module, x: Tensor, weights: Tensor, size: int = 2) -> Reference:
+def reference_step(layer: nn.Module, x: Tensor, weights: Tensor, size: int = 2) -> TrainingStep:
     """Return the step of a layer in float64, `size` events at a time; it loses the hooks of its parameters.
 
     `x`, the events, and `weights`, of y in the loss, are (N, *shape) in float64.
@@ -137,19 +135,25 @@ def reference_step(layer: nn.Module, x: Tensor, weights: Tensor, size: int = 2) 
     by_map, sizes = summed_gradients(((layer(events)[0] * weight).sum() for events, weight in parts), trained)
     by_log_det = gradients(layer(parts[0][0])[1].mean(), list(trained.values()))
     outputs, inputs, log_det, size_of_loss = [], [], x.new_zeros(()), 0.0
-    with _frozen(trained.values()):
+    for parameter in trained.values():
+        parameter.requires_grad_(False)
+    try:
         for events, weight in parts:
             leaf = events.detach().clone().requires_grad_()
             y, log_det = layer(leaf)
             inputs += gradients((y * weight).sum(), [leaf])
             outputs.append(y.detach())
             size_of_loss += float((y.detach() * weight).abs().sum())
-    by_parameter = {}
-    for name, other in zip(trained, by_log_det, strict=True):
+    finally:
+        for parameter in trained.values():
+            parameter.requires_grad_()
+    step = TrainingStep(x, torch.cat(outputs), log_det.detach().mean(), {"x": torch.cat(inputs)})
+    for (name, parameter), other in zip(trained.items(), by_log_det, strict=True):
         if other.numel():
-            total = max(float((sizes[name] + other.abs()).max()), size_of_loss / _scale(trained[name].detach()))
-            by_parameter[name] = Gradient(by_map[name] + other, total)
-    return Reference(torch.cat(outputs), log_det.detach().mean(), torch.cat(inputs), by_parameter)
+            step.gradients[repr(name)] = by_map[name] + other
+            total = float((sizes[name] + other.abs()).max())
+            step.sizes[repr(name)] = max(total, size_of_loss / _scale(parameter.detach()))
+    return step
 
 
 def _scale(tensor: Tensor) -> float:
@@ -179,18 +183,6 @@ def without_hooks(module: nn.Module) -> None:
     """Remove the hooks of parameters, which may change their gradients."""
     for parameter in module.parameters():
         parameter._backward_hooks = None
-
-
-@contextmanager
-def _frozen(parameters: Iterable[Tensor]) -> Iterator[None]:
-    held = list(parameters)
-    for parameter in held:
-        parameter.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for parameter in held:
-            parameter.requires_grad_()
 
 
 def gradients(output: Tensor, inputs: list[Tensor]) -> list[Tensor]:
@@ -268,29 +260,28 @@ def take_step(layer: nn.Module, x: Tensor, weights: Tensor, scale: float = 1.0, 
         loss = scale * ((y * weights).sum() + log_det * constant.mean())  # a faulty one may be of shape (N,)
         if loss.requires_grad:
             loss.backward()
-    by_parameter = {
-        name: None if parameter.grad is None else parameter.grad.detach().clone()
-        for name, parameter in layer.named_parameters()
-        if parameter.requires_grad
-    }
-    return TrainingStep(value.detach(), y.detach(), constant.detach().mean(), leaf.grad, by_parameter)
+    step = TrainingStep(value.detach(), y.detach(), constant.detach().mean(), {})
+    trained = {repr(name): weight for name, weight in layer.named_parameters() if weight.requires_grad}
+    for what, tensor in ({"x": leaf} | trained).items():
+        if tensor.grad is not None and tensor.numel():
+            step.gradients[what] = tensor.grad.detach().double().clone()
+    return step
 
 
-def compare_step(step: TrainingStep, reference: Reference, tolerance: float) -> Iterator[str]:
+def compare_step(step: TrainingStep, reference: TrainingStep, tolerance: float) -> Iterator[str]:
     """Yield each result of a step that differs from the reference by more than the tolerance (relative).
 
     Gradients may also differ by the rounding of the sum over the batch.
     """
     n = f"in a training step of {len(step.y)} events"
     yield from differences(f"y {n}", step.y, reference.y, tolerance)
-    log_det, truth = float(step.log_det), float(reference.log_det)
-    if not abs(log_det - truth) <= log_det_tolerance(tolerance, log_det, step.y[0].numel()):
-        yield f"the log-det {n} is {log_det:.6g}, but {truth:.6g} in float64 for few events"
-    yield from differences(f"the gradient by x {n}", step.by_input, reference.by_input, tolerance)
-    for name, gradient in reference.by_parameter.items():
-        value = step.by_parameter.get(name)  # none if it is frozen by now
-        rounding = ROUNDING * torch.finfo(step.y.dtype).eps * gradient.size
-        yield from differences(f"the gradient by {name!r} {n}", value, gradient.value, tolerance, rounding)
+    log_det, exact = float(step.log_det), float(reference.log_det)
+    if not abs(log_det - exact) <= log_det_tolerance(tolerance, log_det, step.y[0].numel()):
+        yield f"the log-det {n} is {log_det:.6g}, but {exact:.6g} in float64 for few events"
+    for what, truth in reference.gradients.items():
+        rounding = ROUNDING * torch.finfo(step.y.dtype).eps * reference.sizes.get(what, 0.0)
+        value = step.gradients.get(what)  # none if it is frozen by now
+        yield from differences(f"the gradient by {what} {n}", value, truth, tolerance, rounding)
 
 
 def log_det_tolerance(tolerance: float, log_det: float | Tensor, dim: int) -> float:
@@ -319,6 +310,63 @@ def differences(
     if not error <= tolerance * scale + rounding:
         relative = f"{error / scale:.2g} (relative)" if scale else f"{error:.2g}"
         yield f"{what} differs by {relative} from {other}"
+
+
+def linearity_faults(layer: InvertibleLinear, x: Tensor, weights: Tensor, rounding: float) -> Iterator[str]:
+    """Yield the first gradient that is not linear in those of the results.
+
+    The loss of a flow is a mean over events and entries, so the gradients that reach a layer are far smaller than those
+    of a test, and differ from entry to entry. A backward pass that clips, rounds or drops small ones trains another
+    model, or none. So a step is compared with
+
+    - steps of multiples of the loss: the gradients are these multiples;
+    - a step in which a single entry of y has a large gradient in addition: the gradients are the sums.
+
+    Args:
+        layer: in train().
+        x, weights: events, and the weights of y in the loss, (N, *shape).
+        rounding: relative error of a gradient that the condition number of the layer explains.
+    """
+    n = f"in a training step of {len(x)} events"
+    step = take_step(layer, x, weights)
+    expected = step.gradients
+    for scale in SCALES:
+        multiple = take_step(layer, x, weights, scale).gradients
+        for what in expected.keys() & multiple.keys():
+            error = largest(multiple[what] / scale - expected[what])
+            if error > LINEAR_TOLERANCE * largest(expected[what]):
+                yield (
+                    f"the gradient by {what} {n} of {scale:.3g} times the loss is not {scale:.3g} times the gradient: "
+                    f"the backward pass is not linear, and losses of flows are small"
+                )
+                return
+    single = x.new_zeros(x.shape)
+    single.flatten(1)[:, 0] = 1.0
+    alone = take_step(layer, x, single, log_det=False).gradients
+    for what in expected.keys() & alone.keys():
+        size, other = largest(expected[what]), largest(alone[what])
+        if not other or size <= VANISHED * torch.finfo(x.dtype).eps * float((step.y * weights).abs().sum()):
+            continue  # of one channel a reflection has no gradient but rounding
+        factors = (LARGE * size / other * change for change in CHANGES)
+        if all(_loses(what, layer, x, weights, factor * single, expected[what], rounding) for factor in factors):
+            yield (
+                f"the gradient by {what} {n} loses what is small beside that of the first entry of y: the backward "
+                "pass is not linear, and Adam scales small gradients up"
+            )
+            return
+
+
+def _loses(
+    what: str, layer: InvertibleLinear, x: Tensor, weights: Tensor, added: Tensor, expected: Tensor, rounding: float
+) -> bool:
+    """Return whether a step with a large gradient in addition loses more of the expected one than rounding explains."""
+    large, uneven, both = (
+        take_step(layer, x, cotangent, log_det=log_det).gradients[what]
+        for cotangent, log_det in ((added, False), (UNEVEN * added, False), (weights + added, True))
+    )
+    size = largest(expected)
+    hidden = LARGE * rounding * size + NOISE * largest(uneven / UNEVEN - large)
+    return hidden < size / 4 and largest(both - large - expected) > LINEAR_TOLERANCE * size + hidden
 
 
 @torch.no_grad()

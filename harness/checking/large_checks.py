@@ -11,16 +11,16 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from harness.audit.stochastic_log_det import LogDetEstimate, stochastic_log_det
+from harness.audit.stochastic_log_det import stochastic_log_det
 from harness.audit.training_step import derivative_faults, step_faults
 from harness.checking.layer_case import MARGIN, LayerCase, offset_size, relative_error, tolerance
 from harness.checking.layer_checks import (
     claimed_log_det,
     dense_faults,
+    explain_log_det,
     log_det_faults,
     log_det_method_faults,
 )
-from harness.checking.layer_faults import explain_log_det
 from harness.checking.layer_module_checks import mask_faults
 from harness.checking.report import Remark, Unanswered
 from harness.checking.training_checks import drawn_sizes
@@ -63,7 +63,7 @@ def large_events(case: LayerCase) -> Iterator[str]:
     if case.device == "cpu":
         yield from _inverse_in_float32(case, layer, condition, offset)
     if case.brief:
-        yield from _exact(case, layer, allowed)
+        yield from _log_dets(case, layer, allowed)
         return
     yield from _samples(case, layer, allowed)
     sizes = []
@@ -73,10 +73,7 @@ def large_events(case: LayerCase) -> Iterator[str]:
         else:
             sizes.append(size)
             yield from _batch(layer, case.events(size), allowed)
-    if layer.dim <= EXACT_LIMIT:
-        yield from _exact(case, layer, allowed)
-    else:
-        yield from _stochastic(case, layer)
+    yield from _log_dets(case, layer, allowed)
     for dtype in (torch.float64, torch.float32) if case.device == "cpu" else (torch.float64,):
         step = replace(case, dtype=dtype, training=True)
         narrow = step.copy(layer)
@@ -144,7 +141,7 @@ def _conditioned(case: LayerCase) -> tuple[InvertibleLinear, float]:
     for scale in SCALES:
         layer = case.perturbed(scale)
         _raise_log_det(layer, case)
-        condition = _estimate(layer, probes=2).condition
+        condition = stochastic_log_det(layer, torch.Generator().manual_seed(0), probes=2).condition
         if condition < WORST_CONDITION:
             return layer, condition
     return layer, condition
@@ -214,30 +211,20 @@ def _batch(layer: InvertibleLinear, x: Tensor, tolerance: float) -> Iterator[str
 
 
 @torch.no_grad()
-def _exact(case: LayerCase, layer: InvertibleLinear, tolerance: float) -> Iterator[str]:
-    truth = float(torch.linalg.slogdet(push_identity(layer, dtype=case.dtype))[1])
-    for batch in _batches(case):
-        faults = list(log_det_faults(layer, claimed_log_det(layer, case.events(batch)), truth, tolerance))
+def _log_dets(case: LayerCase, layer: InvertibleLinear, allowed: float) -> Iterator[str]:
+    """Yield the first wrong log-det of batches of several sizes, by the matrix, or by an estimate if it is large."""
+    if layer.dim <= EXACT_LIMIT:
+        truth, estimate = float(torch.linalg.slogdet(push_identity(layer, dtype=case.dtype))[1]), None
+    else:
+        estimate = stochastic_log_det(layer, torch.Generator().manual_seed(0))
+        truth = estimate.value
+    for size in (1, EVENTS, *(size for size in case.batches if size * layer.dim <= MOST_NUMBERS)):
+        claimed = claimed_log_det(layer, case.events(size))
+        if estimate is None:
+            faults = list(log_det_faults(layer, claimed, truth, allowed))
+        else:
+            contradiction = estimate.contradiction(claimed)
+            faults = [contradiction + explain_log_det(claimed, truth, layer)] if contradiction else []
         yield from faults
         if faults:
             return
-
-
-@torch.no_grad()
-def _stochastic(case: LayerCase, layer: InvertibleLinear) -> Iterator[str]:
-    estimate = _estimate(layer)
-    for batch in _batches(case):
-        claimed = claimed_log_det(layer, case.events(batch))
-        if estimate.excludes(claimed):
-            yield estimate.contradiction(claimed) + explain_log_det(claimed, estimate.value, layer)
-            return
-
-
-def _batches(case: LayerCase) -> list[int]:
-    """Return the sizes of batches whose log-det is checked."""
-    entries = math.prod(case.shape)
-    return [1, EVENTS, *(size for size in case.batches if size * entries <= MOST_NUMBERS)]
-
-
-def _estimate(layer: InvertibleLinear, **options: int) -> LogDetEstimate:
-    return stochastic_log_det(layer, torch.Generator().manual_seed(0), **options)

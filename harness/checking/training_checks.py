@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Adam
 
-from harness.audit.linearity import linearity_faults
 from harness.audit.module_state import OptimiserTwin, moved, used
 from harness.audit.training_step import (
     STEP_MARGIN,
     compare_step,
     differences,
+    linearity_faults,
     reference_step,
     step_faults,
     step_weights,

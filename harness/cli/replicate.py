@@ -29,7 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Return 0 if every trial of the draws counts as ok, else 1."""
-    from harness.interface.report import STEM, replicate
+    from harness.interface.runs import STEM, replicate
     from harness.reporting.compare.replication import replication_tables
     from harness.reporting.tables.rendering import plain
 

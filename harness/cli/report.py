@@ -52,7 +52,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Return 0 if every trial counts as ok and merged runs do not contradict each other, else 1."""
-    from harness.interface.report import merge, report
+    from harness.interface.runs import merge, report
 
     if args.verify is not None or args.data is not None:
         return _verify(args)

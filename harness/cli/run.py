@@ -24,7 +24,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Return 0 if every selected trial is ok, or unsupported where the suite declares it; else 1."""
-    from harness.interface.run import run
+    from harness.interface.runs import run
 
     gc.enable()  # a run may take days
     results = run(**keywords(args))

@@ -215,16 +215,13 @@ def outlook(entries: Sequence[AgendaEntry], at_once: int, stale_option: Stale = 
     return lines
 
 
-def total_seconds(entries: Iterable[AgendaEntry], at_once: int) -> float | None:
-    """Return the time of all trials that have an estimate, so many at once; None if none has."""
-    estimated = [(entry.trial.alone, entry.seconds) for entry in entries if entry.seconds is not None]
-    return sum(seconds if alone else seconds / at_once for alone, seconds in estimated) if estimated else None
-
-
 def _time(entries: Sequence[AgendaEntry], at_once: int) -> str:
-    if (total := total_seconds(entries, at_once)) is None:
+    """Return the time of all trials that have an estimate, so many at once, as text; empty if none has."""
+    estimated = [(entry.trial.alone, entry.seconds) for entry in entries if entry.seconds is not None]
+    if not estimated:
         return ""
-    unknown = sum(entry.seconds is None for entry in entries)
+    total = sum(seconds if alone else seconds / at_once for alone, seconds in estimated)
+    unknown = len(entries) - len(estimated)
     rest = f", and {unknown} of unknown duration" if unknown else ""
     return f", in about {shown_seconds(total)} (from earlier trials, {at_once} at once{rest})"
 

@@ -108,16 +108,13 @@ class LiveReporter(Reporter):
         self._console.print(Text(text), soft_wrap=True)
 
 
-class ReportProgress(contextlib.AbstractContextManager["ReportProgress"]):
+class ReportProgress:
     """Write a line every `LINE_SECONDS` on how much of a report is made; a `harness.core.settings.Progress`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self._stream = _stream()
         self._told = time.monotonic()
-
-    def __exit__(self, *_: object) -> None:
-        return None
 
     def __call__(self, fraction: float, text: str) -> None:
         """Take the share that is done, and what is made now."""

@@ -6,7 +6,7 @@ import os
 import re
 import tempfile
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +16,7 @@ from harness.core.arguments import Place, checked, optional, path
 from harness.core.errors import DataError, UserError
 from harness.core.files import write_atomically
 from harness.core.texts import bounded, visible
-from harness.interface.run import run
+from harness.interface.runs import run
 
 if TYPE_CHECKING:
     from harness.datasets import Splits
@@ -189,7 +189,5 @@ def _profile(name: str, seconds: float) -> str:
     return PROFILE.format(profile=name, repetitions=repetitions, patience=patience, **budget)
 
 
-def _flow_style(options: Mapping[str, Any]) -> str:
-    return yaml.safe_dump(
-        dict(options), default_flow_style=True, sort_keys=False, width=10**6, allow_unicode=True
-    ).strip()
+def _flow_style(options: dict[str, Any]) -> str:
+    return yaml.safe_dump(options, default_flow_style=True, sort_keys=False, width=10**6, allow_unicode=True).strip()

@@ -4,68 +4,53 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import SkipValidation
 
-from harness.core.archive import StoredRecords, read_records
 from harness.core.arguments import check, checked, optional, path, taking
 from harness.core.errors import DataError, DataMissing, UserError
 from harness.core.run_options import shown_seconds
 from harness.core.settings import DataRef
 from harness.core.third_party import is_third_party
-from harness.execution.agenda import AgendaEntry, Digests, agenda, counted, forget_settled, outlook
+from harness.execution.agenda import AgendaEntry, agenda, counted, forget_settled, outlook
 from harness.execution.data import check_data, examine_data, raise_faults
 from harness.execution.executor import Executor, check_section, executor_class
 from harness.interface.options import Arguments
 from harness.planning.plan import Plan
-from harness.planning.settle import CHANGES, Checksums, check_suite, settle
+from harness.planning.settle import CHANGES, check_suite, settle
 from harness.planning.suite import Source, read_suite
 
 HEADERS = ("id", "kind", "place", "layer", "repetition", "state", "time")
 
 
-@dataclass(frozen=True)
-class Request:
-    """The trials that a call or a command asks for."""
-
-    plan: Plan  # the trials of the profile that `--only` selects
-    folder: Path  # OUT/<suite>
-    executor: Executor
-    options: Arguments
-
-    def records(self) -> StoredRecords:
-        """Return the records in the folder now, with those of other trials."""
-        return read_records(self.folder, self.plan.trials, others=True)
-
-    def entries(self, digests: Digests) -> list[AgendaEntry]:
-        """Return the trials with their states now (see `agenda`)."""
-        retry_failed, stale = self.options.retry_failed, self.options.stale
-        return agenda(self.plan, self.folder, digests, self.records(), retry_failed=retry_failed, stale=stale)
-
-
-def make_request(
+def make_plan(
     source: Source,
     options: Arguments,
-    check_now: Callable[..., Checksums],
+    offline: bool,
     tell: Callable[[str], object],
+    missing: list[str] | None = None,
     prepare: bool = False,
-) -> Request:
-    """Return the request that the options describe; raise a UserError if they cannot be met.
+) -> tuple[Plan, Path, Executor]:
+    """Return the trials of the profile that `--only` selects, the folder OUT/<suite>, and what runs them there.
 
     Args:
         source: the suite.
-        check_now: takes the data that trials read, and `optional` ones, left out where they are missing; returns the
-            checksums of those that are there, by `DataRef.arrays`, or none if it has not looked.
-        tell: takes a line for each data set that has changed since the last run.
+        offline: download no data.
+        tell: takes the remarks on data, and a line for each data set that has changed since the last run.
+        missing: takes the reason why a run would stop, if data are missing or wrong; None: it is raised.
         prepare: let the executor begin its preparations, as the trials will run.
+
+    Raises:
+        UserError: the options cannot be met.
     """
     from harness.checking.isolated import try_imports
 
-    suite = read_suite(source, data=data_root(options.data))
+    root = data_root(options.data)
+    suite = read_suite(source, data=root)
     check_section(suite)
     executor = executor_class(options.executor)(options.jobs, suite.cluster, options.cluster)
     if prepare and options.profile in suite.profile_names:
@@ -79,13 +64,19 @@ def make_request(
     folder, before = options.out / suite.suite, dict[DataRef, str | None]()
     with contextlib.suppress(UserError):  # there may be no last run
         before = {data.arrays: data.checksum for trial in Plan.load(folder).trials for data in trial.data_sets}
-    checksums = check_now(settled.data, optional=settled.optional)
+    checksums: dict[DataRef, str | None] = {}
+    try:
+        checksums = check_data(settled.data, root, offline, tell, settled.optional)
+    except (DataMissing, DataError) as error:
+        if missing is None:
+            raise
+        missing.append(f"\na run would stop, because of its data:\n{error}")
     for key, checksum in checksums.items():
         if before.get(key, checksum) != checksum:
             tell(f"{key.name}: its data have changed since the last run here, so trials on them are others")
     plan, selected = settled.plan({**before, **checksums})  # those of the last run, for data that are not checked now
-    missing = [data for data in settled.data if checksums and data.arrays not in checksums]
-    if left_out := list(dict.fromkeys(data.label for data in missing if data in settled.optional)):
+    absent = [data for data in settled.data if checksums and data.arrays not in checksums]
+    if left_out := list(dict.fromkeys(data.label for data in absent if data in settled.optional)):
         selected = tuple(trial for trial in selected if trial.column not in left_out)
         remark = f"{plan.remark} Left out, as their files are missing: {', '.join(left_out)}"
         plan = plan.model_copy(update={"remark": remark.strip()})
@@ -93,7 +84,7 @@ def make_request(
         plan = plan.limited(selected)
     if not isinstance(source, Mapping):  # no command makes the plan of a mapping
         plan = plan.model_copy(update={"command": options.command(str(source), plan.device)})
-    return Request(plan, folder, executor, options)
+    return plan, folder, executor
 
 
 def data_root(option: Path | None) -> Path | None:
@@ -144,20 +135,12 @@ def plan(suite: Source, **arguments: Any) -> Outlook:
 
     options = check(Arguments, arguments)
     missing, remarks = list[str](), list[str]()
-
-    def check_now(data: Sequence[DataRef], optional: Collection[DataRef]) -> Checksums:
-        try:
-            return check_data(data, data_root(options.data), offline=True, tell=remarks.append, optional=optional)
-        except (DataMissing, DataError) as error:
-            missing.append(f"\na run would stop, because of its data:\n{error}")
-            return {}
-
-    request = make_request(suite, options, check_now, remarks.append)
-    entries = request.entries(Sources().of)
-    forget_settled(entries, request.folder)
-    at_once = request.executor.at_once([entry.trial for entry in entries if entry.runs])
-    about = [f"{request.plan.heading}: {counted(entries)}", *outlook(entries, at_once, options.stale)]
-    return Outlook(request.plan, request.folder, tuple(entries), (*about, *remarks, *missing))
+    plan, folder, executor = make_plan(suite, options, True, remarks.append, missing)
+    entries = agenda(plan, folder, Sources().of, retry_failed=options.retry_failed, stale=options.stale)
+    forget_settled(entries, folder)
+    at_once = executor.at_once([entry.trial for entry in entries if entry.runs])
+    about = [f"{plan.heading}: {counted(entries)}", *outlook(entries, at_once, options.stale)]
+    return Outlook(plan, folder, tuple(entries), (*about, *remarks, *missing))
 
 
 def _line(entry: AgendaEntry) -> tuple[str, ...]:

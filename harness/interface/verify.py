@@ -14,14 +14,13 @@ from harness.core.archive import read_records
 from harness.core.arguments import Place, checked, optional, path
 from harness.core.discovery import sibling
 from harness.core.errors import UserError
-from harness.core.records import Record, verdict, write_record
-from harness.core.trial import Trial
+from harness.core.records import verdict, write_record
 from harness.execution.data import check_data
 from harness.execution.executor import executor_class
 from harness.execution.folder import claimed, make_folder, writing
 from harness.interface.options import RunArguments
-from harness.interface.plan import Request, data_root
-from harness.interface.run import run_remaining
+from harness.interface.plan import data_root
+from harness.interface.runs import run_remaining
 from harness.planning.plan import FILE, Plan
 
 if TYPE_CHECKING:
@@ -94,20 +93,12 @@ def verify(
             limited.save(place)
             for name in sorted(kept & records.keys()):
                 write_record(place / "records", records[name])
-    weights = {
-        trial.id: fault for trial in sample for fault in _faults_of_weights(trial, records[trial.id], folder, root)
-    }
+    weights = {}
+    for trial in sample:
+        module = sibling(type(trial), "trained")
+        if module is not None and module.has_weights(trial, folder):
+            weights[trial.id] = module.contradictions(trial, records[trial.id], folder, root)
     options = RunArguments(out=again.parent, data=root)
     with claimed(again):
-        run_remaining(Request(limited, again, executor_class("local")(None, {}, ()), options), root, options)
+        run_remaining(limited, again, executor_class("local")(), options)
     return Verification(compare(stated, again, Thresholds(), other_code=True), weights)
-
-
-def _faults_of_weights(trial: Trial, record: Record, folder: Path, root: Path | None) -> list[str]:
-    """Return the contradictions of kept weights to a record in one text, or nothing where none are kept."""
-    module = sibling(type(trial), "trained")
-    return (
-        []
-        if module is None or not module.has_weights(trial, folder)
-        else [module.contradictions(trial, record, folder, root)]
-    )

@@ -45,7 +45,7 @@ class Section(Settings):
     claim: Text  # the sentence
     where: Text  # its place in the publication
     test: Text
-    judge: str  # of `harness.kinds.claims.report.JUDGES`
+    judge: str  # of `harness.kinds.claims.judges.JUDGES`
     head: Plan  # of its suite, without the trials: those are the trials of the whole plan with this suite's name
 
 

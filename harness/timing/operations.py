@@ -33,11 +33,11 @@ from torch.utils._pytree import tree_leaves
 
 from flows import seeded
 from harness.timing.settings import Operation
-from harness.timing.timing import Case
 from layers import InvertibleLinear
 
 EVENTS_WIDTH, WEIGHTS_WIDTH = 0.5, 0.05  # relative; weights stay near those that were found to be well conditioned
 GOLDEN = (math.sqrt(5) - 1) / 2
+INVERSE_LIMIT = 1e-3  # relative error of an inverse
 REMEMBERED = 1e-3  # part of the largest entry; results of former values differ by more, those of equal ones by rounding
 
 
@@ -45,11 +45,10 @@ REMEMBERED = 1e-3  # part of the largest entry; results of former values differ 
 def perturb(layer: InvertibleLinear, scale: float, generator: torch.Generator) -> None:
     """Add N(0, scale^2 / fan) noise to every parameter that is not frozen, fan being its last dimension."""
     for parameter in layer.parameters():
-        if not parameter.requires_grad:
-            continue
-        fan = max(parameter.shape[-1], 1) if parameter.ndim else 1
-        noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-        parameter.add_((scale * fan**-0.5 * noise).to(parameter))
+        if parameter.requires_grad:
+            fan = max(parameter.shape[-1], 1) if parameter.ndim else 1
+            noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+            parameter.add_((scale * fan**-0.5 * noise).to(parameter))
 
 
 class Rewriting:
@@ -84,12 +83,18 @@ class Rewriting:
 
 
 @dataclass(frozen=True)
-class OperationCase(Case):
-    """An operation of a layer, whose `call` returns its results."""
+class OperationCase:
+    """An operation of a layer to be timed."""
 
+    call: Callable[[], object]  # returns its results
+    rewrite: Callable[[], object]  # gives input and weights other values before each timed call, while the clock stands
     layer: InvertibleLinear
     events: Tensor  # the input, (N, *shape), or (0, *shape) for an operation without one
     operation: Operation
+
+    def __call__(self) -> object:
+        """Perform the operation once."""
+        return self.call()
 
 
 def prepare(
@@ -107,39 +112,31 @@ def prepare(
     """
     layer.to(device=device, dtype=dtype).train(not operation.startswith("inverse"))
     x = events(layer.shape, batch, dtype=dtype, device=device, seed=seed)
-    weights = [parameter for parameter in layer.parameters() if parameter.requires_grad]
-
-    def prepared(call: Callable[[], object], x: Tensor, weights: Sequence[Tensor] = weights) -> OperationCase:
-        widths = [(x, EVENTS_WIDTH), *((weight, WEIGHTS_WIDTH) for weight in weights)]
-        return OperationCase(call, Rewriting(widths), layer, x, operation)
-
-    if operation == "forward":
-        x.requires_grad_()
-        return prepared(lambda: layer(x), x)
-    if operation == "log_det":
-        return prepared(layer.log_det, x[:0])
-    if operation == "forward_backward":
-        x.requires_grad_()
-        leaves = [x, *layer.parameters()]
-        ones = torch.ones_like(x)
-
-        def forward_backward() -> tuple[Tensor, ...]:
-            y, log_det = layer(x)
-            outputs, seeds = ([y, log_det], [ones, None]) if log_det.requires_grad else ([y], [ones])
-            return torch.autograd.grad(outputs, leaves, seeds, allow_unused=True)
-
-        return prepared(forward_backward, x)
-
     warm = operation == "inverse_warm"
-    with torch.no_grad():
-        y = layer(x)[0].clone()  # rewriting must not reach what the layer keeps
-        undo = layer.inverter() if warm else layer.inverse
+
+    def forward_backward() -> tuple[Tensor, ...]:
+        y, log_det = layer(x)
+        outputs, seeds = ([y, log_det], [ones, None]) if log_det.requires_grad else ([y], [ones])
+        return torch.autograd.grad(outputs, leaves, seeds, allow_unused=True)
 
     def inverse() -> Tensor:
         with torch.no_grad():
-            return undo(y)
+            return undo(x)
 
-    return prepared(inverse, y, [] if warm else weights)
+    call: Callable[[], object] = layer.log_det
+    if operation == "log_det":
+        x = x[:0]
+    elif operation in ("forward", "forward_backward"):
+        leaves, ones = [x.requires_grad_(), *layer.parameters()], torch.ones_like(x)
+        call = forward_backward if operation == "forward_backward" else lambda: layer(x)
+    else:
+        with torch.no_grad():
+            x = layer(x)[0].clone()  # rewriting must not reach what the layer keeps
+            undo = layer.inverter() if warm else layer.inverse
+        call = inverse
+    weights = [] if warm else [parameter for parameter in layer.parameters() if parameter.requires_grad]
+    widths = [(x, EVENTS_WIDTH), *((weight, WEIGHTS_WIDTH) for weight in weights)]
+    return OperationCase(call, Rewriting(widths), layer, x, operation)
 
 
 def remembered(case: OperationCase, fresh: InvertibleLinear) -> str | None:
@@ -172,9 +169,6 @@ def events(shape: tuple[int, ...], batch: int, *, dtype: torch.dtype, device: to
     """Return the events that `prepare` gives a layer: standard normal, (batch, *shape)."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(batch, *shape, generator=generator, dtype=torch.float64).to(device=device, dtype=dtype)
-
-
-INVERSE_LIMIT = 1e-3  # relative error of an inverse
 
 
 def inverse_error(back: Tensor, x: Tensor) -> float:

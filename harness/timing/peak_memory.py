@@ -43,16 +43,13 @@ def bytes_outside_torch(call: Callable[[], object]) -> int:
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
-        result = call()
+        call()
         traced = tracemalloc.get_traced_memory()[1] - before
-        del result
     finally:
         tracemalloc.stop()
     grown = _resident_growth(call)
-    if grown > UNEXPLAINED:
-        counted = _counted(call)
-        return max(traced, grown - counted if grown - GAPS * counted > UNEXPLAINED else 0)
-    return traced
+    counted = _counted(call) if grown > UNEXPLAINED else 0
+    return max(traced, grown - counted if grown - GAPS * counted > UNEXPLAINED else 0)
 
 
 def is_notable(outside: int, tensor: Tensor) -> bool:
@@ -65,8 +62,7 @@ def _resident_growth(call: Callable[[], object]) -> int:
     try:
         Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew, see proc(5)
         before = _status("VmRSS")
-        result = call()
-        del result
+        call()
         return _status("VmHWM") - before
     except (OSError, StopIteration):
         return 0
@@ -80,8 +76,7 @@ def _status(name: str) -> int:
 def _counted(call: Callable[[], object]) -> int:
     """Return the peak on a CPU, where torch keeps no count, but its profiler reports every allocation and release."""
     with torch.autograd.profiler.profile(profile_memory=True) as trace:
-        result = call()
-    del result  # not earlier, because the result counts
+        call()
     events = [event for event in trace.kineto_results.events() if event.name() == "[memory]"]
     held = most = 0
     for event in sorted(events, key=lambda event: event.start_ns()):

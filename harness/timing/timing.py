@@ -6,7 +6,7 @@ Influences on a time besides the case, and the remedies (docs/performance/timing
 - Caches left by the previous case: an untimed call precedes each sample of a fast case.
 - Earlier allocations: `harness.execution.trial` makes the allocator keep memory; page faults are counted.
 - Other processes on the core: the processor time of a sample is counted beside its wall time.
-- Results kept from an earlier call: before each call of a `Case` its input and weights get other values.
+- Results kept from an earlier call: before each call of an `OperationCase` its input and weights get other values.
 - Global settings that a case changes: they are restored after each of its samples.
 - Warming up: the cases take turns, untimed, until their times settle.
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import math
 import os
 import resource
@@ -26,10 +27,12 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
 import torch
 
 from harness.core.global_settings import GlobalSettings
 from harness.core.isolation.descendants import children_now, descendants
+from harness.timing.operations import OperationCase
 from harness.timing.settings import TimingSettings
 
 Key = TypeVar("Key", bound=Hashable)
@@ -39,18 +42,6 @@ SETTLED = 0.1  # warming up ends when no case's time falls by more than this fra
 LONGEST_WARM_UP = 4  # in multiples of the requested time
 CACHES = 2  # sizes of the second-level cache of a GPU that are written between two calls
 SLOW = 0.1  # seconds; a call of this length refills the caches itself
-
-
-@dataclass(frozen=True)
-class Case:
-    """An operation to be timed."""
-
-    call: Callable[[], object]
-    rewrite: Callable[[], object]  # gives input and weights other values before each timed call, while the clock stands
-
-    def __call__(self) -> object:
-        """Perform the operation once."""
-        return self.call()
 
 
 @dataclass(frozen=True)
@@ -73,23 +64,21 @@ class Measurement:
     @property
     def median_ms(self) -> float:
         """Median over the samples, in milliseconds."""
-        return _median_ms(self.samples)
+        return 1e3 * statistics.median(sample.seconds for sample in self.samples)
 
     @property
     def iqr_ms(self) -> float:
         """Interquartile range of the samples, in milliseconds; 0 for a single sample."""
-        if len(self.samples) < 2:
-            return 0.0
-        low, _, high = statistics.quantiles((sample.seconds for sample in self.samples), n=4, method="inclusive")
-        return 1e3 * (high - low)
+        low, high = np.quantile([sample.seconds for sample in self.samples], (0.25, 0.75))
+        return 1e3 * float(high - low)
 
     @property
     def drift(self) -> float:
         """Median of the second half of the rounds over that of the first, less 1; 0 for a single sample."""
         if len(self.samples) < 2:
             return 0.0
-        middle = len(self.samples) // 2
-        return _median_ms(self.samples[middle:]) / _median_ms(self.samples[:middle]) - 1
+        seconds, middle = [sample.seconds for sample in self.samples], len(self.samples) // 2
+        return statistics.median(seconds[middle:]) / statistics.median(seconds[:middle]) - 1
 
     @property
     def cpu_share(self) -> float:
@@ -147,11 +136,9 @@ def warm_up(cases: Mapping[Key, Callable[[], Sample]], settings: TimingSettings)
     """
     history: dict[Key, list[float]] = {name: [] for name in cases}
     start = time.perf_counter()
-    passes = 0
-    while cases:
+    for passes in itertools.count(1):
         for name, sample in cases.items():
             history[name].append(max(sample().seconds, 1e-9))
-        passes += 1
         spent = time.perf_counter() - start
         settled = settings.warmup_seconds == 0 or all(map(has_settled, history.values()))
         if passes >= settings.warmup and spent >= settings.warmup_seconds and settled:
@@ -171,7 +158,7 @@ def has_settled(times: list[float]) -> bool:
 
 def _sample(case: Callable[[], object], calls: int, device: torch.device, children: Collection[int] = ()) -> Sample:
     """Return one reading over `calls` calls, without rewriting; on a CUDA device by its clock (`device_seconds`)."""
-    call, rewrite = (case.call, case.rewrite) if isinstance(case, Case) else (case, None)
+    call, rewrite = (case.call, case.rewrite) if isinstance(case, OperationCase) else (case, None)
     seconds = cpu_seconds = page_faults = 0.0
     elsewhere = _cpu_of_children(children)
     each = calls if rewrite is None or device.type == "cuda" else 1
@@ -239,7 +226,3 @@ def _cpu_of_children(running: Collection[int]) -> float:
 def _page_faults() -> int:
     """Return the pages mapped for this process so far, except those read from a disk."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-
-
-def _median_ms(samples: tuple[Sample, ...]) -> float:
-    return 1e3 * statistics.median(sample.seconds for sample in samples)

@@ -41,11 +41,9 @@ class SchedulerGone(UserError):
 
     exit_code = 130
 
-
-GONE = (
-    "the Dask scheduler has ended, or has dropped this run; finished trials keep their records, and the same command "
-    "runs the others"
-)
+    def __init__(self) -> None:
+        text = "finished trials keep their records, and the same command runs the others"
+        super().__init__(f"the Dask scheduler has ended, or has dropped this run; {text}")
 
 
 def workers(client: Client) -> dict[str, int]:
@@ -54,7 +52,7 @@ def workers(client: Client) -> dict[str, int]:
         described = client.scheduler_info(n_workers=-1)["workers"].items()
         return {str(name): int(facts["nthreads"]) for name, facts in described if facts["status"] == "running"}
     except Exception as error:  # distributed raises almost any
-        raise SchedulerGone(GONE) from error
+        raise SchedulerGone from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +106,7 @@ class Dispatch:
     def _look(self) -> None:
         """Ask for the workers, and take back the trials of those that have ended."""
         if self.client.status != "running":
-            raise SchedulerGone(GONE)
+            raise SchedulerGone
         self._workers, self._looked = workers(self.client), time.monotonic()
         for task in list(self._running):
             if task.address not in self._workers:
@@ -156,7 +154,7 @@ class Dispatch:
         try:
             content = task.future.result(timeout=FETCH_SECONDS)
         except CancelledError as error:
-            raise SchedulerGone(GONE) from error
+            raise SchedulerGone from error
         except Exception as error:  # of the worker, so of any kind
             self._look()
             if task in self._running:  # the worker is still there

@@ -33,7 +33,6 @@ from harness.planning.suite_model import Duration, Memory
 PERIOD = 3.0  # seconds between two looks at the shared disk and the queue
 LATE_RECORD = 15.0  # seconds between the end of a job and the arrival of its record, as shared disks are slow
 
-
 OURS = (
     *("array", "chdir", "cpus-per-task", "error", "exclusive", "gres", "job-name", "mem", "nodes", "ntasks"),
     *("open-mode", "output", "parsable", "requeue", "no-requeue", "time", "wait", "wrap"),

@@ -66,17 +66,15 @@ def run_trials(
             "--memory: this system has no /proc with a trial's memory, so the limit cannot be enforced; leave it "
             "out and run with fewer --jobs"
         )
-    timed = [trial for trial in trials if trial.alone]
-    others = [trial for trial in trials if not trial.alone]
     context = start_server(
         {trial.kind for trial in trials},
         [data.name for trial in trials for data in trial.data_sets],
         kernels=any(trial.computes and trial.device == "cpu" for trial in trials),
     )
-    alone = Slots(1, slots.cores, slots.gpus)
-    pool = _Pool(context, run_options, reporter, provenance, work)
-    for group, room in ((others, slots), (timed, alone)):
-        pool.run(group, room)
+    memory = None if run_options.memory is None else MemoryWatch(run_options.memory)
+    pool = _Pool(context, run_options, reporter, provenance, work, memory)
+    pool.run([trial for trial in trials if not trial.alone], slots)
+    pool.run([trial for trial in trials if trial.alone], Slots(1, slots.cores, slots.gpus))
 
 
 @dataclass
@@ -102,10 +100,8 @@ class _Pool:
     reporter: Reporter
     provenance: Provenance
     work: Work | None
+    memory: MemoryWatch | None
     running: list[_Task] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.memory = None if self.run_options.memory is None else MemoryWatch(self.run_options.memory)
 
     def run(self, trials: Sequence[Trial], slots: Slots) -> None:
         """Run these trials."""
@@ -117,7 +113,12 @@ class _Pool:
                 self._wait(slots)
                 self._enforce()
         finally:
-            self._end_all()
+            for task in self.running:
+                task.child.end()
+            for task in self.running:
+                task.child.clear()
+                task.child.messages.connection.close()
+            self.running.clear()
 
     def _start(self, trial: Trial, lease: Lease) -> None:
         out = self.run_options.out
@@ -200,14 +201,6 @@ class _Pool:
         with writing(out):
             write_record(out / "records", record)
         return record
-
-    def _end_all(self) -> None:
-        for task in self.running:
-            task.child.end()
-        for task in self.running:
-            task.child.clear()
-            task.child.messages.connection.close()
-        self.running.clear()
 
 
 def _garbled(fault: str) -> End:

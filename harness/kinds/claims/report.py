@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from harness.core.texts import one_line
-from harness.kinds.claims import judges_layers, judges_training
+from harness.kinds.claims.judges import JUDGES
 from harness.kinds.claims.verdicts import Holds, Verdict, nothing_to_judge
 from harness.planning.plan import Section
 from harness.reporting.figures.figures import Form, ReportFigure, drawn
@@ -17,25 +17,10 @@ from harness.reporting.page.page import PageSection
 from harness.reporting.report import Report, ReportedResults
 from harness.reporting.tables.rendering import Table, escape_markdown, markdown
 
-FIGURES = ("accounting", "singular", "likelihood", "training", "runtime")
-"""The beginnings of the names of figures that a claim's section has."""
-
-SHOWN = ("accounting", "singular")
-"""Figures shown in the text, because the claim is about them."""
-
+FIGURES = ("accounting", "singular", "likelihood", "training", "runtime")  # beginnings of the names of its figures
+SHOWN = ("accounting", "singular")  # figures shown in the text, because the claim is about them
 TONES: dict[Holds, Tone] = {"holds": "good", "holds in part": "part", "does not hold": "bad", "undecided": "open"}
-
 HEADER = ("claim", "verdict", "in one line")
-
-
-JUDGES: dict[str, Callable[[Results], Verdict | None]] = {
-    judge.__name__: judge for judge in (*judges_layers.JUDGES, *judges_training.JUDGES)
-}
-"""Name, as `judge` of a claim -> its test.
-
-A judge takes the results of the claim's suite, all of whose trials have run, and states numbers that are in them alone;
-None if no trial has what it needs.
-"""
 
 
 @dataclass(frozen=True)

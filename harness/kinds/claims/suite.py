@@ -8,7 +8,7 @@
         claim: the sentence
         where: its place in the publication
         test: how it is tested
-        judge: parameters            # of harness.kinds.claims.report.JUDGES
+        judge: parameters            # of harness.kinds.claims.judges.JUDGES
         suite: claims/parameters.yaml   # beside this file; it can be run by itself as well
 
 One run does the trials of all of them; the report has a section for each claim, with the finding of its judge.

@@ -69,11 +69,13 @@ def mixing(layer: LayerRef, shape: tuple[int, ...], mixer: str) -> dict[str, Any
     support = (reach > VISIBLE * reach.max()).numpy()
     classes, labels = connected_components(csr_matrix(support), directed=False)
     sizes = np.bincount(labels)
+    ordered = sorted(map(int, sizes), reverse=True)
+    counted = [f"{ordered.count(n)} x {n}" for n in dict.fromkeys(ordered)]  # many are counted, few are a sum
     return {
         "density": float(support.mean()),
         "classes": int(classes),
-        "sizes": _sum(sorted(map(int, sizes), reverse=True)),
-        "log10_permutations": (sum(_log_factorial(n) for n in sizes) - _log_factorial(len(support))) / math.log(10),
+        "sizes": " + ".join(map(str, ordered) if classes <= LISTED else counted),
+        "log10_permutations": (sum(math.lgamma(n + 1) for n in sizes) - math.lgamma(len(support) + 1)) / math.log(10),
     }
 
 
@@ -106,7 +108,7 @@ def permutations(layer: LayerRef, shape: tuple[int, ...], mixer: str) -> dict[st
             y, log_det = butterfly_from_permutation(order, shape)(x)
         realised += bool((y.flatten() == x.flatten()[order]).all()) and float(log_det) == 0
     levels = size.bit_length() - 1
-    one_pass = (levels * size / 2 * math.log(2) - _log_factorial(size)) / math.log(10)
+    one_pass = (levels * size / 2 * math.log(2) - math.lgamma(size + 1)) / math.log(10)
     return {
         "factors": len(benes_levels(size)),
         "realised": realised,
@@ -176,17 +178,6 @@ def _built(layer: LayerRef, shape: tuple[int, ...], seed: int) -> InvertibleLine
     with torch.no_grad():
         perturb(built, PERTURBATION, torch.Generator().manual_seed(seed))
     return built
-
-
-def _sum(sizes: list[int]) -> str:
-    """Return up to a few numbers each as a sum, more of them by how often they occur."""
-    if len(sizes) <= LISTED:
-        return " + ".join(map(str, sizes))
-    return " + ".join(f"{sizes.count(n)} x {n}" for n in dict.fromkeys(sizes))
-
-
-def _log_factorial(n: int) -> float:
-    return math.lgamma(n + 1)
 
 
 def power(value: float) -> str:

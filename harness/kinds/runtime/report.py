@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import ClassVar
 
+import numpy as np
 import pandas as pd
 
 from harness.kinds.runtime.points import (
@@ -43,7 +44,7 @@ from harness.reporting.tables.cells import (
 from harness.reporting.tables.rendering import Table
 
 UNSTABLE = " †"
-BYTES = {"float32": 4, "float64": 8}
+Rows = Sequence[tuple[str, ...]]
 
 ASKED = (("forward_backward", "forward"), ("inverse",))
 """Operations that stand for a step of training and for a sample, each with the one taken where it was not timed."""
@@ -103,7 +104,6 @@ class SweepTables:
         self.fallbacks = fallbacks(results)
         trials = [trial for trial in self.plan.trials if isinstance(trial, RuntimeTrial) and trial.sweep == name]
         self.trial = trials[0]
-        self.rows = self.plan.rows
         self.processes = 1 + max(trial.process for trial in trials)
         frame = results.frame[results.frame["sweep"] == name]
         self.measured = merged(frame, self.trial.threads)
@@ -111,7 +111,11 @@ class SweepTables:
         self.operations = list(self.measured["operation"].unique())
         self.by_case = {(line.operation, line.layer, line.shape, line.batch): line for line in rows_of(self.measured)}
         shapes, batches = ({point[i] for point in self.points} for i in (0, 1))
-        self.header = [point_label(point, len(shapes) > 1, len(batches) > 1) for point in self.points]
+        self.header = []
+        for shape, batch in self.points:
+            parts = [shape_text(shape)] if len(shapes) > 1 or len(batches) == 1 else []
+            parts += [f"batch {batch}"] if len(batches) > 1 else []
+            self.header.append(", ".join(parts))
         self.fixed = f", batch {self.points[0][1]}" if len(batches) == 1 else ""
         self.fixed += f", shape {shape_text(self.points[0][0])}" if len(shapes) == 1 else ""
         self.rest = (
@@ -122,7 +126,7 @@ class SweepTables:
     def times(self, operation: str) -> Table:
         """Return median and interquartile range of an operation."""
         notes, served, rows = Notes(), list[str](), list[tuple[str, ...]]()
-        for row in self.rows:
+        for row in self.plan.rows:
             cells = []
             for point, label in zip(self.points, self.header, strict=True):
                 line = self.by_case.get((operation, row, *point))
@@ -136,13 +140,13 @@ class SweepTables:
         remarks = (*notes.numbered(), *served, *kernel_remarks(self.results, timed))
         if timed["unstable"].any():
             remarks += (f"† unstable: {BOUNDS}.",)
-        return self._table(operation, self._times_caption(operation), rows, remarks)
+        return self._table(operation, self._times_caption(operation), rows, remarks, self.header)
 
     def growth(self) -> Table | None:
         """Return the exponents of the growth of every layer's times over the largest points; None where none fits."""
         points, notes = largest(self.measured), Notes()
         rows = []
-        for row in self.rows:
+        for row in self.plan.rows:
             cells = []
             for operation in self.operations:
                 times = points[(points["layer"] == row) & (points["operation"] == operation)]
@@ -169,7 +173,7 @@ class SweepTables:
         if self.measured["peak_bytes"].isna().all():
             return None
         notes, rows = Notes(), list[tuple[str, ...]]()
-        for row in self.rows:
+        for row in self.plan.rows:
             cells = []
             for point in self.points:
                 lines = [self.by_case.get((operation, row, *point)) for operation in self.operations]
@@ -181,28 +185,20 @@ class SweepTables:
             f"peak memory of {names}, beyond what was held before, as torch's allocator counts it, in sizes of the "
             f"point's tensor{self.fixed}"
         )
-        return self._table("memory", caption, rows, notes.numbered())
+        return self._table("memory", caption, rows, notes.numbered(), self.header)
 
     def _memory_cell(self, line: Row, notes: Notes) -> str:
         if pd.isna(line.peak_bytes):
             return failed_cell(line, notes) if line.status != "ok" else EMPTY
-        size = BYTES[self.trial.dtype] * line.entries
+        size = np.dtype(self.trial.dtype).itemsize * line.entries
         mark = ""
         if pd.notna(line.outside_bytes):
             outside = f"{line.outside_bytes / size:.1f} outside torch's allocator, which are not counted"
             mark = notes.mark(f"{line.layer}: takes up to {outside}")
         return f"{line.peak_bytes / size:.1f}{mark}"
 
-    def _table(
-        self,
-        name: str,
-        caption: str,
-        rows: Sequence[tuple[str, ...]],
-        remarks: tuple[str, ...],
-        header: Sequence[str] | None = None,
-    ) -> Table:
-        header = ("layer", *(self.header if header is None else header))
-        about = (f"{self.plan.suite}-{self.name}-{name}", f"{self.name}: {caption}. {self.rest}", header)
+    def _table(self, name: str, caption: str, rows: Rows, remarks: tuple[str, ...], header: Sequence[str]) -> Table:
+        about = (f"{self.plan.suite}-{self.name}-{name}", f"{self.name}: {caption}. {self.rest}", ("layer", *header))
         return Table(*about, tuple(rows), remarks, detail=name not in OPERATIONS)
 
     def _times_caption(self, operation: str) -> str:
@@ -224,13 +220,6 @@ BOUNDS = (
     f"than {LARGEST_DRIFT:.0%}, processes by more than {LARGEST_GAP:.0%}, or a thread had less than "
     f"{LEAST_CPU_SHARE:.0%} of its core, or a layer used more than {LARGEST_CPU_SHARE:g} cores for each thread"
 )
-
-
-def point_label(point: tuple[str, int], shape_varies: bool, batch_varies: bool) -> str:
-    """Return a point of a sweep as text: the part that varies."""
-    parts = [shape_text(point[0])] if shape_varies or not batch_varies else []
-    parts += [f"batch {point[1]}"] if batch_varies else []
-    return ", ".join(parts)
 
 
 def _findings(sweep: SweepTables) -> Iterator[Finding]:

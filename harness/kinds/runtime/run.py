@@ -62,8 +62,7 @@ def run(trial: RuntimeTrial, root: Path | None, out: Path, progress: Progress, c
             cases.pop(name, None)
         for name, result in (measure(cases, trial.timing, device) if cases else {}).items():
             times = {measure: getattr(result, measure) for measure in TIMES if measure != "rounds"}
-            times["rounds"] = len(result.samples)
-            rows[name, operation].update(times)
+            rows[name, operation].update(times, rounds=len(result.samples))
             if result.changes:
                 guilty.setdefault(name, _changed(result.changes))
         for ref in trial.layers:
@@ -110,8 +109,7 @@ def _case(ref: LayerRef, operation: Operation, x: Tensor, row: dict[str, Any]) -
         return case()
 
     row["peak_bytes"] = peak_bytes(renewed, x.device)
-    outside = bytes_outside_torch(renewed)
-    if is_notable(outside, x):
+    if is_notable(outside := bytes_outside_torch(renewed), x):
         row["outside_bytes"] = outside
     return case
 

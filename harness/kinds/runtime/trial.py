@@ -14,24 +14,15 @@ from harness.timing.settings import Operation, TimingSettings
 
 MEASURES = {
     "parameters": "Int64 >= 0",
-    "operation": "string",
-    "sweep": "string",
-    "shape": "string",
-    "batch": "Int64 >= 0",
-    "process": "Int64 >= 0",
-    "median_ms": "Float64 >= 0",
-    "iqr_ms": "Float64 >= 0",
+    **dict.fromkeys(("operation", "sweep", "shape"), "string"),
+    **dict.fromkeys(("batch", "process"), "Int64 >= 0"),
+    **dict.fromkeys(("median_ms", "iqr_ms"), "Float64 >= 0"),
     "drift": "Float64",
-    "copy_ms": "Float64 >= 0",
-    "cpu_share": "Float64 >= 0",
-    "page_faults": "Float64 >= 0",
-    "rounds": "Int64 >= 0",
-    "calls": "Int64 >= 0",
-    "peak_bytes": "Int64 >= 0",
+    **dict.fromkeys(("copy_ms", "cpu_share", "page_faults"), "Float64 >= 0"),
+    **dict.fromkeys(("rounds", "calls", "peak_bytes"), "Int64 >= 0"),
     "outside_bytes": "Int64",
     "inverse_error": "Float64 >= 0",
-    "backend": "string",
-    "dtype": "string",
+    **dict.fromkeys(("backend", "dtype"), "string"),
 }
 
 

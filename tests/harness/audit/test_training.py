@@ -5,8 +5,7 @@ import torch
 from torch import nn
 
 from harness.audit.audit import audit
-from harness.audit.linearity import linearity_faults
-from harness.audit.training_step import derivative_faults, step_weights
+from harness.audit.training_step import derivative_faults, linearity_faults, step_weights
 from harness.core.settings import TrainingSettings
 from harness.evaluation.evaluation import evaluate, state_of
 from harness.training.training import fit

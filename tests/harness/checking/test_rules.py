@@ -10,7 +10,7 @@ from torch import nn
 
 from harness.checking.check_layer import CHECKS, run_check
 from harness.checking.layer_case import LayerCase
-from harness.checking.layer_faults import explain_log_det
+from harness.checking.layer_checks import explain_log_det
 from harness.checking.report import Remark
 from layers import InvertibleLinear
 

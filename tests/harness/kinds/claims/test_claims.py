@@ -10,7 +10,8 @@ import pytest
 from harness.cli.parser import main
 from harness.core.errors import SuiteError, UserError
 from harness.core.records import read_record, write_record
-from harness.kinds.claims.report import JUDGES, ClaimsReport
+from harness.kinds.claims.judges import JUDGES
+from harness.kinds.claims.report import ClaimsReport
 from harness.kinds.density.figures import accounting, singular
 from harness.planning.plan import Plan
 from harness.planning.settle import load_suite, settle

@@ -4,7 +4,7 @@ import pytest
 
 from harness.core.records import blank_record
 from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
-from harness.kinds.claims.report import JUDGES
+from harness.kinds.claims.judges import JUDGES
 from harness.kinds.claims.verdicts import nothing_to_judge, of_outcomes, outcome_of
 from harness.kinds.density.trial import DensityTrial, Tuning
 from harness.kinds.examination.trial import ExaminationTrial

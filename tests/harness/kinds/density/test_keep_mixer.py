@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from harness.audit.layer_choice import smaller
+from harness.audit.linear import smaller
 from harness.core.errors import SuiteError
 from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
 from harness.kinds.density.run import _rebuild

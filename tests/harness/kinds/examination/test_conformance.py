@@ -4,7 +4,7 @@ import pytest
 
 from harness.cli.parser import main
 from harness.core.settings import LayerRef
-from harness.kinds.claims.judges_layers import conformance
+from harness.kinds.claims.judges import conformance
 from harness.kinds.examination.conformance import run
 from harness.kinds.examination.report import command
 from harness.kinds.examination.trial import ConformanceTrial

@@ -1,22 +1,28 @@
-"""`harness.report`, `merge`, `compare` and `replicate`: reports of runs, and of what they have in common."""
+"""`harness.run`, `report`, `merge`, `compare` and `replicate`: runs of suites, and their reports."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from harness.core.archive import archive_of, read_records
+from harness.core.archive import StoredRecords, archive_of, read_records
 from harness.core.arguments import Place, Places, arguments_of, check, checked, rule, taking
 from harness.core.errors import UserError
 from harness.core.files import write_atomically
-from harness.core.settings import Flag, Settings
-from harness.execution.folder import writing
-from harness.execution.progress import ReportProgress
+from harness.core.records import Record, verdict
+from harness.core.run_options import RunOptions
+from harness.core.settings import Flag, Progress, silent
+from harness.core.trial import trial_class
+from harness.execution.agenda import agenda, counted, forget_settled, outlook, ready, trials_text
+from harness.execution.executor import Executor, Following, attached_trials
+from harness.execution.folder import claimed, make_folder, remove_leftovers, writing
+from harness.execution.progress import FailedFast, Reporter, ReportProgress, make_reporter
 from harness.interface.options import MERGED, Arguments, ReplicateArguments, RunArguments, Terms, texts
-from harness.interface.plan import plan
-from harness.interface.run import reported, run
+from harness.interface.plan import data_root, make_plan, plan
 from harness.planning.plan import Plan, stray_records
 from harness.planning.suite import Source, read_suite
 from harness.reporting.report import ReportedResults, report_class, write_report
@@ -26,6 +32,105 @@ if TYPE_CHECKING:
     from harness.reporting.compare.replication import Replication
 
 STEM = "replication"
+
+
+@taking(RunArguments)
+def run(suite: Source, **arguments: Any) -> ReportedResults:
+    """Run the trials of a suite that have no outcome yet, write the report, and return the results.
+
+    The folder `out/<suite>` is that of `python -m harness run`. A trial that fails is a row of the results; see
+    `ok` and `statuses` of the results. After an interruption the same call resumes. Trials run in processes of their
+    own, so a script needs no `if __name__ == "__main__"`.
+
+    Args:
+        suite: the name of a packaged suite, the path of a suite file, or a mapping with the content of one.
+        **arguments: see below.
+
+    Raises:
+        UserError: an argument or the suite (SuiteError) is wrong, data are missing (DataMissing) or damaged
+            (DataError), or the folder cannot be used; nothing has run.
+        KeyboardInterrupt: finished trials keep their records, and the same call resumes.
+    """
+    options = check(RunArguments, arguments)
+    plan, folder, executor = make_plan(suite, options, options.offline, options.tell, prepare=True)
+    with claimed(make_folder(folder)):
+        run_remaining(plan, folder, executor, options)
+        progress = silent if options.quiet else ReportProgress(folder.name)
+        return _reported(plan, folder, read_records(folder, plan.trials, others=True), progress, options.tell)
+
+
+def run_remaining(plan: Plan, folder: Path, executor: Executor, options: RunArguments) -> None:
+    """Run the trials in passes, as some wait for others, such as for the candidates of their tuning."""
+    from harness.execution.gate import check_layers
+    from harness.execution.outcome import RunProvenance
+
+    submitted = attached_trials(folder, executor)
+    if not submitted:
+        remove_leftovers(folder)
+    provenance = RunProvenance(options.host)
+    states = partial(agenda, plan, folder, provenance.digests, retry_failed=options.retry_failed, stale=options.stale)
+    entries = states()
+    forget_settled(entries, folder)
+    attached = [entry.trial for entry in entries if entry.trial.id in submitted]
+    others = [entry for entry in entries if entry.trial.id not in submitted]
+    remaining = [entry.trial for entry in others if entry.runs]
+    options.tell(f"{plan.heading}: {counted(entries)}")
+    for line in outlook(others, executor.at_once(remaining), options.stale):
+        options.tell(line)
+    if attached:
+        options.tell(f"{trials_text(len(attached))} of them were submitted before: this run waits for their results")
+    with writing(folder):
+        plan.save(folder)
+        provenance.save(folder)
+    if not remaining and not attached:
+        options.tell("nothing to run")
+        return
+
+    def good(record: Record) -> bool:
+        return trial_class(record.trial["kind"]).accepts(verdict(record), plan.unsupported)
+
+    def reporter_for(total: int) -> Reporter:
+        reporter = Reporter(total, sys.stderr, folder, good) if options.quiet else make_reporter(total, folder)
+        reporter.stop_at = lambda record: options.fail_fast and not good(record)
+        return reporter
+
+    following = Following(reporter_for, provenance.of, options.tell)
+    attempted = {trial.id for trial in attached}
+    settled = {entry.trial.id for entry in entries if not entry.runs}
+    left = (trial for trial in plan.trials if trial.id not in settled | attempted)
+    run_options = RunOptions(
+        out=folder,
+        root=data_root(options.data),
+        timeout=plan.timeout if options.timeout is None else options.timeout,
+        memory=plan.memory if options.memory is None else options.memory,
+        checks=check_layers(left, options.unchecked, options.tell),
+        **{name: getattr(options, name) for name in ("checkpoint", "stale", "host")},
+    )
+    while (wave := ready(entries, attempted)) or attached:
+        attempted |= {trial.id for trial in wave}
+        try:
+            executor.run(wave, attached, run_options, following)
+        except FailedFast:
+            break
+        attached, entries = [], states()
+
+
+def _reported(
+    plan: Plan,
+    folder: Path,
+    stored: StoredRecords,
+    progress: Progress,
+    tell: Callable[[str], object],
+    at: Sequence[Terms] = (),
+    archive: bool = False,
+) -> ReportedResults:
+    """Write the report of a run from its stored records, tell what it leaves out, and return the results."""
+    results = ReportedResults.of(plan, stored.records.values(), folder, stored.damaged)
+    with writing(folder):
+        write_report(folder, at, archive, results, progress)
+    for line in stray_records(plan, folder, stored):
+        tell(line)
+    return results
 
 
 @checked
@@ -48,7 +153,7 @@ def report(
     progress(0.0, "plan")
     plan = Plan.load(folder)
     progress(0.05, f"{len(plan.trials):,} trials")
-    return reported(plan, folder, read_records(folder, plan.trials, others=True), progress, print, at, archive)
+    return _reported(plan, folder, read_records(folder, plan.trials, others=True), progress, print, at, archive)
 
 
 @checked
@@ -92,12 +197,6 @@ def merge(
             text = write_overview(out / FOLDER, runs)
         print("" if text is None else f"\n{text}\n\nin {out / FOLDER}")
     return runs
-
-
-class Compared(Settings):
-    """Runs of one suite, by folder or archive."""
-
-    suite: Places
 
 
 @checked
@@ -145,7 +244,7 @@ def replicate(suite: Source | Sequence[str | Path], **arguments: Any) -> Replica
     options = check(ReplicateArguments, arguments)
     folder, runs = options.out, dict[str, ReportedResults]()
     if isinstance(suite, (list, tuple)):
-        compared = {str(place): ReportedResults.read(place) for place in check(Compared, {"suite": suite}).suite}
+        compared = _read_runs(suite)
     else:
         folder, compared = _run_draws(suite, options)
         runs = compared
@@ -161,6 +260,12 @@ def replicate(suite: Source | Sequence[str | Path], **arguments: Any) -> Replica
         for ending, data in content.items():
             write_atomically(folder / f"{STEM}.{ending}", data)
     return result
+
+
+@checked
+def _read_runs(suite: Places) -> dict[str, ReportedResults]:
+    """Return the results of runs, by the text of the folder or archive."""
+    return {str(place): ReportedResults.read(place) for place in suite}
 
 
 def _run_draws(source: Any, options: ReplicateArguments) -> tuple[Path, dict[str, ReportedResults]]:
