@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import yaml
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from harness.core.arguments import Place, checked, optional, path
 from harness.core.errors import DataError, UserError
@@ -29,45 +30,17 @@ LONGEST_REASON = 200  # characters of a refusal
 
 EMERGING, PERIODIC = "emerging: {options: {kernel_size: 3}}", "periodic: {options: {kernel_size: 3}}"
 BUTTERFLY = "butterfly: {options: {levels: 10, capped: true}}"
-WOODBURY = "woodbury: {options: {rank_channels: 1, rank_space: 1}}"
-LAYERS = {"vector": (BUTTERFLY, WOODBURY), "sequence": (EMERGING, PERIODIC), "image": (EMERGING, BUTTERFLY)}
-"""Form of an event -> the layers to compare with a 1x1 convolution, by docs/findings/decision.md."""
+LAYERS = {"vector": ("orthogonal: {}", BUTTERFLY), "sequence": (EMERGING, PERIODIC), "image": (EMERGING, BUTTERFLY)}
+"""Form of an event -> the layers to compare with a 1x1 convolution and the controls, by docs/findings/decision.md."""
 
 NEAR = 10.0  # interquartile ranges from the median to the farthest value, up to which extremes may scale the others
 
-SUITE = """\
-# Written by `python -m harness init {source}`.
-{reasons}
-suite: {name}
-kind: density
-title: Which layer for {name}?
-unsupported: true   # a layer that does not serve these events is reported so
-layers:
-  conv1x1: {{options: {{parameterisation: plu}}}}
-  {layers}
-  # Controls: two 1x1 convolutions in each step, and a scale for each entry, which mixes nothing.
-  conv1x1-twice: {{layer: conv1x1, keep_mixer: true, options: {{parameterisation: plu}}}}
-  entry-scale: {{layer: scale}}
-flow: {{levels: {levels}, steps: 2, width: 32, gate: bounded}}
-tuning:
-  seed: 106
-  space: {{training.learning_rate: {{low: 5.0e-4, high: 5.0e-2, scale: log}}}}
-training: {{batch_size: {batch}}}
-profiles:
-  smoke:   # seconds: does everything run?
-    seeds: 1
-    training: {{steps: 10, evaluate_every: 5}}
-    datasets: &data
-      {name}: {{data: {dataset}, {scale}options: {options}}}
-"""
-
-PROFILE = """\
-  {profile}:   # until validation stops improving, in at most so many steps
-    repetitions: {{number: {repetitions}}}
-    tuning: {{candidates: 8, strategy: halving, steps: {tuning}}}
-    training: {{steps: {steps}, evaluate_every: {every}, patience: {patience}}}
-    datasets: *data
-"""
+_ENVIRONMENT = Environment(
+    loader=PackageLoader(__package__),
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    keep_trailing_newline=True,
+)
 
 
 @checked
@@ -95,27 +68,32 @@ def init(source: Place, out: Annotated[Path | None, optional(path, str | Path)] 
     reasons += [f"preprocessing: {scale}, as single values are far from all others"] if scale else []
     for line in reasons:
         print(line)
-    suite = SUITE.format(
-        source=visible(str(source)),
-        name=name,
-        reasons="\n".join(textwrap.fill(line, 118, initial_indent="# ", subsequent_indent="#   ") for line in reasons),
-        scale=f"preprocessing: {scale}, " if scale else "",
-        dataset=dataset,
-        options=_flow_style(options),
+    chosen = {
+        "source": visible(str(source)),
+        "name": name,
+        "reasons": [textwrap.fill(line, 118, initial_indent="# ", subsequent_indent="#   ") for line in reasons],
+        "scale": scale,
+        "dataset": dataset,
+        "options": _flow_style(options),
         **_form(splits),
-    )
+    }
     root = source.resolve().parent if "records" in options else None
-    write_atomically(target, suite.encode())
+    _write(target, chosen, [])
     try:
         seconds = _seconds_of_a_step(target, root)
     except BaseException:
         target.unlink(missing_ok=True)
         raise
-    write_atomically(target, "".join([suite, *(_profile(profile, seconds) for profile in PROFILES)]).encode())
+    _write(target, chosen, [_profile(profile, seconds) for profile in PROFILES])
     print(f"a training step of the slowest layer takes {1000 * seconds:.3g} ms here: steps of {' and '.join(PROFILES)}")
     rest = f" --data {root}" if root else ""
     print(f"wrote {target}; next: python -m harness run {target}{rest}")
     return target
+
+
+def _write(target: Path, chosen: dict[str, Any], profiles: Sequence[dict[str, Any]]) -> None:
+    text = _ENVIRONMENT.get_template("suite.yaml.jinja").render(**chosen, profiles=profiles)
+    write_atomically(target, text.encode())
 
 
 def _chosen(source: Path, folder: Path) -> tuple[str, dict[str, Any], Splits, Sequence[str], list[str]]:
@@ -153,7 +131,8 @@ def _form(splits: Splits) -> dict[str, Any]:
     kind = "image" if len(splits.shape) == 3 else "sequence" if splits.shape[1] > 1 else "vector"
     halved_twice = kind != "vector" and all(size % 4 == 0 and size >= 8 for size in splits.shape[1:])
     return {
-        "layers": "\n  ".join(LAYERS[kind]),
+        "kind": kind,
+        "layers": LAYERS[kind],
         "levels": 2 if halved_twice else 1,
         "batch": 64 if len(splits.train) >= 256 else 16,
     }
@@ -180,13 +159,16 @@ def _seconds_of_a_step(suite: Path, root: Path | None) -> float:
         return float((trained["train_seconds"] / trained["steps"]).max())
 
 
-def _profile(name: str, seconds: float) -> str:
+def _profile(name: str, seconds: float) -> dict[str, Any]:
     """Return a profile with as many steps as its time allows, at so many seconds of a step on one core."""
     whole, repetitions, least, most, patience = PROFILES[name]
     steps = whole * (os.cpu_count() or 1) / (TRAININGS * repetitions) / seconds
-    steps = int(round(min(max(steps, least), most), -2))
-    budget = {"steps": steps, "tuning": steps // 4, "every": steps // 20}
-    return PROFILE.format(profile=name, repetitions=repetitions, patience=patience, **budget)
+    return {
+        "name": name,
+        "repetitions": repetitions,
+        "steps": int(round(min(max(steps, least), most), -2)),
+        "patience": patience,
+    }
 
 
 def _flow_style(options: dict[str, Any]) -> str:
