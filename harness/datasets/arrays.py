@@ -17,8 +17,8 @@ from harness.datasets._images.image_files import pool
 from harness.datasets._signals.windows import Stretch, described_ring, split_in_time
 from harness.datasets._store.selection import SPLITS, divide_as_stated, take
 from harness.datasets._store.store import Store, Writer
-from harness.datasets._values.array_options import ArrayOptions
 from harness.datasets._values.encoding import Encoding, choose_encoding, pixels
+from harness.datasets._values.file_options import ArrayOptions
 from harness.datasets._values.npz_arrays import BLOCK, NUMBERS, Npz, blocks, open_npz
 from harness.datasets._values.stated_noise import noise_text
 from harness.datasets._values.survey import Survey

@@ -17,8 +17,8 @@ from harness.core.settings import NewSplit
 from harness.datasets._signals.windows import Stretch, described_ring, fill_windows, samples, split_in_time, starts
 from harness.datasets._store.selection import SHARES, SPLIT_NAMES, SPLITS, divide_as_stated, share_out
 from harness.datasets._store.store import Store, Writer
-from harness.datasets._values.column_options import COLUMNS, CsvOptions
 from harness.datasets._values.encoding import Encoding, choose_encoding
+from harness.datasets._values.file_options import COLUMNS, CsvOptions
 from harness.datasets._values.lattice import EXACT
 from harness.datasets._values.stated_noise import noise_text, written_digits
 from harness.datasets._values.survey import Survey
@@ -161,12 +161,12 @@ def _read_rows(paths: Sequence[Path], chosen: CsvOptions) -> Rows:
     there = values[whole]
     if np.abs(there).max() < EXACT and whole.all() and (there == np.round(there)).all():
         there = there.astype(np.int64)
-    survey = Survey(there.shape[1], there.dtype, len(there))
-    survey.add(there[:, :, None])
     places = [table.place(column) for column in columns or ()]
     labels = [table.label(place) for place in places]
     written = tuple(map(written_digits, there.T)) if chosen.noise == LAST_DIGIT else None
-    encoding = choose_encoding(table.name, survey, "sequence", chosen.step, chosen.noise, labels, written)
+    encoding = choose_encoding(
+        table.name, Survey.of(there[:, :, None]), "sequence", chosen.step, chosen.noise, labels, written
+    )
     rows = np.zeros(values.shape, encoding.dtype)
     rows[whole] = encoding.encode(there[:, :, None], np.flatnonzero(whole))[..., 0]
     noted, warnings = remarks_on_columns(there, labels)

@@ -31,6 +31,7 @@ class Galaxy(Dataset, name="galaxy"):
     info = DatasetInfo(
         title="Galaxy images, 64x64",
         kind="image",
+        shape=SHAPE,
         what=(
             "RGB images of non-interacting galaxies, 256 levels, scaled down to 64x64 by Pillow's antialiased "
             "bilinear filter. Train is the folder training and test the folders validation and test together "
@@ -47,10 +48,6 @@ class Galaxy(Dataset, name="galaxy"):
     )
     on_disk = True
     options_model = GalaxyOptions
-
-    def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
-        """Return (3, 64, 64)."""
-        return SHAPE
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """Return the splits, uint8, mapped from the cache."""

@@ -31,6 +31,7 @@ class Imagenet32(Dataset, name="imagenet32"):
     info = DatasetInfo(
         title="ImageNet, 32x32",
         kind="image",
+        shape=SHAPE,
         what=(
             "RGB images of 32x32, 256 levels: 1,281,149 train and 49,999 test images (the official validation "
             "part), down-sampled as by van den Oord et al. (2016) for the published tables. Those by box averaging "
@@ -43,10 +44,6 @@ class Imagenet32(Dataset, name="imagenet32"):
     )
     on_disk = True
     options_model = Imagenet32Options
-
-    def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
-        """Return (3, 32, 32)."""
-        return SHAPE
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """Return the splits, uint8, mapped from the cache."""

@@ -43,6 +43,7 @@ class Patches(Dataset, name="patches"):
     info = DatasetInfo(
         title="32x32 patches of scikit-learn's two sample photographs (real)",
         kind="image",
+        shape=(3, SIDE, SIDE),
         what=(
             "RGB patches of 32x32 with 256 levels of china.jpg and flower.jpg (427x640), which are cut into "
             "vertical strips: 96 columns of train, 32 of validation, 32 of test, and again; no pixel is shared. "
@@ -59,10 +60,6 @@ class Patches(Dataset, name="patches"):
     )
     options_model = PatchOptions
     imports = ("sklearn.datasets",)
-
-    def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
-        """Return (3, 32, 32)."""
-        return (3, SIDE, SIDE)
 
     def split_fault(self, options: Mapping[str, Any], keep_test: bool = False) -> str | None:
         """Return that there is no published test split to keep, if asked for it."""
@@ -83,7 +80,7 @@ class Patches(Dataset, name="patches"):
             description=(
                 f"32x32 patches of two photographs (real), splits from disjoint strips of the same photographs{how}"
             ),
-            test_share=None if new is None else SIDE / PERIOD,
+            test_share=SIDE / PERIOD,
         )
 
 

@@ -66,8 +66,7 @@ class SklearnTables(Dataset, name="sklearn_tables"):
         table = cast(TableOptions, self.parse(options)).table
         scaled = {"scaled": False} if table == "diabetes" else {}
         values = getattr(datasets, f"load_{table}")(**scaled).data
-        survey = Survey(values.shape[1], values.dtype, len(values))
-        survey.add(values[:, :, None])
+        survey = Survey.of(values[:, :, None])
         written = tuple(map(written_digits, values.T))
         encoding = choose_encoding(self.name, survey, "sequence", None, "last_digit", written=written)
         order = seeded_order(len(values))

@@ -8,16 +8,14 @@ from pydantic import Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 from harness.core.settings import Count, Flag, Settings
-
-Channel = Annotated[str, Field(min_length=1, strict=True)]
-Fraction = Annotated[float, Field(gt=0, lt=1, strict=True)]
-Share = Annotated[float, Field(gt=0, le=1, strict=True)]
+from harness.datasets._store.selection import Share
+from harness.datasets._values.file_options import Name, Once
 
 
 class RecordingOptions(Settings):
     """Options of the windows, their split in time, and their cleaning (none by default)."""
 
-    channels: Annotated[tuple[Channel, ...], Field(min_length=1)] = Field(
+    channels: Annotated[tuple[Name, ...], Field(min_length=1), Once] = Field(
         ("PLETH", "ABP"), description="the signals of an event, in this order, by their names in the header"
     )
     length: Annotated[int, Field(ge=16, le=65_536, strict=True)] = Field(
@@ -37,8 +35,8 @@ class RecordingOptions(Settings):
         "gains; standardised: less the mean of the record, in units of its deviation. Noise of the step of its record "
         "is added once to each value of the latter two",
     )
-    validation: Fraction = Field(0.1, description="the fraction of the valid samples, before test, for validation")
-    test: Fraction = Field(0.1, description="the fraction of the valid samples, the last, for test")
+    validation: Share = Field(0.1, description="the fraction of the valid samples, before test, for validation")
+    test: Share = Field(0.1, description="the fraction of the valid samples, the last, for test")
     gap_seconds: Annotated[float, Field(ge=0, strict=True)] = Field(
         30.0, description="seconds of the recording that are left out before validation and before test"
     )
@@ -47,18 +45,11 @@ class RecordingOptions(Settings):
         description="whether more than a twentieth of the records may be left out, for other gains than those of most "
         "or as they lack a channel",
     )
-    flat_lines: Share | None = Field(
+    flat_lines: Annotated[float, Field(gt=0, le=1, strict=True)] | None = Field(
         None,
         description="drop windows with a larger share of samples in runs of 15 or more equal ones, such as 0.05; null: "
         "keep",
     )
-
-    @field_validator("channels")
-    @classmethod
-    def _once(cls, channels: tuple[str, ...]) -> tuple[str, ...]:
-        if len(set(channels)) < len(channels):
-            raise PydanticCustomError("channels", "names a channel twice")
-        return channels
 
     @field_validator("test")
     @classmethod

@@ -207,7 +207,7 @@ def _write(
 
 def _whole(
     recording: Recording, records: Sequence[RecordFiles], options: RecordingOptions, new: NewSplit | None, where: str
-) -> tuple[dict[str, tuple[Stretch, ...]], float | None, str]:
+) -> tuple[dict[str, tuple[Stretch, ...]], float, str]:
     """Return the stretches of each split, of whole records or folders; the share of test; a clause on the split."""
     paths = [records[number].header.path for number, _ in recording.places]
     owners = np.array([str(path.parent if options.split == "folder" else path) for path in paths])
@@ -215,11 +215,12 @@ def _whole(
     shares = (1 - options.validation - options.test, options.validation, options.test)
     numbers = np.repeat(np.arange(len(counts)), counts)  # of the stretch of each window
     groups = np.unique(owners[numbers], return_inverse=True)[1]
-    of_windows, share, text = split_groups(where, groups, shares, new)
+    of_windows, text = split_groups(where, groups, shares, new)
     parts = {
         name: tuple(recording.stretches[number] for number in np.unique(numbers[of_windows == place]))
         for place, name in enumerate(SPLITS)
     }
+    share = float((of_windows == SPLITS.index("test")).mean())
     return parts, share, f"train, validation and test are {text}, each of one {options.split}"
 
 

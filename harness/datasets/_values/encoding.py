@@ -12,13 +12,11 @@ import numpy as np
 from harness.core.errors import DataError
 from harness.datasets._values.lattice import EXACT, MOST_LEVELS, Lattice, find_lattice, stated_lattice
 from harness.datasets._values.survey import FINEST, Survey
-from harness.datasets._values.widths import NOISE, STEP
+from harness.datasets._values.widths import NOISE, STEP, Noise, Step, Widths
 
 NAMED = 8  # channels that a message names
 
 Kind = Literal["image", "sequence"]
-Step = tuple[float, ...] | Literal["detect"] | None
-Noise = tuple[float | None, ...] | None
 Written = tuple[tuple[float, int], ...]
 """For each channel, the unit of the last decimal of its values, and how many significant digits they have."""
 
@@ -36,7 +34,7 @@ class Encoding:
     dtype: np.dtype  # of the result
     lattices: tuple[Lattice, ...] | None = None  # one for each channel; None if the values are off any lattice
     levels: int | None = None  # number of levels of an image's pixels; None for sequences, and without a lattice
-    noise: Noise = None  # the width of the noise of each channel, if it is stated
+    noise: Widths | None = None  # the width of the noise of each channel, if it is stated
     repeated: float = 0.0  # with noise, the share of the values that occur more than once
     digits: tuple[int, ...] | None = None  # the significant digits of each channel, if they state the noise
     lost: int = 0  # channels whose last digits are finer than float32
@@ -89,7 +87,7 @@ def choose_encoding(
     survey: Survey,
     kind: Kind,
     step: Step,
-    noise: Noise | Literal["last_digit"] = None,
+    noise: Noise = None,
     labels: Sequence[str] = (),
     written: Written | None = None,
 ) -> Encoding:
@@ -191,7 +189,7 @@ def _least(survey: Survey) -> np.ndarray:
 def _noisy(
     name: str,
     survey: Survey,
-    noise: tuple[float | None, ...],
+    noise: Widths,
     detected: Sequence[Lattice | None],
     labels: Sequence[str],
 ) -> Encoding:
@@ -217,7 +215,7 @@ def _noisy(
     return Encoding(name, np.dtype(np.float64), noise=widths, repeated=_repeated(survey, widths))
 
 
-def _repeated(survey: Survey, widths: tuple[float | None, ...]) -> float:
+def _repeated(survey: Survey, widths: Widths) -> float:
     """Return the largest share of repeated values of a channel with noise."""
     floats = survey.dtype.kind == "f"
     shares = [survey.repeated(channel)[0] for channel, width in enumerate(widths) if floats and width is not None]

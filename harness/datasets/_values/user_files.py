@@ -63,11 +63,8 @@ def divide(
     if marks is None:
         how = f"{', '.join(map(str, shares))}, {f'by seed {SEED}' if shuffled else 'in order'}"
         return by_shares(name, count, shares, shuffled), None, f"train, validation and test are the shares {how}"
-    if options.groups is None:
-        split, share, text = split_classes(marks, shares, new)
-    else:
-        split, share, text = split_groups(name, marks, shares, new)
-    label = options.groups if options.groups is not None else options.stratify
+    label = options.groups or options.stratify
+    split, text = split_groups(name, marks, shares, new) if options.groups else split_classes(marks, shares, new)
     numbers = {part: np.flatnonzero(split == place) for place, part in enumerate(SPLITS)}
     name = label if isinstance(label, str) else f"column {label}"
-    return numbers, share, f"train, validation and test are {text} of {name}"
+    return numbers, len(numbers["test"]) / count, f"train, validation and test are {text} of {name}"
