@@ -14,7 +14,6 @@ import numpy as np
 from harness.core.errors import DataError
 from harness.core.settings import NewSplit
 from harness.datasets._images.image_files import pool
-from harness.datasets._signals.windows import Stretch, described_ring, split_in_time
 from harness.datasets._store.selection import SPLITS, divide_as_stated, take
 from harness.datasets._store.store import Store, Writer
 from harness.datasets._values.encoding import Encoding, choose_encoding, pixels
@@ -23,7 +22,7 @@ from harness.datasets._values.npz_arrays import BLOCK, NUMBERS, Npz, blocks, ope
 from harness.datasets._values.stated_noise import noise_text
 from harness.datasets._values.survey import Survey
 from harness.datasets._values.tables import IDS
-from harness.datasets._values.user_files import FILES, divide, file_splits, stated_split_fault
+from harness.datasets._values.user_files import FILES, divide, file_splits, rotate, stated_split_fault
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
 KEYS = {"train": "x_train", "validation": "x_val", "test": "x_test"}
@@ -125,16 +124,15 @@ def _rotated(name: str, splits: Splits, new: NewSplit) -> Splits:
     """Return a new split of events in time, closed to a ring and rotated."""
     parts = list(splits.parts().values())
     total = sum(map(len, parts))
-    whole = Stretch(0, np.arange(total)[None])
-    drawn, test_share = split_in_time([whole], len(parts[1]) / total, len(parts[2]) / total, 1, new)
-    if not all(drawn.values()):
+    numbers, test_share, how = rotate([np.arange(total)], len(parts[1]) / total, len(parts[2]) / total, 1, new)
+    if not all(map(len, numbers.values())):
         raise DataError(
             f"{name}: {total} events are too few for split {new.seed}, which leaves one out between train, "
             "validation and test; give more events"
         )
-    train, validation, test = (take(parts, np.concatenate([run.values[0] for run in drawn[split]])) for split in SPLITS)
-    text = f"{splits.description}; {described_ring(new)}, with one event between the splits"
-    return replace(splits, train=train, validation=validation, test=test, description=text, test_share=test_share)
+    text = f"{splits.description}; {how}, with one event between the splits"
+    facts: dict[str, Any] = {split: take(parts, chosen) for split, chosen in numbers.items()}
+    return replace(splits, description=text, test_share=test_share, **facts)
 
 
 def _build(paths: Sequence[Path], chosen: ArrayOptions, writer: Writer, new: NewSplit | None) -> None:

@@ -71,10 +71,6 @@ class SklearnTables(Dataset, name="sklearn_tables"):
         encoding = choose_encoding(self.name, survey, "sequence", None, "last_digit", written=written)
         order = seeded_order(len(values))
         rows = encoding.encode(values[order][:, :, None], order)
-        facts: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in encoding.facts("sequence").items()
-        }
         train, validation, test = np.split(rows, np.cumsum(share_out(self.name, len(rows), SHARES))[:-1])
         return Splits(
             train,
@@ -85,5 +81,5 @@ class SklearnTables(Dataset, name="sklearn_tables"):
                 f"seed{noise_text(encoding)}"
             ),
             levels=None,
-            **facts,
+            **encoding.facts("sequence"),
         )

@@ -81,7 +81,7 @@ class Waveforms(Dataset, name="waveforms"):
         for patient in range(chosen.patients):
             rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([chosen.seed, patient])))
             samples = chosen.windows * chosen.length + (2 if new is None else 3) * GAP
-            recording = simulate(rng, samples).adc
+            recording, _ = simulate(rng, samples)
             if new is not None:
                 number = int(split_generator(new.seed, patient).integers(chosen.windows))
                 gaps = (number >= counts[0]) + (number >= counts[0] + held_out)

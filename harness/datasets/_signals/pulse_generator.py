@@ -16,7 +16,6 @@ Nothing here is patient data. The ranges are those of adults at rest; the shapes
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -34,16 +33,13 @@ _ABP_PEAKS = ((0.13, 0.045, 0.12), (0.28, 0.07, 0.09), (0.43, 0.03, 0.20))  # sy
 _PPG_PEAKS = ((0.17, 0.065, 0.13), (0.43, 0.09, 0.17))  # systolic, diastolic
 
 
-@dataclass(frozen=True)
-class SimulatedRecording:
-    """One simulated patient's recording."""
+def simulate(rng: np.random.Generator, samples: int) -> tuple[np.ndarray, np.ndarray]:
+    """Draw one patient and record `samples` samples at 125 Hz; the result depends on the generator's state alone.
 
-    adc: np.ndarray  # int16 of shape (2, samples), converter units 0..1023; channel 0 is PPG, channel 1 ABP
-    onsets: np.ndarray  # of the beats in the ABP, in seconds from the first sample; a few are outside the recording
-
-
-def simulate(rng: np.random.Generator, samples: int) -> SimulatedRecording:
-    """Draw one patient and record `samples` samples at 125 Hz; the result depends on the generator's state alone."""
+    Returns:
+        Converter units 0..1023, int16 (2, samples) of PPG and ABP, and the onsets of the beats in the ABP, in seconds
+        from the first sample, of which a few are outside the recording.
+    """
     end = samples / RATE + 2 * _MARGIN
     grid = np.arange(0.0, end + 1.0, _GRID_STEP)
 
@@ -75,7 +71,7 @@ def simulate(rng: np.random.Generator, samples: int) -> SimulatedRecording:
     ppg += np.interp(times, grid, wander) + 1.5 * rng.standard_normal(samples)
 
     adc = np.clip(np.floor(np.stack([ppg, abp / ABP_STEP])), 0, LEVELS - 1)
-    return SimulatedRecording(adc=adc.astype(np.int16), onsets=onsets - _MARGIN)
+    return adc.astype(np.int16), onsets - _MARGIN
 
 
 def _drift(rng: np.random.Generator, points: int, time_constant: float) -> np.ndarray:

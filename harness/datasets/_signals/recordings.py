@@ -30,11 +30,11 @@ from harness.datasets._signals.windows import (
 )
 from harness.datasets._store.selection import SPLITS, split_groups
 from harness.datasets._store.store import Store, Writer, prepare, split_key
+from harness.datasets._values.encoding import listed
 from harness.datasets.base import Splits
 
 VERSION = 8  # of the prepared arrays
 MOST_UNUSED = 0.05  # share of the records of which nothing may be used, unless the suite allows it
-NAMED = 5  # records that a message names
 GAINS = "their gains or baselines are others than those of most"
 SHORT = "they have no window's length of valid samples"
 STANDARDISED = "likelihoods are those of the standardised values: no log-determinant of this scaling is counted"
@@ -98,10 +98,10 @@ def recording_splits(
         further = [name for name in signals if name.lower() not in wanted]
         others = [records[number].header.path.stem for number in recording.unused]
         apart = f"no part has {' and '.join(options.channels)} together"
-        unused = [f"signals that are not used: {_listed(further)}"] * bool(further)
+        unused = [f"signals that are not used: {listed(further)}"] * bool(further)
         for left, why in ((others, GAINS), (lacking, apart), (_short(recording, records, options), SHORT)):
             unused += _unused(name, left, len(sources), options, why)
-        where = f"{name}: {_listed([str(record.header.path) for record in records])}"
+        where = f"{name}: {listed([str(record.header.path) for record in records])}"
         cuts, dropped, test_share, text = _cut(recording, records, options, new, where)
         counted = options.values == "counts"
         writer.notes = {
@@ -118,10 +118,6 @@ def recording_splits(
     return Splits.of(prepare(store, name, key, files, build))
 
 
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:NAMED]) + f" and {len(names) - NAMED} more" * (len(names) > NAMED)
-
-
 def _short(recording: Recording, records: Sequence[RecordFiles], options: RecordingOptions) -> list[str]:
     """Return the names of the records that are too short for a window, where splits are of whole records."""
     longest: Counter[int] = Counter()
@@ -133,7 +129,7 @@ def _short(recording: Recording, records: Sequence[RecordFiles], options: Record
 
 def _unused(name: str, unused: list[str], count: int, options: RecordingOptions, reason: str) -> list[str]:
     """Return a clause on the records of which nothing is used; raise DataError if they are many and not allowed."""
-    text = f"{len(unused)} of {count} records ({_listed(unused)}) are not used: {reason}"
+    text = f"{len(unused)} of {count} records ({listed(unused)}) are not used: {reason}"
     if len(unused) > MOST_UNUSED * count and not options.leave_out_records:
         hint = "; values: physical with split: record uses records of all gains in physical units"
         raise DataError(

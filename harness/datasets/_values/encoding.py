@@ -14,7 +14,7 @@ from harness.datasets._values.lattice import EXACT, MOST_LEVELS, Lattice, find_l
 from harness.datasets._values.survey import FINEST, Survey
 from harness.datasets._values.widths import NOISE, STEP, Noise, Step, Widths
 
-NAMED = 8  # channels that a message names
+NAMED = 8  # channels, columns or records that a message names
 
 Kind = Literal["image", "sequence"]
 Written = tuple[tuple[float, int], ...]
@@ -298,16 +298,20 @@ def _refuse_atoms(
     if codes:
         hint = {"missing": sorted(codes)}
         missing = f"missing: {hint['missing']} leaves out rows with what may stand for a missing value"
-    more = f" and so on in {len(clauses) - NAMED} more" * (len(clauses) > NAMED)
     texts = [f"{width:g}" for width in widths[:NAMED]] + ["..."] * (len(widths) > NAMED)
     proposed = texts[0] if len(widths) == 1 else f"[{', '.join(texts)}]"
     raise DataError(
-        f"{name}: {', '.join(clauses[:NAMED])}{more}, and no lattice of at most {MOST_LEVELS:,} points holds all "
+        f"{name}: {listed(clauses)}, and no lattice of at most {MOST_LEVELS:,} points holds all "
         "values (they are padded, clipped, of few digits, or were converted in several ways): a density on them can "
         "grow without bound. State the width of noise that bounds it, such as "
         f"{'noise: last_digit, or ' * tabular}noise: {proposed}, or `step` if there is one; {missing}",
         hint,
     )
+
+
+def listed(clauses: Sequence[str], most: int = NAMED) -> str:
+    """Return the first clauses, and how many more there are."""
+    return ", ".join(clauses[:most]) + f" and {len(clauses) - most:,} more" * (len(clauses) > most)
 
 
 def is_code(value: float) -> bool:

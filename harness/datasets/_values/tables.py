@@ -23,7 +23,7 @@ from harness.core.errors import DataError, nearest
 from harness.core.files import DATA, open_file
 from harness.core.provenance.environment import available_memory
 from harness.core.run_options import shown_bytes
-from harness.datasets._values.encoding import MOST_REPEATED, is_code
+from harness.datasets._values.encoding import MOST_REPEATED, is_code, listed
 from harness.datasets._values.lattice import EXACT
 from harness.datasets._values.npz_arrays import MEMORY_SHARE
 
@@ -35,7 +35,6 @@ Column = str | int
 
 MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "<null>", "?", "-")  # texts of a missing cell
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}  # named where a row has one cell
-NAMED = 8  # columns that a message names
 FEW = 20  # distinct values of a category
 IDS = re.compile(r"(^|[^a-z])(id|subject|patient|person|participant|user|record|session|trial|group)s?([^a-z]|$)", re.I)
 """Names of columns that tell whose row it is."""
@@ -177,7 +176,7 @@ class Table:
             for place in others
         }
         reasons = [f"{self.label(place)} ({reason})" for place, reason in why.items()]
-        return [f"columns that are not used: {_listed(reasons)}"] * bool(reasons)
+        return [f"columns that are not used: {listed(reasons)}"] * bool(reasons)
 
 
 def _is_id(label: str) -> bool:
@@ -316,12 +315,8 @@ def remarks_on_columns(values: np.ndarray, labels: Sequence[str]) -> tuple[list[
             numbered.append(label)
         elif whole or len(distinct) <= FEW:
             few.append(f"{label} ({len(distinct):,} values, {share:.0%} are {code:g})")
-    noted = [f"columns of whole numbers or few values: {_listed(few)}"] * bool(few)
+    noted = [f"columns of whole numbers or few values: {listed(few)}"] * bool(few)
     hint = "a flow learns the number of the row; name the `columns` to use without it"
     return noted, coded + [
-        f"{_listed(numbered)}: another whole number in each row, as those of an id or a date: {hint}"
+        f"{listed(numbered)}: another whole number in each row, as those of an id or a date: {hint}"
     ] * bool(numbered)
-
-
-def _listed(clauses: Sequence[str]) -> str:
-    return ", ".join(clauses[:NAMED]) + f" and {len(clauses) - NAMED} more" * (len(clauses) > NAMED)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from harness.core.settings import NewSplit
+from harness.datasets._signals.windows import Stretch, described_ring, split_in_time
 from harness.datasets._store.selection import SEED, SHARES, SPLITS, Division, by_shares, split_classes, split_groups
 from harness.datasets._store.store import Store, Writer, prepare, split_key
 from harness.datasets._values.file_options import FileOptions
@@ -41,6 +42,15 @@ def stated_split_fault(name: str, file: str, exchangeable: bool, keep_test: bool
         return None
     hint = ", or say keep_test: true, which draws validation anew from train" * exchangeable
     return f"{name}: {file} states its split; leave `split` out of repetitions.vary{hint}"
+
+
+def rotate(runs: Sequence[np.ndarray], validation: float, test: float, gap: int, new: NewSplit) -> Division:
+    """Draw a new split of rows in time, whose numbers are in `runs` without a hole; see `split_in_time`."""
+    stretches = [Stretch(int(run[0]), run[None]) for run in runs]
+    drawn, share = split_in_time(stretches, validation, test, gap, new)
+    none = np.zeros(0, int)
+    numbers = {part: np.concatenate([none, *(run.values[0] for run in of_part)]) for part, of_part in drawn.items()}
+    return numbers, share, described_ring(new)
 
 
 def divide(

@@ -181,7 +181,7 @@ def test_generated_waveforms(monkeypatch, seed):
     """A recording whose samples are their times, and the patient in the second channel."""
 
     def ramp(rng, samples):
-        return type("Recording", (), {"adc": np.stack([np.arange(samples), np.arange(samples)]).astype(np.int32)})
+        return np.stack([np.arange(samples), np.arange(samples)]).astype(np.int32), None
 
     monkeypatch.setattr(waveforms, "simulate", ramp)
     options = {"patients": 1, "windows": 20, "length": 64}
