@@ -82,7 +82,7 @@ class Arrays(Dataset, name="npz"):
             if len(shapes) > 1 and named != ["x"]:
                 options["array"] = named[0]
             count = events[named[0]][0][:1]
-            groups = [key for key, (shape, _) in shapes.items() if shape == count and IDS.search(key.replace("_", " "))]
+            groups = [key for key, (shape, _) in shapes.items() if shape == count and IDS.search(key)]
             vectors = len(events[named[0]][0]) == 2  # rows of a table, rarely in the order of time
             options |= {"groups": groups[0]} if groups else {"shuffle": True} if vectors else {}
         (_, *axes), kind = events[named[0]]
@@ -166,7 +166,7 @@ def _build(paths: Sequence[Path], chosen: ArrayOptions, writer: Writer, new: New
             for first in range(0, len(rows), events_at_once):
                 some = rows[first : first + events_at_once]
                 values = encoding.encode(to_event(take(every, some)), some)
-                target[first : first + len(some)] = _pooled(values, chosen.pool)
+                target[first : first + len(some)] = pool(values, chosen.pool)
     writer.notes = {
         "levels": encoding.levels,
         **encoding.facts(chosen.kind),
@@ -265,16 +265,6 @@ def _encoding(
     if not survey.count:
         raise DataError(f"{name}: {' and '.join(arrays)} are empty, or have no event without a missing value")
     return choose_encoding(name, survey, chosen.kind, chosen.step, chosen.noise), kept
-
-
-def _pooled(events: np.ndarray, factor: int) -> np.ndarray:
-    """Return images (n, C, H, W) averaged over squares: rounded where they are whole numbers."""
-    if factor == 1:
-        return events
-    if events.dtype.kind in "iu":
-        return pool(events, factor)
-    n, channels, height, width = events.shape
-    return events.reshape(n, channels, height // factor, factor, width // factor, factor).mean(axis=(3, 5))
 
 
 def _described(chosen: ArrayOptions, encoding: Encoding) -> str:

@@ -11,7 +11,6 @@ import numpy as np
 from harness.core.errors import DataError, DataMissing
 from harness.core.settings import NewSplit
 from harness.datasets._signals.recording_options import RecordingOptions
-from harness.datasets._signals.waveform_filters import FLAT_LINE, flat_line_shares, spread_over_cells
 from harness.datasets._signals.wfdb_records import (
     LackingChannels,
     Locate,
@@ -21,11 +20,14 @@ from harness.datasets._signals.wfdb_records import (
     record_files,
 )
 from harness.datasets._signals.windows import (
+    FLAT_LINE,
     Stretch,
     described_ring,
     fill_windows,
+    flat_line_shares,
     samples,
     split_in_time,
+    spread_over_cells,
     starts,
 )
 from harness.datasets._store.selection import SPLITS, split_groups

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from harness.datasets._signals.waveform_filters import flat_line_shares, spread_over_cells
+from harness.datasets._signals.windows import flat_line_shares, spread_over_cells
 
 
 def line_share(values, begin, length):
