@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -101,7 +101,7 @@ class Arrays(Dataset, name="npz"):
         For a new split groups or classes are drawn anew, events pooled, or closed to a ring and rotated; then one event
         is left out between the splits.
         """
-        chosen = cast(ArrayOptions, self.parse(options))
+        chosen: ArrayOptions = self.parse(options)
         labelled = chosen.groups is not None or chosen.stratify is not None
 
         def build(paths: Sequence[Path], writer: Writer) -> None:
@@ -114,7 +114,7 @@ class Arrays(Dataset, name="npz"):
 
     def split_fault(self, options: Mapping[str, Any], keep_test: bool = False) -> str | None:
         """Return why a split that files state is not drawn anew."""
-        chosen = cast(ArrayOptions, self.parse(options))
+        chosen: ArrayOptions = self.parse(options)
         if chosen.test_file is None:
             return None
         return stated_split_fault(self.name, chosen.file, chosen.shuffled, keep_test)

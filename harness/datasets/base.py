@@ -125,7 +125,7 @@ class Dataset(ABC):
             f"{self.name}: {name} = {value!r} {rule.removeprefix('Input ')}; it is {fields[name].description}",
         )
 
-    def parse(self, options: Mapping[str, Any]) -> Settings:
+    def parse(self, options: Mapping[str, Any]) -> Any:
         """Return the options with their defaults filled in, or raise a UserError that names every fault."""
         faults = self.option_errors(options)
         if faults:
@@ -134,9 +134,7 @@ class Dataset(ABC):
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
         """Return the event shape (C, *spatial), known without loading anything: by default of `info` or the options."""
-        chosen: Any = self.parse(options)
-        shape: tuple[int, ...] = self.info.shape or chosen.shape
-        return shape
+        return self.info.shape or tuple(self.parse(options).shape)
 
     def kind(self, options: Mapping[str, Any]) -> Literal["image", "sequence"]:
         """Return the kind of an event: by default that of the options, or of `info`."""

@@ -60,7 +60,7 @@ class Cifar10(Dataset, name="cifar10"):
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """Return the splits, uint8, mapped from the cache."""
-        chosen = cast(Cifar10Options, self.parse(options))
+        chosen: Cifar10Options = self.parse(options)
         return read_pinned(store, self.name, "CIFAR-10, 32x32", [self._archive], SHAPE, _images, chosen)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -60,7 +60,7 @@ class CsvColumns(Dataset, name="csv"):
     def located(self, options: Mapping[str, Any], folder: Path | None, root: Path | None = None) -> dict[str, Any]:
         """Return the options with the place of the file, and all its columns of numbers unless they name some."""
         placed = super().located(options, folder)
-        if self.option_errors(placed) or (chosen := cast(CsvOptions, self.parse(placed))).columns is not None:
+        if self.option_errors(placed) or (chosen := self.parse(placed)).columns is not None:
             return placed
         with contextlib.suppress(DataMissing):  # which `shape` reports
             path = Store(root, Path()).find(self.name, chosen.file, "")
@@ -77,7 +77,7 @@ class CsvColumns(Dataset, name="csv"):
         For a new split groups or classes are drawn anew, vectors pooled, or the rows closed to a ring and rotated; then
         the number of rows of an event is left out between the splits.
         """
-        chosen = cast(CsvOptions, self.parse(options))
+        chosen: CsvOptions = self.parse(options)
         self.shape(options)  # the columns are known
         if new is not None and (chosen.shuffle or _is_stated(chosen)):
             return self.load(store, options).redrawn(new)
@@ -89,7 +89,7 @@ class CsvColumns(Dataset, name="csv"):
 
     def split_fault(self, options: Mapping[str, Any], keep_test: bool = False) -> str | None:
         """Return why a split that the file states is not drawn anew: test is kept, and windows may overlap."""
-        chosen = cast(CsvOptions, self.parse(options))
+        chosen: CsvOptions = self.parse(options)
         if not _is_stated(chosen):
             return None
         return stated_split_fault(self.name, chosen.file, chosen.length == 1, keep_test)

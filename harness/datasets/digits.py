@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from pydantic import Field
@@ -61,7 +61,7 @@ class Digits(Dataset, name="digits"):
         """Return the splits, uint8; a new one is of all images pooled, or with `stratify` of those of each digit."""
         from harness.datasets._images.scikit_digits import CLASSES, IMAGES
 
-        if new is not None and not cast(DigitsOptions, self.parse(options)).stratify:
+        if new is not None and not self.parse(options).stratify:
             return self.load(store, options).redrawn(new)
         places = _places(CLASSES, new)
         train, validation, test = (IMAGES[places == place, None] for place in range(len(SPLITS)))

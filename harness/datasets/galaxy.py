@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from harness.core.errors import DataError, DataMissing
 from harness.datasets._images.image_files import ImageFile, find_images, stamp
@@ -59,7 +59,7 @@ class Galaxy(Dataset, name="galaxy"):
             f"non-interacting galaxies, 64x64, 256 levels; validation is part of the folder training, by seed {SEED}; "
             "test is the folders validation and test"
         )
-        chosen = cast(GalaxyOptions, self.parse(options))
+        chosen: GalaxyOptions = self.parse(options)
         return read_folders(store, self.name, key, lambda: (train, test), SHAPE, "bilinear", chosen, PUBLISHED, text)
 
     def _files(self, place: Path, folders: tuple[str, ...]) -> list[ImageFile]:

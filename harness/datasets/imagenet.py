@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from harness.core.errors import DataError
 from harness.datasets._images.image_sets import SplitSizes, Validation, read_folders
@@ -54,7 +54,7 @@ class Imagenet32(Dataset, name="imagenet32"):
             "ImageNet 32x32, down-sampled as by van den Oord et al. (2016), 256 levels; validation is part of the "
             f"training images, by seed {SEED}; test is the official validation part"
         )
-        chosen = cast(Imagenet32Options, self.parse(options))
+        chosen: Imagenet32Options = self.parse(options)
         return read_folders(store, self.name, key, lambda: self._files(folders), SHAPE, None, chosen, PUBLISHED, text)
 
     def _files(self, folders: list[Path]) -> tuple[list[Path], list[Path]]:

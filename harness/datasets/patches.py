@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
@@ -69,7 +69,7 @@ class Patches(Dataset, name="patches"):
         """Return the splits, uint8; in a new one the strips lie in another order, so that no pixel is shared again."""
         from sklearn.datasets import load_sample_images
 
-        chosen = cast(PatchOptions, self.parse(options))
+        chosen: PatchOptions = self.parse(options)
         train, validation, test = cut_patches(np.stack(load_sample_images().images), chosen, new)
         how = "" if new is None else f"; split {new.seed}: the order of the strips is drawn in each period of them"
         return Splits(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
@@ -53,7 +53,7 @@ class Waveforms(Dataset, name="waveforms"):
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
         """Return (2, length)."""
-        return (2, cast(WaveformOptions, self.parse(options)).length)
+        return (2, self.parse(options).length)
 
     def channels(self, options: Mapping[str, Any]) -> Sequence[str]:
         """Return PPG and ABP."""
@@ -74,7 +74,7 @@ class Waveforms(Dataset, name="waveforms"):
         the end of test and the begin of train. Its end and begin meet where a window begins, so that no window crosses
         the place.
         """
-        chosen = cast(WaveformOptions, self.parse(options))
+        chosen: WaveformOptions = self.parse(options)
         held_out = chosen.windows // 10
         counts = (chosen.windows - 2 * held_out, held_out, held_out)
         parts: tuple[list[np.ndarray], ...] = ([], [], [])

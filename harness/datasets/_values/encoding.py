@@ -14,7 +14,7 @@ from harness.datasets._values.lattice import EXACT, MOST_LEVELS, Lattice, find_l
 from harness.datasets._values.survey import FINEST, Survey
 from harness.datasets._values.widths import NOISE, STEP, Noise, Step, Widths
 
-NAMED = 8  # channels, columns or records that a message names
+NAMED = 8  # channels that a message names
 
 Kind = Literal["image", "sequence"]
 Written = tuple[tuple[float, int], ...]
