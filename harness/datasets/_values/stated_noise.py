@@ -27,7 +27,7 @@ def with_noise(name: str, splits: Splits, noise: Widths, labels: Sequence[str]) 
     if splits.levels is not None or splits.log_widths is not None or splits.noise is not None:
         raise UserError(f"{name}: noise is for values without levels that have none of their own; leave it out")
     axes = (-1, *[1] * (len(splits.shape) - 1))
-    lattices = splits.lattices or [IDENTITY] * len(labels)
+    lattices = splits.lattices or [IDENTITY] * splits.shape[0]
     offsets, steps = (np.reshape(each, axes) for each in zip(*((of.offset, of.step) for of in lattices), strict=True))
     values = {part: offsets + events * steps for part, events in splits.parts().items()}
     survey = Survey.of(*values.values())
