@@ -7,23 +7,22 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from harness.core.errors import DataError
 from harness.core.settings import NewSplit
 from harness.datasets._images.image_files import pool
-from harness.datasets._signals.windows import Stretch, described_ring, split_in_time
 from harness.datasets._store.selection import SPLITS, divide_as_stated, take
 from harness.datasets._store.store import Store, Writer
-from harness.datasets._values.array_options import ArrayOptions
 from harness.datasets._values.encoding import Encoding, choose_encoding, pixels
+from harness.datasets._values.file_options import ArrayOptions
 from harness.datasets._values.npz_arrays import BLOCK, NUMBERS, Npz, blocks, open_npz
 from harness.datasets._values.stated_noise import noise_text
 from harness.datasets._values.survey import Survey
 from harness.datasets._values.tables import IDS
-from harness.datasets._values.user_files import FILES, divide, file_splits, stated_split_fault
+from harness.datasets._values.user_files import FILES, divide, file_splits, rotate, stated_split_fault
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
 KEYS = {"train": "x_train", "validation": "x_val", "test": "x_test"}
@@ -83,7 +82,7 @@ class Arrays(Dataset, name="npz"):
             if len(shapes) > 1 and named != ["x"]:
                 options["array"] = named[0]
             count = events[named[0]][0][:1]
-            groups = [key for key, (shape, _) in shapes.items() if shape == count and IDS.search(key.replace("_", " "))]
+            groups = [key for key, (shape, _) in shapes.items() if shape == count and IDS.search(key)]
             vectors = len(events[named[0]][0]) == 2  # rows of a table, rarely in the order of time
             options |= {"groups": groups[0]} if groups else {"shuffle": True} if vectors else {}
         (_, *axes), kind = events[named[0]]
@@ -102,7 +101,7 @@ class Arrays(Dataset, name="npz"):
         For a new split groups or classes are drawn anew, events pooled, or closed to a ring and rotated; then one event
         is left out between the splits.
         """
-        chosen = cast(ArrayOptions, self.parse(options))
+        chosen: ArrayOptions = self.parse(options)
         labelled = chosen.groups is not None or chosen.stratify is not None
 
         def build(paths: Sequence[Path], writer: Writer) -> None:
@@ -115,7 +114,7 @@ class Arrays(Dataset, name="npz"):
 
     def split_fault(self, options: Mapping[str, Any], keep_test: bool = False) -> str | None:
         """Return why a split that files state is not drawn anew."""
-        chosen = cast(ArrayOptions, self.parse(options))
+        chosen: ArrayOptions = self.parse(options)
         if chosen.test_file is None:
             return None
         return stated_split_fault(self.name, chosen.file, chosen.shuffled, keep_test)
@@ -125,16 +124,15 @@ def _rotated(name: str, splits: Splits, new: NewSplit) -> Splits:
     """Return a new split of events in time, closed to a ring and rotated."""
     parts = list(splits.parts().values())
     total = sum(map(len, parts))
-    whole = Stretch(0, np.arange(total)[None])
-    drawn, test_share = split_in_time([whole], len(parts[1]) / total, len(parts[2]) / total, 1, new)
-    if not all(drawn.values()):
+    numbers, test_share, how = rotate([np.arange(total)], len(parts[1]) / total, len(parts[2]) / total, 1, new)
+    if not all(map(len, numbers.values())):
         raise DataError(
             f"{name}: {total} events are too few for split {new.seed}, which leaves one out between train, "
             "validation and test; give more events"
         )
-    train, validation, test = (take(parts, np.concatenate([run.values[0] for run in drawn[split]])) for split in SPLITS)
-    text = f"{splits.description}; {described_ring(new)}, with one event between the splits"
-    return replace(splits, train=train, validation=validation, test=test, description=text, test_share=test_share)
+    text = f"{splits.description}; {how}, with one event between the splits"
+    facts: dict[str, Any] = {split: take(parts, chosen) for split, chosen in numbers.items()}
+    return replace(splits, description=text, test_share=test_share, **facts)
 
 
 def _build(paths: Sequence[Path], chosen: ArrayOptions, writer: Writer, new: NewSplit | None) -> None:
@@ -168,7 +166,7 @@ def _build(paths: Sequence[Path], chosen: ArrayOptions, writer: Writer, new: New
             for first in range(0, len(rows), events_at_once):
                 some = rows[first : first + events_at_once]
                 values = encoding.encode(to_event(take(every, some)), some)
-                target[first : first + len(some)] = _pooled(values, chosen.pool)
+                target[first : first + len(some)] = pool(values, chosen.pool)
     writer.notes = {
         "levels": encoding.levels,
         **encoding.facts(chosen.kind),
@@ -267,16 +265,6 @@ def _encoding(
     if not survey.count:
         raise DataError(f"{name}: {' and '.join(arrays)} are empty, or have no event without a missing value")
     return choose_encoding(name, survey, chosen.kind, chosen.step, chosen.noise), kept
-
-
-def _pooled(events: np.ndarray, factor: int) -> np.ndarray:
-    """Return images (n, C, H, W) averaged over squares: rounded where they are whole numbers."""
-    if factor == 1:
-        return events
-    if events.dtype.kind in "iu":
-        return pool(events, factor)
-    n, channels, height, width = events.shape
-    return events.reshape(n, channels, height // factor, factor, width // factor, factor).mean(axis=(3, 5))
 
 
 def _described(chosen: ArrayOptions, encoding: Encoding) -> str:

@@ -18,7 +18,7 @@ from harness.core.settings import NewSplit, Settings, size_fault
 from harness.core.third_party import from_here, is_own, third_party_errors
 from harness.datasets._store.store import Store
 from harness.datasets._values.splits import Splits
-from harness.datasets._values.stated_noise import noise_text, with_noise
+from harness.datasets._values.stated_noise import with_noise
 from harness.datasets._values.widths import NOISE, WIDTH, StatedNoise
 
 
@@ -35,6 +35,7 @@ class DatasetInfo:
         source: origin of the data.
         how_to_get: instructions for the user.
         lattice: whether the values are integers on a lattice, so that a density needs dequantisation.
+        shape: the event shape, if it does not depend on the options.
     """
 
     title: str
@@ -45,6 +46,7 @@ class DatasetInfo:
     source: str = "not stated"
     how_to_get: str = "not stated"
     lattice: bool = True
+    shape: tuple[int, ...] | None = None
 
 
 class NoOptions(Settings):
@@ -123,7 +125,7 @@ class Dataset(ABC):
             f"{self.name}: {name} = {value!r} {rule.removeprefix('Input ')}; it is {fields[name].description}",
         )
 
-    def parse(self, options: Mapping[str, Any]) -> Settings:
+    def parse(self, options: Mapping[str, Any]) -> Any:
         """Return the options with their defaults filled in, or raise a UserError that names every fault."""
         faults = self.option_errors(options)
         if faults:
@@ -131,10 +133,8 @@ class Dataset(ABC):
         return self.options_model.model_validate(dict(options))
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
-        """Return the event shape (C, *spatial), known without loading anything: by default that of the options."""
-        chosen: Any = self.parse(options)
-        shape: tuple[int, ...] = chosen.shape
-        return shape
+        """Return the event shape (C, *spatial), known without loading anything: by default of `info` or the options."""
+        return self.info.shape or tuple(self.parse(options).shape)
 
     def kind(self, options: Mapping[str, Any]) -> Literal["image", "sequence"]:
         """Return the kind of an event: by default that of the options, or of `info`."""
@@ -231,32 +231,16 @@ class Dataset(ABC):
                 f"data set {self.name}: load returns events {splits.shape}, and shape returns "
                 f"{self.event_shape(options)}; they must agree"
             )
-        splits = self._noisy(splits, options)
-        splits = splits if is_own(type(self)) else replace(splits, checksum=splits.digest())
-        if new is not None and splits.test_share is None:
-            splits = replace(splits, test_share=0.0 if new.keep_test else splits.share_of_test)
-        return splits
+        noise = getattr(self.parse(options), "noise", None) if self.adds_noise else None
+        if noise is not None:
+            labels = list(self.channels(options)) or [f"channel {number}" for number in range(splits.shape[0])]
+            splits = with_noise(self.name, splits, noise, labels)
+        return splits if is_own(type(self)) else replace(splits, checksum=splits.digest())
 
     @property
     def _draws(self) -> bool:
         """Whether `load` draws new splits itself."""
         return "new" in inspect.signature(self.load).parameters
-
-    def _noisy(self, splits: Splits, options: Mapping[str, Any]) -> Splits:
-        """Return the splits in units of the width of the noise that the options state."""
-        noise = getattr(self.parse(options), "noise", None) if self.adds_noise else None
-        if noise is None:
-            return splits
-        if splits.levels is not None or splits.log_widths is not None or splits.noise is not None:
-            raise UserError(
-                f"{self.name}: noise is for values without levels that have none of their own; leave it out"
-            )
-        channels = splits.shape[0]
-        labels = list(self.channels(options)) or [f"channel {number}" for number in range(channels)]
-        parts, encoding = with_noise(self.name, splits.parts(), splits.lattices, noise, labels)
-        facts: dict[str, Any] = {**encoding.facts("sequence"), **parts, "steps": None}
-        units = f"; units: {', '.join(dict.fromkeys(unit for _, unit in splits.steps))}" if splits.steps else ""
-        return replace(splits, description=f"{splits.description}{noise_text(encoding)}{units}", **facts)
 
     def _refuse(self, options: Mapping[str, Any], new: NewSplit | None) -> None:
         if new is None:
@@ -274,6 +258,6 @@ class Dataset(ABC):
         """Return the splits; equal options give equal arrays, which may be read-only.
 
         A class whose events share values with others, so that they cannot be pooled and shuffled for a new split, has a
-        third argument, `new: NewSplit | None = None`, and returns that split, a function of the arguments alone. It
-        states `Splits.test_share` if the share of all events that are in test is another than that of the arrays.
+        third argument, `new: NewSplit | None = None`, and returns that split, a function of the arguments alone (see
+        `Splits.test_share`).
         """

@@ -42,6 +42,7 @@ class Cifar10(Dataset, name="cifar10"):
     info = DatasetInfo(
         title="CIFAR-10 colour images",
         kind="image",
+        shape=SHAPE,
         what=(
             "RGB images of 32x32, 256 levels; 50,000 training images, of which 5,000 (an option) are validation, and "
             "10,000 test images"
@@ -57,13 +58,9 @@ class Cifar10(Dataset, name="cifar10"):
     def __init__(self, archive: Pinned = ARCHIVE) -> None:
         self._archive = archive
 
-    def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
-        """Return (3, 32, 32)."""
-        return SHAPE
-
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """Return the splits, uint8, mapped from the cache."""
-        chosen = cast(Cifar10Options, self.parse(options))
+        chosen: Cifar10Options = self.parse(options)
         return read_pinned(store, self.name, "CIFAR-10, 32x32", [self._archive], SHAPE, _images, chosen)
 
 

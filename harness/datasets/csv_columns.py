@@ -8,22 +8,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from harness.core.errors import DataError, DataMissing
 from harness.core.settings import NewSplit
-from harness.datasets._signals.windows import Stretch, described_ring, fill_windows, samples, split_in_time, starts
+from harness.datasets._signals.windows import Stretch, fill_windows, samples, starts
 from harness.datasets._store.selection import SHARES, SPLIT_NAMES, SPLITS, divide_as_stated, share_out
 from harness.datasets._store.store import Store, Writer
-from harness.datasets._values.column_options import COLUMNS, CsvOptions
 from harness.datasets._values.encoding import Encoding, choose_encoding
+from harness.datasets._values.file_options import COLUMNS, CsvOptions
 from harness.datasets._values.lattice import EXACT
 from harness.datasets._values.stated_noise import noise_text, written_digits
 from harness.datasets._values.survey import Survey
 from harness.datasets._values.tables import Column, Table, proposed_options, read_table, remarks_on_columns
-from harness.datasets._values.user_files import FILES, divide, file_splits, stated_split_fault
+from harness.datasets._values.user_files import FILES, divide, file_splits, rotate, stated_split_fault
 from harness.datasets._values.widths import LAST_DIGIT
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
@@ -60,7 +60,7 @@ class CsvColumns(Dataset, name="csv"):
     def located(self, options: Mapping[str, Any], folder: Path | None, root: Path | None = None) -> dict[str, Any]:
         """Return the options with the place of the file, and all its columns of numbers unless they name some."""
         placed = super().located(options, folder)
-        if self.option_errors(placed) or (chosen := cast(CsvOptions, self.parse(placed))).columns is not None:
+        if self.option_errors(placed) or (chosen := self.parse(placed)).columns is not None:
             return placed
         with contextlib.suppress(DataMissing):  # which `shape` reports
             path = Store(root, Path()).find(self.name, chosen.file, "")
@@ -77,7 +77,7 @@ class CsvColumns(Dataset, name="csv"):
         For a new split groups or classes are drawn anew, vectors pooled, or the rows closed to a ring and rotated; then
         the number of rows of an event is left out between the splits.
         """
-        chosen = cast(CsvOptions, self.parse(options))
+        chosen: CsvOptions = self.parse(options)
         self.shape(options)  # the columns are known
         if new is not None and (chosen.shuffle or _is_stated(chosen)):
             return self.load(store, options).redrawn(new)
@@ -89,7 +89,7 @@ class CsvColumns(Dataset, name="csv"):
 
     def split_fault(self, options: Mapping[str, Any], keep_test: bool = False) -> str | None:
         """Return why a split that the file states is not drawn anew: test is kept, and windows may overlap."""
-        chosen = cast(CsvOptions, self.parse(options))
+        chosen: CsvOptions = self.parse(options)
         if not _is_stated(chosen):
             return None
         return stated_split_fault(self.name, chosen.file, chosen.length == 1, keep_test)
@@ -161,12 +161,12 @@ def _read_rows(paths: Sequence[Path], chosen: CsvOptions) -> Rows:
     there = values[whole]
     if np.abs(there).max() < EXACT and whole.all() and (there == np.round(there)).all():
         there = there.astype(np.int64)
-    survey = Survey(there.shape[1], there.dtype, len(there))
-    survey.add(there[:, :, None])
     places = [table.place(column) for column in columns or ()]
     labels = [table.label(place) for place in places]
     written = tuple(map(written_digits, there.T)) if chosen.noise == LAST_DIGIT else None
-    encoding = choose_encoding(table.name, survey, "sequence", chosen.step, chosen.noise, labels, written)
+    encoding = choose_encoding(
+        table.name, Survey.of(there[:, :, None]), "sequence", chosen.step, chosen.noise, labels, written
+    )
     rows = np.zeros(values.shape, encoding.dtype)
     rows[whole] = encoding.encode(there[:, :, None], np.flatnonzero(whole))[..., 0]
     noted, warnings = remarks_on_columns(there, labels)
@@ -220,32 +220,27 @@ def _write(rows: Rows, chosen: CsvOptions, writer: Writer, new: NewSplit | None)
     # Vectors are taken from the rows without a missing cell, and windows from all, in which such a row is a joint.
     used = np.flatnonzero(rows.whole) if chosen.length == 1 else np.arange(len(rows.values))
     marks = None if rows.marks is None else rows.marks[used]
-    warnings, parts = list(rows.warnings), dict[str, Sequence[Stretch]]()
-    test_share: float | None = None
     if marks is None and new is not None:
         used = used[: sum(share_out(rows.name, len(used), chosen.shares or SHARES))]
-        stretches = [Stretch(0, rows.values[used].T)] if chosen.length == 1 else _runs(rows, used)
+        runs = [np.arange(len(used))] if chosen.length == 1 else _runs(rows, used)
         shares = [share / math.fsum(chosen.shares or SHARES) for share in chosen.shares or SHARES]
-        ring, test_share = split_in_time(stretches, shares[1], shares[2], chosen.length, new)
-        parts.update(ring)
-        gap = "one row" if chosen.length == 1 else f"{chosen.length} rows"
-        how = f"{described_ring(new)}, with {gap} between the splits"
+        numbers, test_share, how = rotate(runs, shares[1], shares[2], chosen.length, new)
+        how += f", with {'one row' if chosen.length == 1 else f'{chosen.length} rows'} between the splits"
+    elif _is_stated(chosen) and marks is not None:
+        numbers, test_share, how = divide_as_stated(rows.name, marks, chosen.length == 1)
     else:
-        if _is_stated(chosen) and marks is not None:
-            numbers, test_share, how = divide_as_stated(rows.name, marks, chosen.length == 1)
-        else:
-            numbers, test_share, how = divide(rows.name, len(used), marks, chosen, bool(chosen.shuffle), new)
-        for name, part in numbers.items():
-            vectors = [Stretch(0, rows.values[used[part]].T)]
-            parts[name] = vectors if chosen.length == 1 else _runs(rows, part)
-        if marks is None and not chosen.shuffle and chosen.length == 1:
-            warnings += _drift(rows, *(parts[name][0].values for name in ("train", "test")))
-    for name, runs in parts.items():
+        numbers, test_share, how = divide(rows.name, len(used), marks, chosen, bool(chosen.shuffle), new)
+    warnings = list(rows.warnings)
+    if marks is None and new is None and not chosen.shuffle and chosen.length == 1:
+        warnings += _drift(rows, *(rows.values[used[numbers[name]]] for name in ("train", "test")))
+    for name, part in numbers.items():
         stride = chosen.stride if name == "train" and chosen.stride is not None else chosen.length
-        cuts = [(stretch.values, starts(stretch, chosen.length, stride)) for stretch in runs]
+        runs = [used[part]] if chosen.length == 1 else _runs(rows, part)
+        stretches = [Stretch(0, rows.values[run].T) for run in runs]
+        cuts = [(stretch.values, starts(stretch, chosen.length, stride)) for stretch in stretches]
         if not (count := sum(len(begins) for _, begins in cuts)):
             raise DataError(
-                f"{rows.name}: {name} has {samples(runs)} of {len(used)} rows, and not {chosen.length} in "
+                f"{rows.name}: {name} has {samples(stretches)} of {len(used)} rows, and not {chosen.length} in "
                 f"a row for a window ({how}); take a shorter length or other shares"
             )
         target = writer.create(name, (count, rows.values.shape[1], chosen.length), rows.values.dtype)
@@ -267,19 +262,19 @@ def _write(rows: Rows, chosen: CsvOptions, writer: Writer, new: NewSplit | None)
     }
 
 
-def _runs(rows: Rows, numbers: np.ndarray) -> list[Stretch]:
-    """Return the runs of neighbouring rows without a joint among the rows with these ascending numbers."""
+def _runs(rows: Rows, numbers: np.ndarray) -> list[np.ndarray]:
+    """Return the numbers of the rows of each run of neighbours without a joint among the rows with these numbers."""
     numbers = numbers[rows.whole[numbers]]
     ends = np.flatnonzero((np.diff(numbers) != 1) | rows.joints[numbers[1:]]) + 1
-    return [Stretch(int(run[0]), rows.values[run[0] : run[-1] + 1].T) for run in np.split(numbers, ends) if len(run)]
+    return [run for run in np.split(numbers, ends) if len(run)]
 
 
 def _drift(rows: Rows, train: np.ndarray, test: np.ndarray) -> list[str]:
     """Return a warning of the column whose mean differs most between train and test, if shuffled ones would not."""
     deviation = rows.values[rows.whole].std(axis=0, dtype=np.float64)
-    means = [part.mean(axis=1, dtype=np.float64) for part in (train, test)]
+    means = [part.mean(axis=0, dtype=np.float64) for part in (train, test)]
     apart = np.abs(means[1] - means[0]) / np.where(deviation > 0, deviation, 1)
-    errors = apart / math.sqrt(1 / train.shape[1] + 1 / test.shape[1])
+    errors = apart / math.sqrt(1 / len(train) + 1 / len(test))
     most = int(errors.argmax())
     if errors[most] < DRIFT:
         return []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from pydantic import Field
@@ -43,6 +43,7 @@ class Digits(Dataset, name="digits"):
     info = DatasetInfo(
         title="Handwritten digits of scikit-learn (real)",
         kind="image",
+        shape=(1, 8, 8),
         what=(
             "1,797 grey images of 8x8 with 17 levels (0..16), of UCI's Optical Recognition of Handwritten Digits: "
             "1,297 train, 250 validation and 250 test images, 25 of each digit in either. All are by 13 writers; "
@@ -56,15 +57,11 @@ class Digits(Dataset, name="digits"):
     imports = ("harness.datasets._images.scikit_digits",)
     options_model = DigitsOptions
 
-    def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
-        """Return (1, 8, 8)."""
-        return (1, 8, 8)
-
     def load(self, store: Store, options: Mapping[str, Any], new: NewSplit | None = None) -> Splits:
         """Return the splits, uint8; a new one is of all images pooled, or with `stratify` of those of each digit."""
         from harness.datasets._images.scikit_digits import CLASSES, IMAGES
 
-        if new is not None and not cast(DigitsOptions, self.parse(options)).stratify:
+        if new is not None and not self.parse(options).stratify:
             return self.load(store, options).redrawn(new)
         places = _places(CLASSES, new)
         train, validation, test = (IMAGES[places == place, None] for place in range(len(SPLITS)))

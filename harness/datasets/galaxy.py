@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from harness.core.errors import DataError, DataMissing
 from harness.datasets._images.image_files import ImageFile, find_images, stamp
@@ -31,6 +31,7 @@ class Galaxy(Dataset, name="galaxy"):
     info = DatasetInfo(
         title="Galaxy images, 64x64",
         kind="image",
+        shape=SHAPE,
         what=(
             "RGB images of non-interacting galaxies, 256 levels, scaled down to 64x64 by Pillow's antialiased "
             "bilinear filter. Train is the folder training and test the folders validation and test together "
@@ -48,10 +49,6 @@ class Galaxy(Dataset, name="galaxy"):
     on_disk = True
     options_model = GalaxyOptions
 
-    def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
-        """Return (3, 64, 64)."""
-        return SHAPE
-
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """Return the splits, uint8, mapped from the cache."""
         place = self._place(store)
@@ -62,7 +59,7 @@ class Galaxy(Dataset, name="galaxy"):
             f"non-interacting galaxies, 64x64, 256 levels; validation is part of the folder training, by seed {SEED}; "
             "test is the folders validation and test"
         )
-        chosen = cast(GalaxyOptions, self.parse(options))
+        chosen: GalaxyOptions = self.parse(options)
         return read_folders(store, self.name, key, lambda: (train, test), SHAPE, "bilinear", chosen, PUBLISHED, text)
 
     def _files(self, place: Path, folders: tuple[str, ...]) -> list[ImageFile]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field, field_validator
@@ -85,7 +85,8 @@ class ImageFolder(Dataset, name="images"):
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """Return the splits, uint8, mapped from the cache."""
-        chosen, name = cast(ImageFolderOptions, self.parse(options)), self.name
+        chosen: ImageFolderOptions = self.parse(options)
+        name = self.name
         folder = store.find(
             name, chosen.folder, "it is the option `folder`: beside the suite, below the data root or absolute"
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from harness.core.errors import DataError
 from harness.datasets._images.image_sets import SplitSizes, Validation, read_folders
@@ -31,6 +31,7 @@ class Imagenet32(Dataset, name="imagenet32"):
     info = DatasetInfo(
         title="ImageNet, 32x32",
         kind="image",
+        shape=SHAPE,
         what=(
             "RGB images of 32x32, 256 levels: 1,281,149 train and 49,999 test images (the official validation "
             "part), down-sampled as by van den Oord et al. (2016) for the published tables. Those by box averaging "
@@ -44,10 +45,6 @@ class Imagenet32(Dataset, name="imagenet32"):
     on_disk = True
     options_model = Imagenet32Options
 
-    def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
-        """Return (3, 32, 32)."""
-        return SHAPE
-
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """Return the splits, uint8, mapped from the cache."""
         folders = [store.find(self.name, f"{FOLDER}/{name}", WAY) for name in FOLDERS]
@@ -57,7 +54,7 @@ class Imagenet32(Dataset, name="imagenet32"):
             "ImageNet 32x32, down-sampled as by van den Oord et al. (2016), 256 levels; validation is part of the "
             f"training images, by seed {SEED}; test is the official validation part"
         )
-        chosen = cast(Imagenet32Options, self.parse(options))
+        chosen: Imagenet32Options = self.parse(options)
         return read_folders(store, self.name, key, lambda: self._files(folders), SHAPE, None, chosen, PUBLISHED, text)
 
     def _files(self, folders: list[Path]) -> tuple[list[Path], list[Path]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -64,12 +64,12 @@ class Mnist(Dataset, name="mnist"):
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
         """Return (1, 28, 28), or the shape after pooling."""
-        side = 28 // cast(MnistOptions, self.parse(options)).pool
+        side = 28 // self.parse(options).pool
         return (1, side, side)
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """Return the splits, uint8, mapped from the cache unless they are pooled."""
-        chosen = cast(MnistOptions, self.parse(options))
+        chosen: MnistOptions = self.parse(options)
         splits = read_pinned(store, self.name, "MNIST, 28x28", self._files, (1, 28, 28), _parts, chosen)
         if chosen.pool == 1:
             return splits

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
@@ -43,6 +43,7 @@ class Patches(Dataset, name="patches"):
     info = DatasetInfo(
         title="32x32 patches of scikit-learn's two sample photographs (real)",
         kind="image",
+        shape=(3, SIDE, SIDE),
         what=(
             "RGB patches of 32x32 with 256 levels of china.jpg and flower.jpg (427x640), which are cut into "
             "vertical strips: 96 columns of train, 32 of validation, 32 of test, and again; no pixel is shared. "
@@ -60,10 +61,6 @@ class Patches(Dataset, name="patches"):
     options_model = PatchOptions
     imports = ("sklearn.datasets",)
 
-    def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
-        """Return (3, 32, 32)."""
-        return (3, SIDE, SIDE)
-
     def split_fault(self, options: Mapping[str, Any], keep_test: bool = False) -> str | None:
         """Return that there is no published test split to keep, if asked for it."""
         return f"data set {self.name}: has no published test split to keep; leave keep_test out" if keep_test else None
@@ -72,7 +69,7 @@ class Patches(Dataset, name="patches"):
         """Return the splits, uint8; in a new one the strips lie in another order, so that no pixel is shared again."""
         from sklearn.datasets import load_sample_images
 
-        chosen = cast(PatchOptions, self.parse(options))
+        chosen: PatchOptions = self.parse(options)
         train, validation, test = cut_patches(np.stack(load_sample_images().images), chosen, new)
         how = "" if new is None else f"; split {new.seed}: the order of the strips is drawn in each period of them"
         return Splits(
@@ -83,7 +80,7 @@ class Patches(Dataset, name="patches"):
             description=(
                 f"32x32 patches of two photographs (real), splits from disjoint strips of the same photographs{how}"
             ),
-            test_share=None if new is None else SIDE / PERIOD,
+            test_share=SIDE / PERIOD,
         )
 
 

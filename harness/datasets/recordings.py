@@ -6,14 +6,13 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path, PurePath
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
 from harness.core.errors import DataError, DataMissing, UserError
 from harness.core.settings import NewSplit
-from harness.datasets._signals.recording_options import RecordingOptions
-from harness.datasets._signals.recordings import MOST_UNUSED, Source, in_folder, recording_splits
+from harness.datasets._signals.recordings import MOST_UNUSED, RecordingOptions, Source, in_folder, recording_splits
 from harness.datasets._signals.wfdb_records import read_header
 from harness.datasets._store.download import fetch
 from harness.datasets._store.store import Store
@@ -65,7 +64,7 @@ class Mimic(Dataset, name="mimic"):
 
         A new split is one in time, of the recording closed to a ring and rotated.
         """
-        chosen = cast(MimicOptions, self.parse(options))
+        chosen: MimicOptions = self.parse(options)
         title = f"MIMIC-III waveforms, record {chosen.patient}"
         return recording_splits(store, self.name, [self._source(store, str(chosen.patient))], chosen, title, new)
 
@@ -156,7 +155,7 @@ class WfdbRecords(Dataset, name="wfdb"):
 
         A new split is of whole records or folders, or in time, of the recording closed to a ring and rotated.
         """
-        chosen = cast(WfdbRecordsOptions, self.parse(options))
+        chosen: WfdbRecordsOptions = self.parse(options)
         title = f"WFDB record{'s' * (len(chosen.records) > 1)} {', '.join(chosen.records)}"
         sources = [
             self._source(store, record)

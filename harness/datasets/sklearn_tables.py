@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
-import numpy as np
 from pydantic import Field
 
 from harness.core.settings import Settings
-from harness.datasets._store.selection import seeded_order, share_out
+from harness.datasets._store.selection import by_shares
 from harness.datasets._store.store import Store
 from harness.datasets._values.encoding import choose_encoding
 from harness.datasets._values.stated_noise import noise_text, written_digits
@@ -54,7 +53,7 @@ class SklearnTables(Dataset, name="sklearn_tables"):
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
         """Return (columns, 1)."""
-        return (TABLES[cast(TableOptions, self.parse(options)).table][1], 1)
+        return (TABLES[self.parse(options).table][1], 1)
 
     def split_fault(self, options: Mapping[str, Any], keep_test: bool = False) -> None:
         """Return None: any row may be in any split."""
@@ -63,28 +62,15 @@ class SklearnTables(Dataset, name="sklearn_tables"):
         """Return the splits, in units of the noise of each column."""
         from sklearn import datasets
 
-        table = cast(TableOptions, self.parse(options)).table
+        table = self.parse(options).table
         scaled = {"scaled": False} if table == "diabetes" else {}
         values = getattr(datasets, f"load_{table}")(**scaled).data
-        survey = Survey(values.shape[1], values.dtype, len(values))
-        survey.add(values[:, :, None])
+        survey = Survey.of(values[:, :, None])
         written = tuple(map(written_digits, values.T))
         encoding = choose_encoding(self.name, survey, "sequence", None, "last_digit", written=written)
-        order = seeded_order(len(values))
-        rows = encoding.encode(values[order][:, :, None], order)
-        facts: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in encoding.facts("sequence").items()
-        }
-        train, validation, test = np.split(rows, np.cumsum(share_out(self.name, len(rows), SHARES))[:-1])
-        return Splits(
-            train,
-            validation,
-            test,
-            description=(
-                f"scikit-learn's {table} (real): {len(rows)} rows of {rows.shape[1]} columns, shuffled by a fixed "
-                f"seed{noise_text(encoding)}"
-            ),
-            levels=None,
-            **facts,
-        )
+        facts: dict[str, Any] = encoding.facts("sequence")
+        for split, numbers in by_shares(self.name, len(values), SHARES, shuffled=True).items():
+            facts[split] = encoding.encode(values[numbers][:, :, None], numbers)
+        rows = f"{len(values)} rows of {values.shape[1]} columns, shuffled by a fixed seed"
+        text = f"scikit-learn's {table} (real): {rows}{noise_text(encoding)}"
+        return Splits(levels=None, description=text, **facts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
@@ -53,7 +53,7 @@ class Waveforms(Dataset, name="waveforms"):
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
         """Return (2, length)."""
-        return (2, cast(WaveformOptions, self.parse(options)).length)
+        return (2, self.parse(options).length)
 
     def channels(self, options: Mapping[str, Any]) -> Sequence[str]:
         """Return PPG and ABP."""
@@ -74,14 +74,14 @@ class Waveforms(Dataset, name="waveforms"):
         the end of test and the begin of train. Its end and begin meet where a window begins, so that no window crosses
         the place.
         """
-        chosen = cast(WaveformOptions, self.parse(options))
+        chosen: WaveformOptions = self.parse(options)
         held_out = chosen.windows // 10
         counts = (chosen.windows - 2 * held_out, held_out, held_out)
         parts: tuple[list[np.ndarray], ...] = ([], [], [])
         for patient in range(chosen.patients):
             rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([chosen.seed, patient])))
             samples = chosen.windows * chosen.length + (2 if new is None else 3) * GAP
-            recording = simulate(rng, samples).adc
+            recording, _ = simulate(rng, samples)
             if new is not None:
                 number = int(split_generator(new.seed, patient).integers(chosen.windows))
                 gaps = (number >= counts[0]) + (number >= counts[0] + held_out)

@@ -170,7 +170,7 @@ def evaluate(
     return Evaluation(
         bits_per_dim=float(measures["bits_per_dim"].mean()),
         nats_per_dim=float(measures["nats_per_dim"].mean()),
-        standard_error=standard_error(values.mean(0), pipeline.groups(split)),
+        standard_error=standard_error(values.mean(0), pipeline.raw(split).groups),
         draw_spread=float(values.mean(1).std()) if draws > 1 else None,
         values=values,
         importance_weighted=math.nan

@@ -22,7 +22,7 @@ from harness.core.errors import DataError, UserError
 from harness.core.records import write_atomically
 from harness.core.settings import DataRef
 from harness.datasets import Splits, Store, find_dataset
-from harness.datasets._values.encoding import MOST_REPEATED
+from harness.datasets._values.encoding import MOST_REPEATED, listed
 from harness.datasets._values.lattice import FEWEST, find_lattice
 from harness.pipeline.neighbours import Neighbours
 from harness.pipeline.overlap import digests, overlapping
@@ -61,12 +61,6 @@ def remarks_on(store: Store, data: DataRef, splits: Splits) -> list[DataRemark]:
 
     They are kept in the cache, so that the trials of a run do not examine the arrays again.
     """
-    remarks = _cached_remarks(store, data, splits)
-    return [remark for remark in remarks if not remark.of_range or data.preprocessing == "scale"]
-
-
-def _cached_remarks(store: Store, data: DataRef, splits: Splits) -> list[DataRemark]:
-    """Return the remarks under any preprocessing."""
     names: Sequence[str] = ()
     with contextlib.suppress(UserError):
         names = find_dataset(data.name).channels(dict(data.options))
@@ -76,12 +70,13 @@ def _cached_remarks(store: Store, data: DataRef, splits: Splits) -> list[DataRem
     facts += [] if data.split is None else [data.split, data.keep_test]  # the checksum may be that of all its splits
     key = json.dumps(facts, sort_keys=True, default=str)
     path = store.cache / "remarks" / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
-    with contextlib.suppress(OSError, ValueError, TypeError):
-        return [DataRemark(**each) for each in json.loads(path.read_text(encoding="utf-8"))]
-    remarks = examine(splits, names)
-    with contextlib.suppress(OSError):  # a trial does without
-        write_atomically(path, json.dumps([asdict(remark) for remark in remarks]).encode())
-    return remarks
+    try:
+        remarks = [DataRemark(**each) for each in json.loads(path.read_text(encoding="utf-8"))]
+    except (OSError, ValueError, TypeError):
+        remarks = examine(splits, names)
+        with contextlib.suppress(OSError):  # a trial does without
+            write_atomically(path, json.dumps([asdict(remark) for remark in remarks]).encode())
+    return [remark for remark in remarks if not remark.of_range or data.preprocessing == "scale"]
 
 
 def remark_lines(store: Store, data: DataRef, splits: Splits, notes: bool = True) -> list[str]:
@@ -123,9 +118,7 @@ def data_notes(splits: Splits) -> dict[str, str]:
     if splits.steps is not None:
         counts = Counter(f"{size:g} {unit}" for size, unit in splits.steps)
         texts = [text + f" ({count} channels)" * (count > 1) for text, count in counts.items()]
-        notes["steps"] = ", ".join(texts[:MOST_STEPS]) + f" and {len(texts) - MOST_STEPS} more" * (
-            len(texts) > MOST_STEPS
-        )
+        notes["steps"] = listed(texts, MOST_STEPS)
     if splits.checksum is not None:
         notes["checksum"] = splits.checksum
     if splits.log_widths is None and (splits.no_floor is not None or not all(splits.noisy)):
@@ -146,10 +139,9 @@ def _far(splits: Splits, labels: Sequence[str]) -> Iterator[DataRemark]:
     distances = farthest(splits)
     far = [f"{labels[channel]} ({distances[channel]:,.0f})" for channel in np.flatnonzero(distances > FAR).tolist()]
     if far:
-        more = f" and {len(far) - NAMED:,} more" * (len(far) > NAMED)
         yield DataRemark(
-            f"the farthest value is more than {FAR:g} interquartile ranges from the median in {', '.join(far[:NAMED])}"
-            f"{more}: scaled by their extremes, the other values lie close together; say preprocessing: asinh",
+            f"the farthest value is more than {FAR:g} interquartile ranges from the median in {listed(far, NAMED)}"
+            f": scaled by their extremes, the other values lie close together; say preprocessing: asinh",
             warning=True,
             of_range=True,
         )
@@ -297,8 +289,7 @@ def _dependent(splits: Splits, labels: Sequence[str]) -> Iterator[DataRemark]:
         clauses[int(channel)] = f"{labels[channel]} {kind} {' and '.join(named)}"
     within = _left_in_events(train)[varying]
     if nearly := [labels[channel] for channel in varying[~dependent & (within <= NEARLY)]]:
-        more = f" and {len(nearly) - NAMED} more" * (len(nearly) > NAMED)
-        text = f"nearly linear functions of the channels before them: {', '.join(nearly[:NAMED])}{more}"
+        text = f"nearly linear functions of the channels before them: {listed(nearly, NAMED)}"
         yield DataRemark(f"{text} in an event (to {NEARLY:.0%} of their deviation): a likelihood counts them as new")
     text = ", ".join(clause for _, clause in sorted(clauses.items()))
     if text and all(splits.noisy):

@@ -161,8 +161,7 @@ class Pipeline:
         self.dtype = dtype
         self.lattice = splits.lattice
         cells = torch.tensor(splits.noisy, dtype=torch.float64)
-        self.noisy = any(splits.noisy)
-        self.dequantises = self.noisy and data.dequantise
+        self.dequantises = any(splits.noisy) and data.dequantise
         self._has_noise = cells.bool().reshape(-1, *[1] * (len(self.shape) - 1)).to(self.device)
         self.log_widths = splits.log_widths
         self.has_noise = self.dequantises or splits.log_widths is not None
@@ -220,10 +219,6 @@ class Pipeline:
     def raw(self, split: Split) -> SplitValues:
         """Return the unprocessed values of a split, integers if they are on a lattice, to take batches of."""
         return self._raw[split]
-
-    def groups(self, split: Split) -> Tensor:
-        """Return the number of each event's group of equal events, (N,) on the CPU."""
-        return self._raw[split].groups
 
     def augment(self, values: Tensor, generator: torch.Generator) -> Tensor:
         """Return training values (N, *shape), each moved at random by `augment` if the data set asks for it."""

@@ -217,11 +217,15 @@ def _without_alpha(name: str, path: Path, image: Image) -> Image:
 
 
 def pool(images: np.ndarray, factor: int) -> np.ndarray:
-    """Return the mean of each factor x factor square of pixels, rounded to the nearest whole number, halves up.
+    """Return the mean of each factor x factor square of pixels; of whole numbers the nearest one, halves up.
 
     (..., H, W) becomes (..., H / factor, W / factor) of the same dtype; both sides are multiples of the factor.
     """
+    if factor == 1:
+        return images
     *leading, height, width = images.shape
     squares = images.reshape(*leading, height // factor, factor, width // factor, factor)
+    if images.dtype.kind == "f":
+        return squares.mean(axis=(-3, -1))
     area = factor * factor
     return ((2 * squares.sum(axis=(-3, -1), dtype=np.int64) + area) // (2 * area)).astype(images.dtype)

@@ -16,7 +16,7 @@ Nothing here is patient data. The ranges are those of adults at rest; the shapes
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -33,17 +33,17 @@ _NEIGHBOURS = (-3, -2, -1, 0, 1)  # beats, from the one under way, whose pulses 
 _ABP_PEAKS = ((0.13, 0.045, 0.12), (0.28, 0.07, 0.09), (0.43, 0.03, 0.20))  # systolic, reflected, dicrotic
 _PPG_PEAKS = ((0.17, 0.065, 0.13), (0.43, 0.09, 0.17))  # systolic, diastolic
 
-
-@dataclass(frozen=True)
-class SimulatedRecording:
-    """One simulated patient's recording."""
-
-    adc: np.ndarray  # int16 of shape (2, samples), converter units 0..1023; channel 0 is PPG, channel 1 ABP
-    onsets: np.ndarray  # of the beats in the ABP, in seconds from the first sample; a few are outside the recording
+Shape = Sequence[tuple[tuple[float, float, float], float]]
+"""The components of a pulse: of each the peak and widths, and its weight."""
 
 
-def simulate(rng: np.random.Generator, samples: int) -> SimulatedRecording:
-    """Draw one patient and record `samples` samples at 125 Hz; the result depends on the generator's state alone."""
+def simulate(rng: np.random.Generator, samples: int) -> tuple[np.ndarray, np.ndarray]:
+    """Draw one patient and record `samples` samples at 125 Hz; the result depends on the generator's state alone.
+
+    Returns:
+        Converter units 0..1023, int16 (2, samples) of PPG and ABP, and the onsets of the beats in the ABP, in seconds
+        from the first sample, of which a few are outside the recording.
+    """
     end = samples / RATE + 2 * _MARGIN
     grid = np.arange(0.0, end + 1.0, _GRID_STEP)
 
@@ -66,8 +66,8 @@ def simulate(rng: np.random.Generator, samples: int) -> SimulatedRecording:
     ppg_weights = (1.0, rng.uniform(0.35, 0.55))
     times = _MARGIN + np.arange(samples) / RATE
     breath_now = np.interp(times, grid, breath)
-    abp = _pulses(times, onsets, lengths, abp_heights, _ABP_PEAKS, abp_weights)
-    ppg = _pulses(times, onsets + delays, lengths, ppg_heights, _PPG_PEAKS, ppg_weights)
+    abp = _pulses(times, onsets, lengths, abp_heights, [*zip(_ABP_PEAKS, abp_weights, strict=True)])
+    ppg = _pulses(times, onsets + delays, lengths, ppg_heights, [*zip(_PPG_PEAKS, ppg_weights, strict=True)])
 
     abp = rng.uniform(62.0, 80.0) + rng.uniform(38.0, 55.0) * abp + 2.5 * np.sin(breath_now)
     abp += np.interp(times, grid, pressure) + 0.25 * rng.standard_normal(samples)
@@ -75,7 +75,7 @@ def simulate(rng: np.random.Generator, samples: int) -> SimulatedRecording:
     ppg += np.interp(times, grid, wander) + 1.5 * rng.standard_normal(samples)
 
     adc = np.clip(np.floor(np.stack([ppg, abp / ABP_STEP])), 0, LEVELS - 1)
-    return SimulatedRecording(adc=adc.astype(np.int16), onsets=onsets - _MARGIN)
+    return adc.astype(np.int16), onsets - _MARGIN
 
 
 def _drift(rng: np.random.Generator, points: int, time_constant: float) -> np.ndarray:
@@ -101,36 +101,24 @@ def _beats(rng: np.random.Generator, rate: float, tempo: np.ndarray, end: float)
 
 
 def _pulses(
-    times: np.ndarray,
-    onsets: np.ndarray,
-    lengths: np.ndarray,
-    heights: np.ndarray,
-    peaks: tuple[tuple[float, float, float], ...],
-    weights: tuple[float, ...],
+    times: np.ndarray, onsets: np.ndarray, lengths: np.ndarray, heights: np.ndarray, shape: Shape
 ) -> np.ndarray:
     """Return the pulse train at `times`, scaled so that with even beats of height 1 it runs from 0 to 1."""
     length = float(lengths.mean())
     even = np.arange(8) * length
-    cycle = _train(4 * length + np.arange(256) / 256 * length, even, np.full(8, length), np.ones(8), peaks, weights)
+    cycle = _train(4 * length + np.arange(256) / 256 * length, even, np.full(8, length), np.ones(8), shape)
     low, high = cycle.min(), cycle.max()
-    return (_train(times, onsets, lengths, heights, peaks, weights) - low) / (high - low)
+    return (_train(times, onsets, lengths, heights, shape) - low) / (high - low)
 
 
-def _train(
-    times: np.ndarray,
-    onsets: np.ndarray,
-    lengths: np.ndarray,
-    heights: np.ndarray,
-    peaks: tuple[tuple[float, float, float], ...],
-    weights: tuple[float, ...],
-) -> np.ndarray:
+def _train(times: np.ndarray, onsets: np.ndarray, lengths: np.ndarray, heights: np.ndarray, shape: Shape) -> np.ndarray:
     """Return the sum s(t) of the module's formula; each sample takes the pulses of the beats around it."""
     under_way = np.searchsorted(onsets, times, side="right") - 1
     total = np.zeros_like(times)
     for neighbour in _NEIGHBOURS:
         beat = np.clip(under_way + neighbour, 0, len(onsets) - 1)
         since = (times - onsets[beat]) / np.sqrt(lengths[beat])
-        for (peak, before, after), weight in zip(peaks, weights, strict=True):
+        for (peak, before, after), weight in shape:
             width = np.where(since < peak, before, after)
             total += weight * heights[beat] * np.exp(-0.5 * ((since - peak) / width) ** 2)
     return total

@@ -1,17 +1,18 @@
-"""Convert WFDB records to prepared windows, for every set of recordings."""
+"""Convert WFDB records to prepared windows, for every set of recordings, by options that they share."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated, Literal
 
 import numpy as np
+from pydantic import Field, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 
 from harness.core.errors import DataError, DataMissing
-from harness.core.settings import NewSplit
-from harness.datasets._signals.recording_options import RecordingOptions
-from harness.datasets._signals.waveform_filters import FLAT_LINE, flat_line_shares, spread_over_cells
+from harness.core.settings import Count, Flag, NewSplit, Settings
 from harness.datasets._signals.wfdb_records import (
     LackingChannels,
     Locate,
@@ -21,15 +22,20 @@ from harness.datasets._signals.wfdb_records import (
     record_files,
 )
 from harness.datasets._signals.windows import (
+    FLAT_LINE,
     Stretch,
     described_ring,
     fill_windows,
+    flat_line_shares,
     samples,
     split_in_time,
+    spread_over_cells,
     starts,
 )
-from harness.datasets._store.selection import SPLITS, split_groups
+from harness.datasets._store.selection import SPLITS, Share, split_groups
 from harness.datasets._store.store import Store, Writer, prepare, split_key
+from harness.datasets._values.encoding import listed
+from harness.datasets._values.file_options import Name, Once
 from harness.datasets.base import Splits
 
 VERSION = 8  # of the prepared arrays
@@ -45,6 +51,70 @@ Cut = list[tuple[Stretch, np.ndarray]]
 
 Source = tuple[str, Locate]
 """The name of a record, without folder or ending, and the function that finds or downloads one of its files."""
+
+
+class RecordingOptions(Settings):
+    """Options of the windows, their split in time, and their cleaning (none by default)."""
+
+    channels: Annotated[tuple[Name, ...], Field(min_length=1), Once] = Field(
+        ("PLETH", "ABP"), description="the signals of an event, in this order, by their names in the header"
+    )
+    length: Annotated[int, Field(ge=16, le=65_536, strict=True)] = Field(
+        1024, description="the number of samples of a window"
+    )
+    stride: Count | None = Field(
+        None, description="samples from one training window to the next; null: the length, so that none overlap"
+    )
+    split: Literal["time", "record", "folder"] = Field(
+        "time",
+        description="time: the last samples are test; record, folder: whole records, or all records of a folder, such "
+        "as of a subject, are drawn for validation and test",
+    )
+    values: Literal["counts", "physical", "standardised"] = Field(
+        "counts",
+        description="counts of the converter, of records of one gain; physical: in physical units, of records of all "
+        "gains; standardised: less the mean of the record, in units of its deviation. Noise of the step of its record "
+        "is added once to each value of the latter two",
+    )
+    validation: Share = Field(0.1, description="the fraction of the valid samples, before test, for validation")
+    test: Share = Field(0.1, description="the fraction of the valid samples, the last, for test")
+    gap_seconds: Annotated[float, Field(ge=0, strict=True)] = Field(
+        30.0, description="seconds of the recording that are left out before validation and before test"
+    )
+    leave_out_records: Flag = Field(
+        False,
+        description="whether more than a twentieth of the records may be left out, for other gains than those of most "
+        "or as they lack a channel",
+    )
+    flat_lines: Annotated[float, Field(gt=0, le=1, strict=True)] | None = Field(
+        None,
+        description="drop windows with a larger share of samples in runs of 15 or more equal ones, such as 0.05; null: "
+        "keep",
+    )
+
+    @field_validator("test")
+    @classmethod
+    def _leaves_a_rest(cls, test: float, info: ValidationInfo) -> float:
+        if test + info.data.get("validation", 0) >= 1:
+            raise PydanticCustomError("test", "leaves nothing to train on beside validation")
+        return test
+
+    @field_validator("values")
+    @classmethod
+    def _of_whole_records(cls, values: str, info: ValidationInfo) -> str:
+        if values != "counts" and info.data.get("split") == "time":
+            raise PydanticCustomError("values", "should be counts, or come with split: record or folder")
+        return values
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The event shape, (channels, length)."""
+        return (len(self.channels), self.length)
+
+    @property
+    def train_stride(self) -> int:
+        """Samples from one training window to the next."""
+        return self.stride or self.length
 
 
 def in_folder(name: str, folder: Path) -> Locate:
@@ -98,10 +168,10 @@ def recording_splits(
         further = [name for name in signals if name.lower() not in wanted]
         others = [records[number].header.path.stem for number in recording.unused]
         apart = f"no part has {' and '.join(options.channels)} together"
-        unused = [f"signals that are not used: {_listed(further)}"] * bool(further)
+        unused = [f"signals that are not used: {listed(further, NAMED)}"] * bool(further)
         for left, why in ((others, GAINS), (lacking, apart), (_short(recording, records, options), SHORT)):
             unused += _unused(name, left, len(sources), options, why)
-        where = f"{name}: {_listed([str(record.header.path) for record in records])}"
+        where = f"{name}: {listed([str(record.header.path) for record in records], NAMED)}"
         cuts, dropped, test_share, text = _cut(recording, records, options, new, where)
         counted = options.values == "counts"
         writer.notes = {
@@ -118,10 +188,6 @@ def recording_splits(
     return Splits.of(prepare(store, name, key, files, build))
 
 
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:NAMED]) + f" and {len(names) - NAMED} more" * (len(names) > NAMED)
-
-
 def _short(recording: Recording, records: Sequence[RecordFiles], options: RecordingOptions) -> list[str]:
     """Return the names of the records that are too short for a window, where splits are of whole records."""
     longest: Counter[int] = Counter()
@@ -133,7 +199,7 @@ def _short(recording: Recording, records: Sequence[RecordFiles], options: Record
 
 def _unused(name: str, unused: list[str], count: int, options: RecordingOptions, reason: str) -> list[str]:
     """Return a clause on the records of which nothing is used; raise DataError if they are many and not allowed."""
-    text = f"{len(unused)} of {count} records ({_listed(unused)}) are not used: {reason}"
+    text = f"{len(unused)} of {count} records ({listed(unused, NAMED)}) are not used: {reason}"
     if len(unused) > MOST_UNUSED * count and not options.leave_out_records:
         hint = "; values: physical with split: record uses records of all gains in physical units"
         raise DataError(
@@ -207,7 +273,7 @@ def _write(
 
 def _whole(
     recording: Recording, records: Sequence[RecordFiles], options: RecordingOptions, new: NewSplit | None, where: str
-) -> tuple[dict[str, tuple[Stretch, ...]], float | None, str]:
+) -> tuple[dict[str, tuple[Stretch, ...]], float, str]:
     """Return the stretches of each split, of whole records or folders; the share of test; a clause on the split."""
     paths = [records[number].header.path for number, _ in recording.places]
     owners = np.array([str(path.parent if options.split == "folder" else path) for path in paths])
@@ -215,11 +281,12 @@ def _whole(
     shares = (1 - options.validation - options.test, options.validation, options.test)
     numbers = np.repeat(np.arange(len(counts)), counts)  # of the stretch of each window
     groups = np.unique(owners[numbers], return_inverse=True)[1]
-    of_windows, share, text = split_groups(where, groups, shares, new)
+    of_windows, text = split_groups(where, groups, shares, new)
     parts = {
         name: tuple(recording.stretches[number] for number in np.unique(numbers[of_windows == place]))
         for place, name in enumerate(SPLITS)
     }
+    share = float((of_windows == SPLITS.index("test")).mean())
     return parts, share, f"train, validation and test are {text}, each of one {options.split}"
 
 

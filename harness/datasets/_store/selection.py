@@ -53,12 +53,12 @@ def seeded_order(total: int, seed: int = SEED) -> np.ndarray:
 
 
 Division = tuple[dict[str, np.ndarray], float | None, str]
-"""The numbers of the events of each split; the share of test of a new split; a phrase."""
+"""The numbers of the events of each split; `Splits.test_share`; a phrase."""
 
 
 def split_groups(
     name: str, groups: np.ndarray, shares: Sequence[float], new: NewSplit | None
-) -> tuple[np.ndarray, float | None, str]:
+) -> tuple[np.ndarray, str]:
     """Draw the split of each row such that rows of one group share theirs.
 
     Groups are drawn one after another until a split has its share of the rows: first for test, then for validation and
@@ -70,7 +70,7 @@ def split_groups(
         new: a new split; None: that of `SEED`.
 
     Returns:
-        The place of each row's split in SPLITS, or -1, (rows,); the share of test of a new split; a phrase.
+        The place of each row's split in SPLITS, or -1, (rows,); a phrase.
 
     Raises:
         DataError: there are fewer than three groups.
@@ -90,14 +90,10 @@ def split_groups(
                 break
             split[group] = place
     counts = ", ".join(str((split == place).sum()) for place in range(len(SPLITS)))
-    of_rows = split[groups]
-    share = None if new is None else 0.0 if kept else float((of_rows == SPLITS.index("test")).mean())
-    return of_rows, share, f"{counts} whole groups by seed {seed}"
+    return split[groups], f"{counts} whole groups by seed {seed}"
 
 
-def split_classes(
-    classes: np.ndarray, shares: Sequence[float], new: NewSplit | None
-) -> tuple[np.ndarray, float | None, str]:
+def split_classes(classes: np.ndarray, shares: Sequence[float], new: NewSplit | None) -> tuple[np.ndarray, str]:
     """Draw the split of each event such that all splits have the same share of each class.
 
     Args:
@@ -118,8 +114,7 @@ def split_classes(
             # Rounded at random, so that small classes have their share on average.
             count = len(free) if every else int(shares[place] * of_class.sum() + draws.random())
             split[draws.permutation(free)[:count]] = place
-    share = None if new is None else 0.0 if kept else float((split == SPLITS.index("test")).mean())
-    return split, share, f"the same shares of {classes.max() + 1} classes by seed {seed}"
+    return split, f"the same shares of {classes.max() + 1} classes by seed {seed}"
 
 
 def by_shares(name: str, count: int, shares: Sequence[float], shuffled: bool) -> dict[str, np.ndarray]:

@@ -77,11 +77,6 @@ class Prepared:
         return np.load(self.folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
 
     @property
-    def notes(self) -> dict[str, Any]:
-        """The loader's notes from the preparation of the arrays."""
-        return dict(self.meta["notes"])
-
-    @property
     def checksum(self) -> str:
         """SHA-256 over the checksums of all arrays: equal for equal data of any origin."""
         sums = {name: facts["sha256"] for name, facts in self.meta["arrays"].items()}
@@ -108,9 +103,7 @@ class Writer:
 
     def save(self, name: str, values: np.ndarray) -> None:
         """Write a whole array that fits into memory."""
-        path = self.folder / f"{name}.npy"
-        with writing(self._store):
-            np.save(path, np.ascontiguousarray(values), allow_pickle=False)
+        self.create(name, values.shape, values.dtype)[...] = values
 
 
 def split_key(new: NewSplit | None) -> dict[str, Any]:

@@ -12,13 +12,11 @@ import numpy as np
 from harness.core.errors import DataError
 from harness.datasets._values.lattice import EXACT, MOST_LEVELS, Lattice, find_lattice, stated_lattice
 from harness.datasets._values.survey import FINEST, Survey
-from harness.datasets._values.widths import NOISE, STEP
+from harness.datasets._values.widths import NOISE, STEP, Noise, Step, Widths
 
 NAMED = 8  # channels that a message names
 
 Kind = Literal["image", "sequence"]
-Step = tuple[float, ...] | Literal["detect"] | None
-Noise = tuple[float | None, ...] | None
 Written = tuple[tuple[float, int], ...]
 """For each channel, the unit of the last decimal of its values, and how many significant digits they have."""
 
@@ -36,7 +34,7 @@ class Encoding:
     dtype: np.dtype  # of the result
     lattices: tuple[Lattice, ...] | None = None  # one for each channel; None if the values are off any lattice
     levels: int | None = None  # number of levels of an image's pixels; None for sequences, and without a lattice
-    noise: Noise = None  # the width of the noise of each channel, if it is stated
+    noise: Widths | None = None  # the width of the noise of each channel, if it is stated
     repeated: float = 0.0  # with noise, the share of the values that occur more than once
     digits: tuple[int, ...] | None = None  # the significant digits of each channel, if they state the noise
     lost: int = 0  # channels whose last digits are finer than float32
@@ -89,7 +87,7 @@ def choose_encoding(
     survey: Survey,
     kind: Kind,
     step: Step,
-    noise: Noise | Literal["last_digit"] = None,
+    noise: Noise = None,
     labels: Sequence[str] = (),
     written: Written | None = None,
 ) -> Encoding:
@@ -191,7 +189,7 @@ def _least(survey: Survey) -> np.ndarray:
 def _noisy(
     name: str,
     survey: Survey,
-    noise: tuple[float | None, ...],
+    noise: Widths,
     detected: Sequence[Lattice | None],
     labels: Sequence[str],
 ) -> Encoding:
@@ -217,7 +215,7 @@ def _noisy(
     return Encoding(name, np.dtype(np.float64), noise=widths, repeated=_repeated(survey, widths))
 
 
-def _repeated(survey: Survey, widths: tuple[float | None, ...]) -> float:
+def _repeated(survey: Survey, widths: Widths) -> float:
     """Return the largest share of repeated values of a channel with noise."""
     floats = survey.dtype.kind == "f"
     shares = [survey.repeated(channel)[0] for channel, width in enumerate(widths) if floats and width is not None]
@@ -300,16 +298,20 @@ def _refuse_atoms(
     if codes:
         hint = {"missing": sorted(codes)}
         missing = f"missing: {hint['missing']} leaves out rows with what may stand for a missing value"
-    more = f" and so on in {len(clauses) - NAMED} more" * (len(clauses) > NAMED)
     texts = [f"{width:g}" for width in widths[:NAMED]] + ["..."] * (len(widths) > NAMED)
     proposed = texts[0] if len(widths) == 1 else f"[{', '.join(texts)}]"
     raise DataError(
-        f"{name}: {', '.join(clauses[:NAMED])}{more}, and no lattice of at most {MOST_LEVELS:,} points holds all "
+        f"{name}: {listed(clauses)}, and no lattice of at most {MOST_LEVELS:,} points holds all "
         "values (they are padded, clipped, of few digits, or were converted in several ways): a density on them can "
         "grow without bound. State the width of noise that bounds it, such as "
         f"{'noise: last_digit, or ' * tabular}noise: {proposed}, or `step` if there is one; {missing}",
         hint,
     )
+
+
+def listed(clauses: Sequence[str], most: int = NAMED) -> str:
+    """Return the first clauses, and how many more there are."""
+    return ", ".join(clauses[:most]) + f" and {len(clauses) - most:,} more" * (len(clauses) > most)
 
 
 def is_code(value: float) -> bool:

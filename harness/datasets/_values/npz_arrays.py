@@ -97,7 +97,7 @@ def open_npz(file: Path, name: str) -> Iterator[Npz]:
         OSError: it is no regular file, or cannot be opened.
         DataError: it is neither.
     """
-    with open_file(file, DATA) as opened, contextlib.ExitStack() as later:
+    with open_file(file, DATA) as opened:
         with reading(name, "it must be an .npz or .npy file, as numpy.savez or numpy.save writes it"):
             if not opened.read(6).startswith(SIGNATURES):
                 raise ValueError("it has the signature of neither")
@@ -106,9 +106,9 @@ def open_npz(file: Path, name: str) -> Iterator[Npz]:
             content = np.load(source, mmap_mode="r", allow_pickle=False)
         if isinstance(content, np.ndarray):
             yield Npz(name, {"x": content})
-            return
-        later.enter_context(content)
-        yield Npz(name, content)
+        else:
+            with content:
+                yield Npz(name, content)
 
 
 def blocks(values: np.ndarray) -> Iterator[np.ndarray]:

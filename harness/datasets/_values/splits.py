@@ -41,8 +41,7 @@ class Splits:
         left_out: what of the source is not in the arrays and may be missed, such as files of another format, and other
             notes on the source.
         warnings: facts of the source by which results may mislead, such as a column that numbers the rows.
-        test_share: of a new split, the share of all events that may be in test which its test split has: 0 if the test
-            split is kept; None for the data set's split.
+        test_share: the share of all events that may be in test which this test split has; None: that of the arrays.
     """
 
     train: np.ndarray
@@ -89,7 +88,7 @@ class Splits:
 
         `facts` are further attributes, and the notes from the preparation of the arrays those that it lacks.
         """
-        facts = {name: _tuples(value) for name, value in prepared.notes.items()} | facts
+        facts = {name: _tuples(value) for name, value in prepared.meta["notes"].items()} | facts
         if facts.get("lattices") is not None:
             facts["lattices"] = tuple(Lattice(*lattice) for lattice in facts["lattices"])
         train, validation, test = map(prepared.array, ("train", "validation", "test"))
@@ -119,13 +118,14 @@ class Splits:
                 f"{self.description}; split {new.seed}: the events of {pooled} pooled, shuffled and cut into the same "
                 f"sizes{kept}"
             ),
-            test_share=0.0 if new.keep_test else self.share_of_test,
         )
 
-    @property
-    def share_of_test(self) -> float:
-        """The share of all events that are in test."""
-        return len(self.test) / sum(map(len, self.parts().values()))
+    def share_of_test(self, new: NewSplit | None) -> float | None:
+        """Return the share of all events that may be in test which that of a new split has: 0 if it is kept."""
+        if new is None:
+            return None
+        share = len(self.test) / sum(map(len, self.parts().values())) if self.test_share is None else self.test_share
+        return 0.0 if new.keep_test else share
 
     def digest(self) -> str:
         """Return the SHA-256 of the arrays and of the facts on which their density depends."""

@@ -2,41 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from harness.datasets._values.encoding import IDENTITY, Encoding, Noise, choose_encoding
-from harness.datasets._values.lattice import Lattice
+from harness.core.errors import UserError
+from harness.datasets._values.encoding import IDENTITY, Encoding, choose_encoding
+from harness.datasets._values.splits import Splits
 from harness.datasets._values.survey import Survey
+from harness.datasets._values.widths import Widths
 
 MOST_WIDTHS = 6  # that a description lists
 
 
-def with_noise(
-    name: str, parts: Mapping[str, np.ndarray], lattices: Sequence[Lattice] | None, noise: Noise, labels: Sequence[str]
-) -> tuple[dict[str, np.ndarray], Encoding]:
-    """Return splits whose channels get noise of stated widths, in these widths, and their encoding.
-
-    Args:
-        name: begins messages.
-        parts: the splits, each (N, C, *spatial).
-        lattices: the values that the entries stand for, one for each channel; None: themselves.
-        noise: the widths, in the units of these values.
-        labels: names of the channels, for messages.
+def with_noise(name: str, splits: Splits, noise: Widths, labels: Sequence[str]) -> Splits:
+    """Return splits, in units of stated widths of noise, of channels of these labels.
 
     Raises:
+        UserError: their values have levels, or noise already.
         DataError: a width leaves gaps between the values of a lattice, or is lost in float32.
     """
-    train = parts["train"]
-    axes = (-1, *[1] * (train.ndim - 2))
-    offsets, steps = np.array([(each.offset, each.step) for each in lattices or [IDENTITY] * train.shape[1]]).T
-    values = {part: offsets.reshape(axes) + events * steps.reshape(axes) for part, events in parts.items()}
-    survey = Survey(train.shape[1], np.dtype(np.float64), sum(map(len, parts.values())) * train[0, 0].size)
-    for events in values.values():
-        survey.add(events)
+    if splits.levels is not None or splits.log_widths is not None or splits.noise is not None:
+        raise UserError(f"{name}: noise is for values without levels that have none of their own; leave it out")
+    axes = (-1, *[1] * (len(splits.shape) - 1))
+    lattices = splits.lattices or [IDENTITY] * splits.shape[0]
+    offsets, steps = (np.reshape(each, axes) for each in zip(*((of.offset, of.step) for of in lattices), strict=True))
+    values = {part: offsets + events * steps for part, events in splits.parts().items()}
+    survey = Survey.of(*values.values())
     encoding = choose_encoding(name, survey, "sequence", None, noise, labels)
-    return {part: encoding.encode(events, np.arange(len(events))) for part, events in values.items()}, encoding
+    facts: dict[str, Any] = encoding.facts("sequence") | {"steps": None}
+    facts |= {part: encoding.encode(events, np.arange(len(events))) for part, events in values.items()}
+    units = f"; units: {', '.join(dict.fromkeys(unit for _, unit in splits.steps))}" if splits.steps else ""
+    return replace(splits, description=f"{splits.description}{noise_text(encoding)}{units}", **facts)
 
 
 def noise_text(encoding: Encoding) -> str:

@@ -29,6 +29,14 @@ class Survey:
         self._distinct: list[np.ndarray | None] = [np.empty(0, dtype) for _ in range(channels)]
         self._samples: list[list[np.ndarray]] = [[] for _ in range(channels)]
 
+    @classmethod
+    def of(cls, *parts: np.ndarray) -> Survey:
+        """Return the survey of arrays (n, C, *spatial) of one type."""
+        survey = cls(parts[0].shape[1], parts[0].dtype, sum(part[:, 0].size for part in parts))
+        for part in parts:
+            survey.add(part)
+        return survey
+
     def add(self, events: np.ndarray) -> None:
         """Add events (n, C, *spatial), finite; n > 0."""
         for channel in range(events.shape[1]):

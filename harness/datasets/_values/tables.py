@@ -23,7 +23,7 @@ from harness.core.errors import DataError, nearest
 from harness.core.files import DATA, open_file
 from harness.core.provenance.environment import available_memory
 from harness.core.run_options import shown_bytes
-from harness.datasets._values.encoding import MOST_REPEATED, is_code
+from harness.datasets._values.encoding import MOST_REPEATED, is_code, listed
 from harness.datasets._values.lattice import EXACT
 from harness.datasets._values.npz_arrays import MEMORY_SHARE
 
@@ -35,7 +35,6 @@ Column = str | int
 
 MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "<null>", "?", "-")  # texts of a missing cell
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}  # named where a row has one cell
-NAMED = 8  # columns that a message names
 FEW = 20  # distinct values of a category
 IDS = re.compile(r"(^|[^a-z])(id|subject|patient|person|participant|user|record|session|trial|group)s?([^a-z]|$)", re.I)
 """Names of columns that tell whose row it is."""
@@ -153,7 +152,7 @@ class Table:
         """Return the place of a column of rising times, or of row numbers; None without one."""
         for place in self.numeric({}):
             column = self.frame[place]
-            timed = self.header and TIMES.search(self.names[place].replace("_", " "))
+            timed = self.header and TIMES.search(self.names[place])
             steps = np.diff(column.to_numpy()) if column.dtype.kind in "iuf" else np.zeros(1)
             if (steps == 1).all() or (timed and (steps > 0).all()):
                 return place
@@ -165,7 +164,7 @@ class Table:
         for place, name in enumerate(self.names if self.header else ()):
             numbers = self.frame[place].factorize()[0]
             runs = 1 + int((np.diff(numbers) != 0).sum())
-            if _is_id(name) and 2 <= runs == numbers.max() + 1 <= len(numbers) // 2:
+            if IDS.search(name) and 2 <= runs == numbers.max() + 1 <= len(numbers) // 2:
                 found.append(place)
         return found
 
@@ -177,11 +176,7 @@ class Table:
             for place in others
         }
         reasons = [f"{self.label(place)} ({reason})" for place, reason in why.items()]
-        return [f"columns that are not used: {_listed(reasons)}"] * bool(reasons)
-
-
-def _is_id(label: str) -> bool:
-    return IDS.search(label.replace("_", " ")) is not None
+        return [f"columns that are not used: {listed(reasons)}"] * bool(reasons)
 
 
 def _converted(column: pd.Series) -> pd.Series:
@@ -255,15 +250,9 @@ def _rows(name: str, path: Path, separator: str) -> Iterator[tuple[int, list[str
     """Yield (line number, cells) of each row that is not blank."""
     with _text(name, path) as file:
         reader = csv.reader(file, delimiter=separator, skipinitialspace=True)
-        try:
-            for cells in reader:
-                if cells:
-                    yield reader.line_num, cells
-        except csv.Error as error:
-            raise DataError(
-                f"{name}: line {reader.line_num}: cannot be split into cells ({error}), as after a quote that is not "
-                "closed; close it, or write the file without its column of long texts"
-            ) from error
+        for cells in reader:
+            if cells:
+                yield reader.line_num, cells
 
 
 @contextlib.contextmanager
@@ -276,6 +265,11 @@ def _text(name: str, path: Path) -> Iterator[TextIO]:
     except UnicodeDecodeError as error:
         raise DataError(
             f"{name}: is not text in UTF-8 ({error.reason}); write it so, as numbers separated by commas"
+        ) from error
+    except (csv.Error, ValueError) as error:  # ValueError: of pandas
+        raise DataError(
+            f"{name}: cannot be split into cells ({error}), as after a quote that is not closed; close it, or write "
+            "the file without its column of long texts"
         ) from error
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{name}: cannot be decompressed ({error}); get it anew") from error
@@ -295,7 +289,7 @@ def proposed_options(path: Path) -> dict[str, Any]:
     options: dict[str, Any] = {} if separator == "," else {"separator": separator}
     options |= {} if header else {"header": False}
     table = read_table(f"csv: {path}", path, header, separator)
-    timed = header and any(TIMES.search(name.replace("_", " ")) for name in table.names)
+    timed = header and any(map(TIMES.search, table.names))
     if (place := table.numbering()) is not None:
         options["time"] = table.names[place] if header else place + 1
     if of_one := table.blocks():
@@ -312,16 +306,12 @@ def remarks_on_columns(values: np.ndarray, labels: Sequence[str]) -> tuple[list[
         code, share = distinct[counts.argmax()], counts.max() / len(column)
         if share > MOST_REPEATED and is_code(code):
             coded.append(f"{label}: {share:.0%} are {code:g}, which may stand for a missing value: missing: [{code:g}]")
-        if whole and len(distinct) == len(column) > FEW and ((np.diff(column) > 0).all() or _is_id(label)):
+        if whole and len(distinct) == len(column) > FEW and ((np.diff(column) > 0).all() or IDS.search(label)):
             numbered.append(label)
         elif whole or len(distinct) <= FEW:
             few.append(f"{label} ({len(distinct):,} values, {share:.0%} are {code:g})")
-    noted = [f"columns of whole numbers or few values: {_listed(few)}"] * bool(few)
+    noted = [f"columns of whole numbers or few values: {listed(few)}"] * bool(few)
     hint = "a flow learns the number of the row; name the `columns` to use without it"
     return noted, coded + [
-        f"{_listed(numbered)}: another whole number in each row, as those of an id or a date: {hint}"
+        f"{listed(numbered)}: another whole number in each row, as those of an id or a date: {hint}"
     ] * bool(numbered)
-
-
-def _listed(clauses: Sequence[str]) -> str:
-    return ", ".join(clauses[:NAMED]) + f" and {len(clauses) - NAMED} more" * (len(clauses) > NAMED)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from harness.core.settings import NewSplit
+from harness.datasets._signals.windows import Stretch, described_ring, split_in_time
 from harness.datasets._store.selection import SEED, SHARES, SPLITS, Division, by_shares, split_classes, split_groups
 from harness.datasets._store.store import Store, Writer, prepare, split_key
 from harness.datasets._values.file_options import FileOptions
@@ -43,6 +44,15 @@ def stated_split_fault(name: str, file: str, exchangeable: bool, keep_test: bool
     return f"{name}: {file} states its split; leave `split` out of repetitions.vary{hint}"
 
 
+def rotate(runs: Sequence[np.ndarray], validation: float, test: float, gap: int, new: NewSplit) -> Division:
+    """Draw a new split of rows in time, whose numbers are in `runs` without a hole; see `split_in_time`."""
+    stretches = [Stretch(int(run[0]), run[None]) for run in runs]
+    drawn, share = split_in_time(stretches, validation, test, gap, new)
+    none = np.zeros(0, int)
+    numbers = {part: np.concatenate([none, *(run.values[0] for run in of_part)]) for part, of_part in drawn.items()}
+    return numbers, share, described_ring(new)
+
+
 def divide(
     name: str, count: int, marks: np.ndarray | None, options: FileOptions, shuffled: bool, new: NewSplit | None
 ) -> Division:
@@ -63,11 +73,8 @@ def divide(
     if marks is None:
         how = f"{', '.join(map(str, shares))}, {f'by seed {SEED}' if shuffled else 'in order'}"
         return by_shares(name, count, shares, shuffled), None, f"train, validation and test are the shares {how}"
-    if options.groups is None:
-        split, share, text = split_classes(marks, shares, new)
-    else:
-        split, share, text = split_groups(name, marks, shares, new)
-    label = options.groups if options.groups is not None else options.stratify
+    label = options.groups or options.stratify
+    split, text = split_groups(name, marks, shares, new) if options.groups else split_classes(marks, shares, new)
     numbers = {part: np.flatnonzero(split == place) for place, part in enumerate(SPLITS)}
     name = label if isinstance(label, str) else f"column {label}"
-    return numbers, share, f"train, validation and test are {text} of {name}"
+    return numbers, len(numbers["test"]) / count, f"train, validation and test are {text} of {name}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -14,17 +15,16 @@ NOISE = "one width above 0, or a list with a width or null for each channel"
 LAST_DIGIT = "last_digit"  # the width of each value is the unit of its last written digit
 
 
-def _step(value: Any) -> Any:
-    """Convert a number to a tuple of one; raise one error for anything but the three forms."""
-    if value is None or value == "detect":
+def _numbers(word: str, rule: str, value: Any) -> Any:
+    """Convert a number to a tuple of one; raise one error for anything but a word and the forms of the rule."""
+    if value is None or value == word:
         return value
-    numbers = value if isinstance(value, (list, tuple)) else (value,)
-    if not numbers or any(type(number) not in (int, float) or not 0 < number < np.inf for number in numbers):
-        raise PydanticCustomError("step", f"should be {STEP}")
-    return tuple(map(float, numbers))
-
-
-Step = Annotated[tuple[float, ...] | Literal["detect"] | None, BeforeValidator(_step)]
+    listed = isinstance(value, (list, tuple))
+    numbers = value if listed else (value,)
+    stated = [number for number in numbers if not (rule == NOISE and listed and number is None)]
+    if not stated or any(type(number) not in (int, float) or not 0 < number < np.inf for number in stated):
+        raise PydanticCustomError("numbers", f"should be {rule}")
+    return tuple(None if number is None else float(number) for number in numbers)
 
 
 def not_of_digits(value: Any) -> Any:
@@ -34,17 +34,7 @@ def not_of_digits(value: Any) -> Any:
     return value
 
 
-def _noise(value: Any) -> Any:
-    """Convert a number to a tuple of one; raise one error for anything but the two forms."""
-    if value is None or value == LAST_DIGIT:
-        return value
-    widths = value if isinstance(value, (list, tuple)) else (value,)
-    of_list = isinstance(value, (list, tuple))
-    right = [(type(width) in (int, float) and 0 < width < np.inf) or (of_list and width is None) for width in widths]
-    if not right or not all(right) or all(width is None for width in widths):
-        raise PydanticCustomError("noise", f"should be {NOISE}")
-    return tuple(None if width is None else float(width) for width in widths)
-
-
-Noise = Annotated[tuple[float | None, ...] | Literal["last_digit"] | None, BeforeValidator(_noise)]
+Widths = tuple[float | None, ...]
+Step = Annotated[tuple[float, ...] | Literal["detect"] | None, BeforeValidator(partial(_numbers, "detect", STEP))]
+Noise = Annotated[Widths | Literal["last_digit"] | None, BeforeValidator(partial(_numbers, LAST_DIGIT, NOISE))]
 StatedNoise = Annotated[Noise, AfterValidator(not_of_digits)]

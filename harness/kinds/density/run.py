@@ -176,7 +176,7 @@ def train(
         candidate=None if chosen is None else chosen.number,
         candidates=None if chosen is None else chosen.candidates,
         chosen=None if chosen is None else chosen.text,
-        test_share=splits.test_share,
+        test_share=splits.share_of_test(trial.data.new_split),
     )
     record.rows = [size.row()]
     training = _fitted(trial, flow, pipeline, record, progress, checkpoints)

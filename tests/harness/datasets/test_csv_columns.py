@@ -101,8 +101,9 @@ FAULTS = {
     "an open quote": (
         GOOD + '"' + 50_000 * "long, " + "\n",
         {},
-        "line 102: cannot be split .* quote that is not closed",
+        "cannot be split .* quote that is not closed",
     ),
+    "an open quote in the last row": ('a,b\n1,"2\n3,4\n', {}, "cannot be split .* quote that is not closed"),
     "a decimal comma": (
         GOOD.replace(",", ";").replace(".", ","),
         {"separator": ";"},

@@ -43,7 +43,7 @@ def test_a_column_states_the_split_and_is_no_value(store, kind):
     assert splits.shape == (2, 1) and "split as stated" in splits.description
     kept = load(store, column, KEPT, split="c")
     np.testing.assert_array_equal(kept.test, splits.test)
-    assert sorted(row for part in places(kept) for row in part) == list(range(200)) and kept.test_share == 0
+    assert sorted(row for part in places(kept) for row in part) == list(range(200)) and kept.share_of_test(KEPT) == 0
     with pytest.raises(UserError, match=r"states its split; leave `split` out of repetitions\.vary, or say keep_test"):
         load(store, column, NEW, split="c")
     with pytest.raises(UserError, match=r"leave `split` out of repetitions\.vary$"):
@@ -98,7 +98,7 @@ def test_array_files_of_train_and_test_are_kept(store, validation):
     assert [len(part) for part in rows] == ([100, 30, 70] if validation else [90, 10, 70])
     kept = NPZ.loaded(store, options, KEPT)
     np.testing.assert_array_equal(kept.test, splits.test)
-    assert kept.test_share == 0 and not np.array_equal(kept.train, splits.train)
+    assert kept.share_of_test(KEPT) == 0 and not np.array_equal(kept.train, splits.train)
     with pytest.raises(UserError, match=r"states its split; leave `split` out of repetitions\.vary, or say keep_test"):
         NPZ.loaded(store, options, NEW)
 

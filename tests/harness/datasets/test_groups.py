@@ -47,9 +47,10 @@ def test_new_splits_draw_other_subjects_but_for_a_kept_test(table):
     first = table()
     tests = [owners(table(NewSplit(seed=seed, keep_test=False)).test)[0] for seed in range(8)]
     assert len(set(map(frozenset, tests))) > 2
-    kept = table(NewSplit(seed=5, keep_test=True))
-    assert np.array_equal(kept.test, first.test) and kept.test_share == 0
-    assert table(NewSplit(seed=5, keep_test=False)).test_share == pytest.approx(1 / SUBJECTS)
+    new, keep = (NewSplit(seed=5, keep_test=keep_test) for keep_test in (False, True))
+    kept = table(keep)
+    assert np.array_equal(kept.test, first.test) and kept.share_of_test(keep) == 0
+    assert table(new).share_of_test(new) == pytest.approx(1 / SUBJECTS)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +109,7 @@ def test_shares_count_rows_and_every_split_has_a_group():
     rng = np.random.default_rng(0)
     for seed in range(20):
         groups = np.repeat(np.arange(40), rng.integers(1, 30, 40))
-        split, _, _ = split_groups("x", groups, (0.6, 0.2, 0.1), NewSplit(seed=seed, keep_test=False))
+        split, _ = split_groups("x", groups, (0.6, 0.2, 0.1), NewSplit(seed=seed, keep_test=False))
         shares = [(split == place).mean() for place in (0, 1, 2, -1)]
         assert np.allclose(shares, [0.6, 0.2, 0.1, 0.1], atol=0.06)
     assert set(split_groups("x", np.repeat([0, 1, 2], [90, 5, 5]), (0.8, 0.1, 0.1), None)[0]) == {0, 1, 2}

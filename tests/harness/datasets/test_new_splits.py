@@ -78,7 +78,8 @@ def test_pooled_events_are_shuffled_into_the_same_sizes(keep_test):
     assert same(first, again) and not same(first, other)
     assert as_rows(np.concatenate([*first.parts().values()])) == as_rows(np.concatenate([*plain.parts().values()]))
     assert np.array_equal(first.test, plain.test) == keep_test
-    assert first.test_share == (0 if keep_test else 250 / 1797) and plain.test_share is None
+    assert first.share_of_test(NewSplit(3, keep_test)) == (0 if keep_test else 250 / 1797)
+    assert plain.share_of_test(None) is None
     assert "; split 3: the events of train" in first.description and first.levels == plain.levels
 
 
@@ -90,9 +91,9 @@ def test_mapped_arrays_are_pooled_in_memory_with_the_checksum_of_the_base(store)
     assert isinstance(plain.train, np.memmap) and not isinstance(drawn.train, np.memmap)
     assert sizes(drawn) == sizes(plain) and drawn.checksum == plain.checksum is not None
     assert len(np.unique(np.concatenate([*drawn.parts().values()]))) == 400
-    assert drawn.test_share == 0.2 and len(list((store.cache / "prepared").glob("npz-*/"))) == 1
+    assert drawn.share_of_test(NewSplit(1)) == 0.2 and len(list((store.cache / "prepared").glob("npz-*/"))) == 1
     few = npz.loaded(store, options | {"train": 10, "validation": 5, "test": 5}, NewSplit(1))
-    assert sizes(few) == [10, 5, 5] and few.test_share == 0.25
+    assert sizes(few) == [10, 5, 5] and few.share_of_test(NewSplit(1)) == 0.25
 
 
 # Events in time
@@ -111,7 +112,7 @@ def test_windows_of_a_recording_do_not_leak(store, write_segment, seed, keep_tes
     begins = {name: np.sort(values[:, 0, 0]) for name, values in drawn.parts().items()}
     assert np.median(np.diff(begins["train"])) == 8 and np.diff(begins["test"]).min() >= 32
     assert [abs(len(values) - 900 // 32) <= 1 for values in (drawn.validation, drawn.test)] == [True, True]
-    assert drawn.test_share == (0 if keep_test else 0.1)
+    assert drawn.share_of_test(NewSplit(seed, keep_test)) == (0 if keep_test else 0.1)
     assert np.array_equal(drawn.test, plain.test) == keep_test
 
 
@@ -131,7 +132,7 @@ def test_rows_of_a_table_in_time(store, seed, length):
     assert abs(len(drawn.test) - len(plain.test)) <= 2 and drawn.test_share == pytest.approx(0.1, abs=1e-3)
     assert drawn.left_out == ("dropped: 3 of 3,000 rows with a missing cell",)
     kept = csv.loaded(store, options, NewSplit(seed, keep_test=True))
-    assert kept.test_share == 0 and kept.test.min() >= 2600
+    assert kept.share_of_test(NewSplit(seed, keep_test=True)) == 0 and kept.test.min() >= 2600
     assert_apart(kept.parts(), gap=length)
 
 
@@ -162,7 +163,7 @@ def test_sequences_of_an_array_in_time(store, seed, keep_test):
     assert_apart(drawn.parts(), gap=1)
     assert sizes(drawn)[1:] == sizes(plain)[1:] == [27, 29] and 244 - 3 <= len(drawn.train) <= 244 - 2
     assert drawn.checksum == plain.checksum and same(drawn, npz.loaded(store, options, new)) and not same(drawn, plain)
-    assert drawn.test_share == (0 if keep_test else 29 / 300)
+    assert drawn.share_of_test(new) == (0 if keep_test else 29 / 300)
     assert np.array_equal(drawn.test, plain.test) == keep_test
     pooled = npz.loaded(store, options | {"shuffle": True}, new)
     assert sizes(pooled) == sizes(plain) and "pooled" in pooled.description
@@ -180,7 +181,7 @@ def test_generated_waveforms(monkeypatch, seed):
     """A recording whose samples are their times, and the patient in the second channel."""
 
     def ramp(rng, samples):
-        return type("Recording", (), {"adc": np.stack([np.arange(samples), np.arange(samples)]).astype(np.int32)})
+        return np.stack([np.arange(samples), np.arange(samples)]).astype(np.int32), None
 
     monkeypatch.setattr(waveforms, "simulate", ramp)
     options = {"patients": 1, "windows": 20, "length": 64}
@@ -188,7 +189,7 @@ def test_generated_waveforms(monkeypatch, seed):
     assert sizes(drawn) == sizes(plain) == [16, 2, 2]
     assert_apart(drawn.parts(), gap=waveforms.GAP)
     assert_whole(drawn)
-    assert drawn.test_share == 0.1, "of the windows: the gaps, many times as long, are in no split"
+    assert drawn.share_of_test(NewSplit(seed)) == 0.1, "of the windows: the gaps, many times as long, are in no split"
     two = find_dataset("waveforms").loaded(NOWHERE, options | {"patients": 2, "windows": 100}, NewSplit(seed))
     assert not np.array_equal(two.test[:10], two.test[10:]), "each patient is rotated on its own"
 
@@ -249,7 +250,7 @@ def test_third_party_sequences_have_new_splits_if_they_say_so(third_party):
     assert sizes(drawn) == [12, 4, 4] and not same(plain, drawn)
     assert drawn.checksum == plain.checksum == plain.digest(), "data are identified by checksum and split"
     by_hand = Halves().loaded(NOWHERE, {}, NewSplit(0))
-    assert by_hand.checksum == by_hand.digest() != plain.checksum and by_hand.test_share == 0.2
+    assert by_hand.checksum == by_hand.digest() != plain.checksum and by_hand.share_of_test(NewSplit(0)) == 0.2
 
 
 # Checks before a run

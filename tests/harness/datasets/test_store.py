@@ -63,7 +63,7 @@ def test_arrays_are_prepared_once_and_read_only(store, source):
         assert prepared.array("whole").dtype == np.int16
         with pytest.raises(ValueError, match="read-only"):
             prepared.array("whole")[0] = 1
-    assert again.notes == {"calls": 1} and again.checksum == made.checksum
+    assert again.meta["notes"] == {"calls": 1} and again.checksum == made.checksum
     assert leftovers(store) == []
 
 
@@ -87,7 +87,7 @@ def test_a_changed_source_is_prepared_again_and_replaces_the_old(store, source, 
     else:
         os.utime(source, ns=(facts.st_atime_ns, facts.st_mtime_ns + 1))
     after = prepare(store, "numbers", {}, [source], build)
-    assert build.calls == 3 and after.notes == {"calls": 3}
+    assert build.calls == 3 and after.meta["notes"] == {"calls": 3}
     assert after.folder == before.folder != kept.folder and kept.folder.exists()
 
 

@@ -1,10 +1,20 @@
-"""Splits in time with gaps, and windows inside them."""
+"""Splits in time with gaps, windows inside them, flat lines by their definition, and noise over the cells."""
+
+import itertools
 
 import numpy as np
 import pytest
 
 from harness.core.settings import NewSplit
-from harness.datasets._signals.windows import Stretch, fill_windows, samples, split_in_time, starts
+from harness.datasets._signals.windows import (
+    Stretch,
+    fill_windows,
+    flat_line_shares,
+    samples,
+    split_in_time,
+    spread_over_cells,
+    starts,
+)
 
 
 def recording(*spans):
@@ -108,3 +118,37 @@ def test_windows_are_slices_of_the_stretch(stride):
     fill_windows(target, stretch.values, begins)
     np.testing.assert_array_equal(target[:, 0], 100 + begins[:, None] + np.arange(16))
     np.testing.assert_array_equal(target[:, 1], target[:, 0] + 1_000_000)
+
+
+def line_share(values, begin, length):
+    shares = []
+    for row in values:
+        inside, first = [], 0
+        for _, group in itertools.groupby(row):
+            last = first + len(list(group))
+            inside += [s for s in range(first, last) if last - first >= 15 and begin <= s < begin + length]
+            first = last
+        shares.append(len(inside) / length)
+    return max(shares)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_shares_match_the_definition(seed):
+    rng = np.random.default_rng(seed)
+    steps = rng.integers(-1, 2, (2, 600)) * (rng.random((2, 600)) < 0.1)
+    values = np.cumsum(steps, axis=1).astype(np.int16)
+    begins = np.array([0, 1, 100, 333, 536])
+    expected = [line_share(values, begin, 64) for begin in begins]
+    np.testing.assert_allclose(flat_line_shares(values, begins, 64), expected)
+    assert any(expected)
+
+
+def test_noise_fills_the_cell_and_depends_on_the_position():
+    values = np.arange(-5000, 5000).reshape(2, 5000)
+    spread = spread_over_cells(values, start=7)
+    np.testing.assert_array_equal(np.floor(spread), values)
+    noise = spread - values
+    assert abs(noise.mean() - 0.5) < 0.01 and noise.min() < 0.01 and noise.max() > 0.99
+    assert abs(np.corrcoef(noise)[0, 1]) < 0.05
+    np.testing.assert_array_equal(spread, spread_over_cells(values, start=7))
+    assert abs(np.corrcoef(noise[0], (spread_over_cells(values, 8) - values)[0])[0, 1]) < 0.05
