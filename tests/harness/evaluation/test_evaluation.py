@@ -9,7 +9,7 @@ from torch import nn
 
 from harness.core.settings import DataRef
 from harness.datasets.base import Splits
-from harness.evaluation.evaluation import evaluate, generator
+from harness.evaluation.evaluation import Evaluation, Parts, evaluate, generator
 from harness.pipeline.pipeline import Pipeline
 
 LEVELS = 16
@@ -168,3 +168,14 @@ def test_generators_of_different_purposes_are_independent():
     }
     assert len({tuple(values) for values in draws.values()}) == 4
     assert draws[0, "one"] == torch.rand(3, generator=generator(device, 0, "one")).tolist()
+
+
+def test_median_and_worst_are_computed_per_event():
+    values = torch.tensor([[1.0, 2.0, 3.0, 4.0, 90.0], [3.0, 2.0, 9.0, 4.0, 110.0]], dtype=torch.float64)
+    none = torch.zeros(0)
+    parts = Parts(0.0, 0.0, 0.0)
+    result = Evaluation(22.2, 0.0, 0.0, None, values, 0.0, parts, None, "test", 5, 0, torch.float32, none, none, ())
+    assert (result.median, result.worst) == (4.0, 100.0), "draws are averaged first"
+    for bad, median, worst in ((math.inf, 4.0, math.inf), (math.nan, math.nan, math.nan)):
+        values[0, 4] = bad
+        assert (result.median, result.worst) == pytest.approx((median, worst), nan_ok=True)

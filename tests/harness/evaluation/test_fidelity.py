@@ -9,10 +9,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from toys import density_trial
 
 import harness.kinds.density.run
 from harness.core.records import write_record
-from harness.core.settings import INCEPTION, DataRef, FlowSettings, LayerRef, SampleSettings, TrainingSettings
+from harness.core.settings import INCEPTION, DataRef, LayerRef, SampleSettings
 from harness.datasets.base import Splits
 from harness.evaluation.fidelity import (
     MEASURES,
@@ -24,7 +25,6 @@ from harness.evaluation.fidelity import (
     measure_fidelity,
 )
 from harness.kinds.density.run import run as run_density
-from harness.kinds.density.trial import DensityTrial
 from harness.kinds.density.weights import load_flow, weights_path
 from harness.pipeline.pipeline import Pipeline
 
@@ -234,15 +234,8 @@ def test_sequences_are_not_compared(extractor):
 
 def trial(layer="conv1x1", baseline=False, **training):
     steps = {"steps": 2, "batch_size": 16, "evaluate_every": 2, "evaluation_batch": 9} | training
-    return DensityTrial(
-        suite="toy",
-        profile="smoke",
-        data=DataRef(label="toy", name="toy", permute=1),
-        layer=LayerRef(row=layer, layer=layer, baseline=baseline),
-        flow=FlowSettings(levels=1, steps=1, width=4),
-        training=TrainingSettings(**steps),
-        seed=0,
-    )
+    layer, data = LayerRef(row=layer, layer=layer, baseline=baseline), DataRef(label="toy", name="toy", permute=1)
+    return density_trial(layer, data, training=steps)
 
 
 @pytest.fixture

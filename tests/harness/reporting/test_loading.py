@@ -5,10 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import harness
-from harness.core.errors import UserError
 
 PROJECT = Path(__file__).resolve().parents[3]
 
@@ -17,11 +14,6 @@ def test_records_give_a_typed_frame(density_run, write_run):
     frame = harness.load_results(write_run(*density_run))
     assert str(frame.dtypes["bits_per_dim"]) == "Float64" and str(frame.dtypes["seed"]) == "Int64"
     assert len(frame[frame.operation.isna()]) == 18
-
-
-def test_a_folder_without_readable_results_is_a_user_error(tmp_path):
-    with pytest.raises(UserError, match=r"no plan\.json"):
-        harness.load_results(tmp_path)
 
 
 def test_the_example_of_the_documentation_runs():

@@ -12,7 +12,6 @@ from harness.reporting.statistics.expected_best import expected_best
 from harness.reporting.statistics.statistics import (
     Estimate,
     estimate,
-    holm,
     judged,
     paired_differences,
     spread_text,
@@ -38,12 +37,6 @@ def test_an_interval_is_the_bca_bootstrap_and_independent_of_the_order():
     low, high = reference.confidence_interval
     assert (interval.low, interval.high) == pytest.approx((low, high), abs=2e-3)
     assert interval.bars == pytest.approx((interval.mean - interval.low, interval.high - interval.mean))
-
-
-def test_the_coverage_of_an_interval_is_near_its_level():
-    draws = np.random.default_rng(0).normal(5.0, 1.0, (150, 20))
-    covered = sum(interval.low <= 5.0 <= interval.high for interval in map(estimate, draws.tolist()))
-    assert 0.88 <= covered / len(draws) <= 0.99
 
 
 def test_below_eight_seeds_the_lowest_and_highest_stand_for_an_interval():
@@ -73,13 +66,6 @@ def test_seeds_are_paired():
     shared = paired_differences({"a": {0: 1.0, 1: 2.0, 2: 9.0}, "b": {2: 1.0, 1: 1.0}})["a", "b"]
     assert shared.estimate.mean == pytest.approx(4.5) and shared.estimate.seeds == 2
     assert paired_differences({"a": {0: 1.0}, "b": {1: 1.0}}) == {}
-
-
-def test_a_corrected_p_value_is_no_smaller_than_those_of_stronger_effects():
-    assert holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": 0.5}) == pytest.approx(
-        {"a": 0.04, "c": 0.09, "b": 0.09, "d": 0.5}
-    )
-    assert holm({"a": 0.7, "b": 0.6}) == {"b": 1.0, "a": 1.0}
 
 
 def test_one_interval_decides_and_is_shown():

@@ -1,23 +1,18 @@
 """The backbone of autoregressive blocks in suites: its flows, what has no effect in it, its captions and leads."""
 
-import numpy as np
 import pytest
 import torch
+from toys import audited, density_trial, initialised, toy_pipeline, write_suite
 
 from flows.affine import bounded_gate, exponential_gate
 from flows.backbones.autoregressive import AutoregressiveBlock
-from harness.audit.audit import audit
 from harness.core.errors import SuiteError
-from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
-from harness.datasets.base import Splits
-from harness.evaluation.evaluation import evaluate
+from harness.core.settings import DataRef, FlowSettings, LayerRef
 from harness.kinds.density.figures.capacity import _panels
 from harness.kinds.density.run import run as run_density
 from harness.kinds.density.tables.differences import control_of
 from harness.kinds.density.tables.publication import density_caption
-from harness.kinds.density.trial import DensityTrial
 from harness.pipeline.models import build_flow, layer_shapes
-from harness.pipeline.pipeline import Pipeline
 from harness.planning.settle import load_suite, settle
 from harness.reporting.frame import Results
 
@@ -43,12 +38,7 @@ profiles:
 
 @pytest.fixture
 def plan_of(tmp_path):
-    def make(old="", new=""):
-        file = tmp_path / "blocks.yaml"
-        file.write_text(SUITE.replace(old, new) if old else SUITE)
-        return settle(load_suite(file), "quick", "cpu").plan()[0]
-
-    return make
+    return lambda *change: settle(load_suite(write_suite(tmp_path, SUITE, *change)), "quick", "cpu").plan()[0]
 
 
 def blocks_of(flow):
@@ -90,15 +80,9 @@ def test_ids_of_glow_do_not_name_the_backbone():
 
 @pytest.mark.parametrize("data", ["digits", "waveforms"])
 def test_a_trial_trains_and_passes_the_audit(data, tmp_path):
-    trial = DensityTrial(
-        suite="toy",
-        profile="smoke",
-        data=DataRef(label=data, name=data, options={"length": 32} if data == "waveforms" else {}),
-        layer=LayerRef(row="emerging", layer="emerging"),
-        flow=BLOCKS.model_copy(update={"gate": "bounded", "steps": 2}),
-        training=TrainingSettings(steps=3, batch_size=32, evaluate_every=3),
-        seed=0,
-    )
+    source = DataRef(label=data, name=data, options={"length": 32} if data == "waveforms" else {})
+    flow = {"backbone": "autoregressive", "gate": "bounded", "steps": 2, "width": 8}
+    trial = density_trial("emerging", source, flow, {"steps": 3, "batch_size": 32, "evaluate_every": 3})
     record = run_density(trial, None, tmp_path, lambda done, text: None)
     assert (record.status, record.audit["verdict"]) == ("ok", "passed")
     assert record.audit["linear_layers"] == 1
@@ -125,20 +109,18 @@ class SeesItself(AutoregressiveBlock):
 
 @pytest.mark.parametrize(("shape", "fault"), [((1, 8, 8), SeesItself), ((2, 256), ForgottenScale)])
 def test_the_audit_catches_faults_of_a_block(shape, fault):
-    draw = np.random.default_rng(0)
-    parts = [draw.integers(0, 9, (n, *shape), dtype=np.int16) for n in (40, 12, 12)]
-    data = Pipeline(Splits(*parts, levels=9, description="random"), DataRef(label="toy", name="toy"))
+    data = toy_pipeline(shape, 9)
     settings = FlowSettings(backbone="autoregressive", levels=4 if len(shape) == 2 else 1, steps=2, width=8)
     flow = build_flow(shape, CONV, settings.model_copy(update={"gate": "bounded"}), 0)
-    flow.initialise(data.prepare(data.raw("train")[:], torch.Generator().manual_seed(0))[0])
+    initialised(flow, data)
     with torch.no_grad():
         for block in blocks_of(flow):
             for weight in block.parameters():
                 weight.add_(0.1 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1)))
-    result = audit(flow, data, evaluate(flow, data, "test", 1, 4, 0))
+    result = audited(flow, data)
     assert result.verdict == "passed", result.reasons
     blocks_of(flow)[0].__class__ = fault
-    result = audit(flow, data, evaluate(flow, data, "test", 1, 4, 0))
+    result = audited(flow, data)
     assert result.verdict == "failed" and any("step0/block: log-det is" in text for text in result.reasons)
 
 
@@ -157,11 +139,7 @@ def test_a_data_set_may_have_some_of_the_rows(plan_of):
         ("width: 8}", "width: 8, coupling: attention}", "flow.coupling: has no effect on the backbone autoregressive"),
         ("width: 8}", "width: 8, prior: learned}", "flow.prior: has no effect on the backbone autoregressive"),
         ("backbone: glow}", "backbone: glow, turn: true}", "flow.turn: has no effect on the backbone glow"),
-        (
-            "digits: {}",
-            "digits: {rows: [emerging], flow: {mixer: qr}}",
-            "flow.mixer: has no effect on",
-        ),
+        ("digits: {}", "digits: {rows: [emerging], flow: {mixer: qr}}", "flow.mixer: has no effect on"),
         ("steps: 2", "steps: 1", "flow.steps: 1, and the backbone autoregressive takes at least 2"),
         ("levels: 1", "levels: 3", "at least two positions after 3 squeezes; use levels = 2"),
         ("autoregressive,", "autoregresive,", "backbone"),

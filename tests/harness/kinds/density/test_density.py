@@ -9,17 +9,17 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from toys import density_trial
 
 import harness.kinds.density.run
 from flows import Glow
 from harness.core.records import read_record, write_record
-from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
-from harness.core.trial import TRIALS
+from harness.core.settings import DataRef, LayerRef
+from harness.core.trial import IDENTITY, ORIGIN, OUTCOME, TRIALS
 from harness.datasets import Splits, Store, find_dataset
 from harness.evaluation.evaluation import evaluate
 from harness.kinds.density.run import below_floor
 from harness.kinds.density.run import run as run_density
-from harness.kinds.density.trial import DensityTrial
 from harness.kinds.density.weights import load_flow
 from harness.pipeline.models import build_flow
 from harness.pipeline.pipeline import Pipeline
@@ -45,15 +45,8 @@ def data(use_data):
 
 
 def trial(layer="conv1x1", options=(), training=(), flow=(), **settings):
-    return DensityTrial(
-        suite="toy",
-        profile="smoke",
-        data=DataRef(label="toy", name="toy", **dict(settings)),
-        layer=LayerRef(row=layer, layer=layer, options=options),
-        flow=FlowSettings(**{"levels": 1, "steps": 1, "width": 4} | dict(flow)),
-        training=TrainingSettings(**TRAINING | dict(training)),
-        seed=0,
-    )
+    data, layer = DataRef(label="toy", name="toy", **settings), LayerRef(row=layer, layer=layer, options=options)
+    return density_trial(layer, data, flow, TRAINING | dict(training))
 
 
 def run(trial, out):
@@ -80,20 +73,7 @@ def test_a_record_has_every_measure(kind, data, tmp_path):
     record = run(trial(training={"draws": 2}), tmp_path)
     (row,) = record.rows
     assert record.status == "ok" and record.audit["verdict"] == row["audit"] == "passed"
-    identity = {
-        "kind",
-        "suite",
-        "profile",
-        "dataset",
-        "layer",
-        "repetition",
-        "seed",
-        "status",
-        "reason",
-        "device",
-        "id",
-    }
-    assert set(row) == set(TRIALS["density"].columns) - identity - {"check"}
+    assert set(row) == set(TRIALS["density"].columns) - {*IDENTITY, *OUTCOME, *ORIGIN, "repetition"}
     assert all(math.isfinite(row[name]) for name in ("bits_per_dim", "nats_per_dim", "standard_error", "condition"))
     assert row["median"] <= row["worst"] and row[row["unit"]] <= row["worst"] and row["test_events"] == len(splits.test)
     assert row["validation"] == min(record.curves["validation"]) and row["steps"] == 6
@@ -101,10 +81,8 @@ def test_a_record_has_every_measure(kind, data, tmp_path):
     assert total == pytest.approx(row["nats_per_dim"], abs=1e-12)
     assert row["importance_weighted"] <= row[row["unit"]] and row["draws"] == 2 and row["passes"] == 6
     assert row["parameters"] > row["masked_free"] > 0 and not row["below_floor"]
-    assert (row["unit"], row["floor"] == 0) == {
-        "image": ("bits_per_dim", True),
-        "sequence": ("nats_per_dim", False),
-    }[kind]
+    unit = "bits_per_dim" if kind == "image" else "nats_per_dim"
+    assert (row["unit"], row["floor"] == 0) == (unit, kind == "image")
     assert "2 dequantisation draws" in record.notes["draws"]
     arrays = np.load(tmp_path / "records" / record.arrays)
     assert np.array_equal(arrays["data"], splits.test)

@@ -2,27 +2,21 @@
 
 import pytest
 import torch
+from toys import density_trial, write_suite
 
 from harness.audit.layer_choice import smaller
 from harness.core.errors import SuiteError
-from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
+from harness.core.settings import LayerRef
 from harness.kinds.density.run import _rebuild
 from harness.kinds.density.run import run as run_density
-from harness.kinds.density.trial import DensityTrial
 from harness.pipeline.models import build_flow
 from harness.planning.settle import load_suite, settle
 
 
 def trial(keep_mixer, **options):
-    return DensityTrial(
-        suite="toy",
-        profile="smoke",
-        data=DataRef(label="digits", name="digits"),
-        layer=LayerRef(row="two 1x1", layer="conv1x1", keep_mixer=keep_mixer, options=options),
-        flow=FlowSettings(levels=2, steps=1, width=8, mixer="qr"),
-        training=TrainingSettings(steps=2, batch_size=32),
-        seed=0,
-    )
+    layer = LayerRef(row="two 1x1", layer="conv1x1", keep_mixer=keep_mixer, options=options)
+    flow = {"levels": 2, "width": 8, "mixer": "qr"}
+    return density_trial(layer, "digits", flow, {"steps": 2, "batch_size": 32})
 
 
 def flow_of(trial, shape=(1, 8, 8)):
@@ -72,9 +66,7 @@ profiles:
 
 
 def test_a_suite_plans_the_control_beside_its_layer(tmp_path):
-    file = tmp_path / "control.yaml"
-    file.write_text(SUITE)
-    plan, _ = settle(load_suite(file), "quick", "cpu", only=["layer=two"]).plan()
+    plan, _ = settle(load_suite(write_suite(tmp_path, SUITE)), "quick", "cpu", only=["layer=two"]).plan()
     assert {"two", "conv1x1", "recurrence"} <= set(plan.rows)
     assert plan.unsupported, "recurrence refuses images, and `*` names it without a word of the suite"
     kept = {trial.layer.row for trial in plan.trials if "keep_mixer" in trial.model_dump(mode="json")["layer"]}
@@ -89,8 +81,6 @@ def test_a_suite_plans_the_control_beside_its_layer(tmp_path):
     ],
 )
 def test_a_control_without_effect_is_refused(tmp_path, old, new, message):
-    file = tmp_path / "control.yaml"
-    file.write_text(SUITE.replace(old, new))
     with pytest.raises(SuiteError, match=rf"control.yaml:5:\d+: {message}") as caught:
-        load_suite(file)
+        load_suite(write_suite(tmp_path, SUITE, old, new))
     assert len(str(caught.value).splitlines()) == 1

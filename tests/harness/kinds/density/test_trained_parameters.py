@@ -2,15 +2,12 @@
 
 import json
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
+from toys import density_trial, toy_splits
 
-from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
-from harness.datasets import Splits
 from harness.kinds.density.run import run
-from harness.kinds.density.trial import DensityTrial
 from layers import LAYERS
 from layers.scale import Scale
 
@@ -55,21 +52,12 @@ class Rebound(Scale):
 
 @pytest.fixture
 def recorded(use_data, tmp_path, monkeypatch):
-    draw = np.random.default_rng(0)
-    parts = [draw.binomial(4, 0.3, (n, 1, 4, 4)).astype(np.int16) for n in (40, 12, 12)]
-    use_data(Splits(*parts, levels=5, description="binomial toy"))
+    use_data(toy_splits())
 
     def run_one(layer, **training):
         monkeypatch.setitem(LAYERS, "tried", layer)
-        trial = DensityTrial(
-            suite="toy",
-            profile="smoke",
-            data=DataRef(label="toy", name="toy"),
-            layer=LayerRef(row="tried", layer="tried"),
-            flow=FlowSettings(levels=1, steps=1, width=4),
-            training=TrainingSettings(steps=6, batch_size=16, evaluate_every=3, evaluation_batch=5, **training),
-            seed=0,
-        )
+        training = {"steps": 6, "batch_size": 16, "evaluate_every": 3, "evaluation_batch": 5} | training
+        trial = density_trial("tried", training=training)
         return run(trial, None, tmp_path, lambda done, text: None)
 
     return run_one

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
+from toys import density_trial
 
 from harness.core.errors import UserError
-from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
-from harness.kinds.density.trial import DensityTrial
+from harness.core.settings import FlowSettings
 from harness.kinds.density.weights import load_flow, save_flow, weights_path, write_weights
 from harness.pipeline.models import build_flow
 
@@ -13,15 +13,7 @@ SHAPE = (2, 4, 4)
 
 
 def trial(layer="butterfly", seed=0):
-    return DensityTrial(
-        suite="toy",
-        profile="smoke",
-        data=DataRef(label="toy", name="toy"),
-        layer=LayerRef(row=layer, layer=layer),
-        flow=FlowSettings(levels=2, steps=1, width=4),
-        training=TrainingSettings(),
-        seed=seed,
-    )
+    return density_trial(layer, flow={"levels": 2}, seed=seed)
 
 
 @pytest.fixture
