@@ -49,14 +49,11 @@ def names(layer, flow=BLOCKS):
     return [path for path, _ in build_flow((1, 8, 8), layer, flow, 0).linear_layers()]
 
 
-def test_a_mixer_stands_between_blocks_only_where_a_row_keeps_it():
+def test_mixers_patches_and_turns_of_blocks():
     emerging = LayerRef(row="emerging", layer="emerging")
     assert names(emerging) == names(CONV) == ["step1/layer", "step2/layer"]
     kept = ["step1/mixer", "step1/layer", "step2/mixer", "step2/layer"]
     assert names(CONV.model_copy(update={"keep_mixer": True})) == kept
-
-
-def test_layers_meet_patches_and_are_followed_by_the_turn_unless_it_is_off():
     assert layer_shapes((1, 8, 8), BLOCKS) == [(4, 4, 4)]
     assert layer_shapes((1, 8, 8), BLOCKS.model_copy(update={"backbone": "glow", "levels": 2})) == [
         (4, 4, 4),
@@ -65,17 +62,14 @@ def test_layers_meet_patches_and_are_followed_by_the_turn_unless_it_is_off():
     for turn in (True, False):
         flow = build_flow((1, 8, 8), CONV, BLOCKS.model_copy(update={"turn": turn}), 0)
         assert any(path.endswith("/turn") for path, _ in flow.parts()[0]) is turn
+    assert {"backbone", "turn"}.isdisjoint(FlowSettings().model_dump(mode="json"))
+    assert BLOCKS.model_dump(mode="json")["backbone"] == "autoregressive"
 
 
 @pytest.mark.parametrize(("gate", "function"), [("published", exponential_gate), ("bounded", bounded_gate)])
 def test_blocks_have_the_gate_of_the_suite(gate, function):
     flow = build_flow((1, 8, 8), CONV, BLOCKS.model_copy(update={"gate": gate}), 0)
     assert [block.gate for block in blocks_of(flow)] == [function] * 3
-
-
-def test_ids_of_glow_do_not_name_the_backbone():
-    assert {"backbone", "turn"}.isdisjoint(FlowSettings().model_dump(mode="json"))
-    assert BLOCKS.model_dump(mode="json")["backbone"] == "autoregressive"
 
 
 @pytest.mark.parametrize("data", ["digits", "waveforms"])
@@ -124,12 +118,15 @@ def test_the_audit_catches_faults_of_a_block(shape, fault):
     assert result.verdict == "failed" and any("step0/block: log-det is" in text for text in result.reasons)
 
 
-def test_a_data_set_may_have_some_of_the_rows(plan_of):
+def test_a_data_set_may_have_some_of_the_rows_and_leads_are_over_the_turn(plan_of):
     trials = {(trial.data.label, trial.layer.row) for trial in plan_of().trials}
     assert trials == {
         *((("digits", row)) for row in ("turning", "emerging", "twice")),
         *(("digits glow", row) for row in ("turning", "twice")),
     }
+    plan_of("quick:", "quick:\n    flow: {turn: false, mixer: qr}")
+    assert control_of(plan_of()) == "turning"
+    assert control_of(plan_of("{layer: fixed, options: {map: turn}, flow: {turn: false}}", "{layer: fixed}")) == "twice"
 
 
 @pytest.mark.parametrize(
@@ -150,18 +147,11 @@ def test_what_makes_no_flow_or_has_no_effect_is_refused(plan_of, old, new, messa
         plan_of(old, new)
 
 
-def test_what_one_of_the_flows_uses_is_accepted(plan_of):
-    plan_of("quick:", "quick:\n    flow: {turn: false, mixer: qr}")
-
-
-def test_the_caption_names_the_backbone_of_each_data_set(plan_of):
+def test_captions_and_the_figure_of_leads_name_the_backbones(plan_of):
     caption = density_caption(Results.of(plan_of(), []), False)
     blocks = "2 autoregressive blocks of width 8 on patches of 2 entries per axis, layers before the turn"
     assert f"{blocks} (turning: layers in place of the turn) on digits; " in caption
     assert "Glow with 1 level of 2 steps, width 8 on digits glow" in caption
-
-
-def test_the_figure_of_leads_has_the_widths_of_blocks_and_the_other_backbones(plan_of):
     plan = plan_of(
         "digits glow: {data: digits, flow: {backbone: glow}, rows: [turning, twice]}",
         "wide: {data: digits, flow: {width: 16}, layers: {turning: {flow: {width: 12}}}}\n"
@@ -172,8 +162,3 @@ def test_the_figure_of_leads_has_the_widths_of_blocks_and_the_other_backbones(pl
     assert (first.title, first.axis) == ("digits", "width of blocks")
     assert first.columns == {"8": "digits", "16": "wide"}
     assert first.others == {"glow\n8": "glow", "attention\n8": "attention"}
-
-
-def test_leads_are_counted_over_the_turn_alone_where_there_is_one(plan_of):
-    assert control_of(plan_of()) == "turning"
-    assert control_of(plan_of("{layer: fixed, options: {map: turn}, flow: {turn: false}}", "{layer: fixed}")) == "twice"

@@ -57,9 +57,6 @@ def test_the_galaxy_suite_bounds_the_gate_except_in_its_published_protocol():
         assert len(remarked) == (profile == "paper")
     changed = settle(suite, "paper", "cpu", settings=["flow.gate=bounded"]).plan()[0]
     assert {trial.flow.gate for trial in changed.trials} == {"bounded"}
-
-
-def test_the_caption_states_the_gate_for_layers_only():
     plan = settle(load_suite("density"), "smoke", "cpu", settings=["flow.gate=bounded"]).plan()[0]
     glow, baselines = ReportedResults.of(plan, []).report.tables[0].caption.split("Complete flows")
     assert "scales bounded" in glow and "scales bounded" not in baselines

@@ -80,20 +80,14 @@ def test_columns_of_the_same_data_are_merged_at_equal_width_and_near_equal_param
     check_text("equal_width", *tables, shown(two_widths, "parameters"))
 
 
-def model(row, parameters):
-    return Model(row, 1, pd.DataFrame(), parameters)
-
-
 def test_the_common_count_minimises_the_largest_distance_of_a_row():
-    target, chosen = nearest_counts([model("a", 10), model("a", 100), model("b", 90), model("c", 120)])
+    models = [Model(row, 1, pd.DataFrame(), count) for row, count in (("a", 10), ("a", 100), ("b", 90), ("c", 120))]
+    target, chosen = nearest_counts(models)
     assert target == 100 and [row.parameters for row in chosen] == [100, 90, 120]
 
 
-def test_the_pareto_front_has_the_points_that_none_dominates():
-    assert pareto.front([(3, 1.0), (1, 2.0), (2, 2.0), (1, 3.0), (4, 1.5)]) == [(1, 2.0), (3, 1.0)]
-
-
 def test_pareto_panels_show_every_width_and_mark_failed_audits(two_widths):
+    assert pareto.front([(3, 1.0), (1, 2.0), (2, 2.0), (1, 3.0), (4, 1.5)]) == [(1, 2.0), (3, 1.0)]
     plan, records = two_widths
     records[0].rows[0]["audit"] = "failed"
     figure = pareto.figures(Results.of(plan, records))["pareto"]

@@ -6,6 +6,7 @@ import statistics
 import pandas as pd
 import pytest
 from scipy import stats
+from toys import FIRST, SECOND, THIRD
 
 import harness
 from harness.core.errors import UserError
@@ -17,7 +18,6 @@ from harness.reporting.report import ReportedResults, write_report
 
 SHARE = 0.2
 DRAWN = {"seed", "split", "tuning", "permute"}
-FIRST, SECOND, THIRD = "conv1x1", "my_layer & co", "<script>"
 
 
 @pytest.fixture
@@ -49,16 +49,13 @@ def values_of(records, row, column="digits"):
     return [record.rows[0][unit] for record in trials]
 
 
-def test_rows_are_paired_by_repetition_and_not_by_seed(repeated):
+def test_rows_are_paired_by_repetition_with_corrected_intervals(repeated):
     """All repetitions have one seed of the training, so that seeds pair nothing."""
     results = Results.of(*repeated(8, vary={"split"}))
     assert set(density(results)["pair"]) == set(range(8)) and density(results)["seed"].nunique() == 1
     rank = ranking(results, "digits")
     assert rank.share == pytest.approx(SHARE) and rank.sample == "8 repetitions"
     assert {len(each.values) for each in rank.differences.values()} == {8} and rank.tested
-
-
-def test_means_and_differences_have_corrected_intervals(repeated):
     plan, records = repeated(8)
     report = ReportedResults.of(plan, records).report
     values = values_of(records, FIRST)

@@ -69,21 +69,15 @@ def test_a_damaged_file_is_one_message(saved, damage):
     assert str(path) in message and "run the suite again" in message and "\n" not in message
 
 
-def test_a_missing_file_is_one_message(tmp_path):
-    with pytest.raises(UserError, match="no such file"):
-        load_flow(trial(), tmp_path / "none.pt")
-
-
-def test_weights_of_another_trial_are_refused(saved):
+def test_weights_of_another_trial_or_that_do_not_fit_or_are_missing_are_refused(saved, tmp_path):
     planned, _, path = saved
     with pytest.raises(UserError, match=f"weights of trial {planned.id}, not of"):
         load_flow(trial(seed=1), path)
-
-
-def test_weights_that_do_not_fit_are_refused(saved):
     planned, flow, path = saved
     state = flow.state_dict()
     state.popitem()
     write_weights(path, {"trial": planned.id, "shape": SHAPE, "changes": {}, "values": None, "state": state})
     with pytest.raises(UserError, match="do not fit"):
         load_flow(planned, path)
+    with pytest.raises(UserError, match="no such file"):
+        load_flow(trial(), tmp_path / "none.pt")

@@ -157,17 +157,6 @@ def test_columns_of_the_same_data_that_differ_in_tuning_are_separate_fields(many
 # The candidates themselves
 
 
-def test_the_figure_of_tuning_counts_a_failure_as_the_highest_value(searched):
-    figure = tuning.figures(Results.of(*searched))["tuning"]
-    assert len(figure.axes) == 2, "a panel per data set"
-    lines = figure.axes[0].lines
-    assert [list(line.get_xdata()) for line in lines] == [[1, 2, 3, 4]] * 2
-    assert list(lines[0].get_ydata()) == list(expected_best([3.0, 2.0, 3.0, 3.0]).mean)
-    assert list(lines[1].get_ydata()) == list(expected_best(OUTCOMES[ROWS[1]]).mean)
-    assert "a failed candidate counts as the highest value of its layer" in figure.get_supxlabel()
-    assert tuning.figures(Results.of(searched[0], [])) == {}
-
-
 def test_the_figure_of_tuning_has_the_mean_of_repetitions_with_candidates_of_their_own(density_run, retuned, replanned):
     def repeat(trial):
         if getattr(trial, "tuning", None) is None:
@@ -187,7 +176,7 @@ def test_the_figure_of_tuning_has_the_mean_of_repetitions_with_candidates_of_the
     assert "means over repetitions" in " ".join(text.get_text() for text in figure.texts)
 
 
-def test_a_failed_candidate_is_a_row_of_its_own_and_no_failure_of_the_run(searched):
+def test_a_failed_candidate_is_a_row_of_its_own_and_the_highest_value_of_the_figure(searched):
     results = Results.of(*searched)
     assert results.status_line == "32 trials: 30 ok, 1 audit failed in tuning, 1 diverged in tuning"
     rows = [row for row in trial_rows(results) if row.cells[0] == "tuning" and row.cells[2] == ROWS[0]]
@@ -198,3 +187,11 @@ def test_a_failed_candidate_is_a_row_of_its_own_and_no_failure_of_the_run(search
     found = dict(zip(names, first.split(","), strict=False))
     assert (found["kind"], found["candidate"], found["learning_rate"]) == ("tuning", "0", "0.5")
     assert {"chosen", "candidates", "options", "validation"} <= set(names)
+    figure = tuning.figures(Results.of(*searched))["tuning"]
+    assert len(figure.axes) == 2, "a panel per data set"
+    lines = figure.axes[0].lines
+    assert [list(line.get_xdata()) for line in lines] == [[1, 2, 3, 4]] * 2
+    assert list(lines[0].get_ydata()) == list(expected_best([3.0, 2.0, 3.0, 3.0]).mean)
+    assert list(lines[1].get_ydata()) == list(expected_best(OUTCOMES[ROWS[1]]).mean)
+    assert "a failed candidate counts as the highest value of its layer" in figure.get_supxlabel()
+    assert tuning.figures(Results.of(searched[0], [])) == {}
