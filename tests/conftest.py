@@ -37,9 +37,7 @@ BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--require-system",
-        action="store_true",
-        help="a skipped test that carries the marker `system` fails",
+        "--require-system", action="store_true", help="a skipped test that carries the marker `system` fails"
     )
 
 

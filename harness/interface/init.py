@@ -131,7 +131,7 @@ def _form(splits: Splits) -> dict[str, Any]:
     kind = "image" if len(splits.shape) == 3 else "sequence" if splits.shape[1] > 1 else "vector"
     halved_twice = kind != "vector" and all(size % 4 == 0 and size >= 8 for size in splits.shape[1:])
     return {
-        "kind": kind,
+        "columns": kind == "vector" and splits.shape[0] > 1,
         "layers": LAYERS[kind],
         "levels": 2 if halved_twice else 1,
         "batch": 64 if len(splits.train) >= 256 else 16,

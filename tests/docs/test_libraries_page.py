@@ -1,4 +1,4 @@
-"""The examples of docs/how-to/libraries.md: its commands and rows name layers, and its flows train a layer."""
+"""The examples of docs/how-to/libraries.md and data.md: layers, flows that train them, and files that are read."""
 
 import math
 import re
@@ -13,7 +13,9 @@ from harness import plan
 from harness.checking.check_layer import run_check
 from harness.checking.layer_case import LayerCase
 from harness.cli.parser import make_parser
+from harness.core.errors import DataMissing
 from harness.core.layer_classes import check_options, resolve_layer
+from harness.datasets import Store, find_dataset
 from harness.planning.overrides import parse_options, scope_of
 from harness.planning.settle import load_suite
 
@@ -80,3 +82,34 @@ def test_the_rules_fail_that_the_page_explains():
     pyro, triangular = commands(SUITE)
     assert failed_rules(pyro) == ["weight-updates"]
     assert failed_rules(triangular) == ["log-det", "inverse"]
+
+
+DATA_PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "data.md"
+FETCHED = ("wfdb",)  # its files cannot be made by an example
+EXAMPLES = {"suite": "examples", "kind": "density", "layers": {"conv1x1": {}}}
+
+
+def examples(language):
+    return re.findall(rf"```{language}\n(.*?)```", DATA_PAGE.read_text(), re.DOTALL)
+
+
+def test_every_example_is_read(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for code in examples("python"):
+        if code.startswith("# mydata.py"):
+            Path("mydata.py").write_text(code)
+        else:
+            exec(compile(code, "example", "exec"), {})
+    datasets = {label: entry for text in examples("yaml") for label, entry in yaml.safe_load(text).items()}
+    assert len(datasets) == 11
+    Path("examples.yaml").write_text(yaml.safe_dump(EXAMPLES | {"profiles": {"smoke": {"datasets": datasets}}}))
+    store = Store(tmp_path / "no-root", tmp_path / "cache", offline=True)
+    suite = load_suite("examples.yaml")
+    for label, column in scope_of(suite, "smoke").data.items():
+        data = column.entry.reference(label, suite.origin.folder)
+        dataset, options = find_dataset(data.name), dict(data.options)
+        if data.name in FETCHED:
+            with pytest.raises(DataMissing, match=r"data root|no-root"):
+                dataset.check(store, options)
+        else:
+            dataset.check(store, options)

@@ -1,4 +1,4 @@
-"""Likelihoods and other decimals that README, docs and reports quote are those of the committed report they link to."""
+"""Numbers of README, docs and reports are those of committed reports; published ones are those of the suites."""
 
 import re
 import subprocess
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 REPORTS = ROOT / "reports"
@@ -18,8 +19,7 @@ FOLDERS = sorted({line.split("/")[1] for line in COMMITTED})  # reports/ has wha
 PAGES = {
     str(path.relative_to(ROOT)): path.read_text()
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), REPORTS / "README.md")
-    if not {"_build", "generated", "published.md"}
-    & set(path.relative_to(ROOT).parts)  # test_published_page compares it
+    if not {"_build", "generated", "published.md"} & set(path.relative_to(ROOT).parts)  # compared below
 }
 ELSEWHERE = (
     "docs/performance/",  # beside the commands that measure
@@ -102,7 +102,7 @@ def shows_interval(folder, interval):
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_numbers_beside_a_link_to_a_report_are_in_its_tables(page):
+def test_numbers_and_intervals_beside_a_link_to_a_report_are_in_its_tables(page):
     """Signs are not compared: a text says "below" where a table has a minus."""
     missing = [
         f"{number} in {text[:80]!r}: not in {', '.join(sorted(reports))}"
@@ -111,10 +111,6 @@ def test_numbers_beside_a_link_to_a_report_are_in_its_tables(page):
         if reports and not any(shows(folder, number) for folder in reports)
     ]
     assert not missing, "\n".join(missing)
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_an_interval_has_its_mean_and_both_bounds_in_one_cell(page):
     missing = [
         f"{mean} [{low}, {high}]: not in {', '.join(sorted(reports))}"
         for text, reports in blocks(page)
@@ -137,3 +133,25 @@ def test_a_number_that_no_table_shows_is_found():
     assert numbers and all(any(shows(folder, number) for folder in reports) for number in numbers)
     longer = [f"{numbers[0]}{digit}" for digit in range(10)]  # one digit more, of which a table has one or two
     assert sum(shows(folder, number) for folder in reports for number in longer) < 5
+
+
+ROOT = Path(__file__).parents[2]
+SUITES = ("density", "permuted", "galaxy", "mimic", "parameters")
+SECTIONS = dict(zip(SUITES, (ROOT / "docs" / "reference" / "published.md").read_text().split("\n## ")[1:], strict=True))
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_every_published_value_has_a_line_and_every_measured_one_is_in_the_report(suite):
+    lines = [line.split(" | ") for line in re.findall(r"^\| (?!data )(.*) \|$", SECTIONS[suite], re.M)]
+    values = yaml.safe_load((ROOT / "suites" / f"{suite}.yaml").read_text())["published"]["values"]
+    columns = {name for cells in values.values() for name in cells} - {"width"}
+    if suite == "parameters":
+        columns = {"mimic"}
+    published = [(row, cells[name]) for row, cells in values.items() for name in columns & cells.keys()]
+    assert sorted((row, float(value.replace(",", ""))) for _, row, value, *_ in lines) == sorted(published)
+    report = ROOT / re.search(r"reports/\S+\.md", SECTIONS[suite])[0]
+    cells = {
+        re.sub(r" \\\[\d+]$", "", cell.strip())  # without a reference to a remark
+        for cell in re.findall(r"[^|\n]+", report.read_text())
+    }
+    assert {re.sub(r" [a-z]+/dim$", "", measured) for _, _, _, _, measured, *_ in lines} - cells <= {"–"}

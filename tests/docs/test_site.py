@@ -103,8 +103,11 @@ def test_a_dead_link_or_anchor_is_named(tmp_path, link):
 
 
 @pytest.mark.system
-def test_every_link_inside_leads_somewhere(site, pages):
+def test_every_link_inside_leads_somewhere_and_nothing_is_fetched(site, pages):
     assert len(pages) > 50 and not dead_links(site, pages)
+    assert not [(path, link) for path, page in pages.items() for link in page.loaded if urlsplit(link).netloc]
+    for path in site.rglob("*.css"):
+        assert not re.findall(r"(?:url\(|@import)\s*['\"]?(?:https?:)?//", path.read_text()), path
 
 
 @pytest.mark.system
@@ -132,13 +135,6 @@ def test_pages_fit_the_window_and_the_dark_has_no_bright_slab(site, width):
                 bright = np.asarray(shot.convert("L")) > BRIGHT
             assert not minimum_filter(bright, SLAB).any(), name
         browser.close()
-
-
-@pytest.mark.system
-def test_nothing_is_fetched_when_it_is_read(site, pages):
-    assert not [(path, link) for path, page in pages.items() for link in page.loaded if urlsplit(link).netloc]
-    for path in site.rglob("*.css"):
-        assert not re.findall(r"(?:url\(|@import)\s*['\"]?(?:https?:)?//", path.read_text()), path
 
 
 @pytest.mark.system

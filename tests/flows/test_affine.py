@@ -74,7 +74,7 @@ def test_the_operators_equal_their_formulas(name, way, case):
 
 
 @every_map
-def test_operands_may_be_views(name, way):
+def test_operands_and_gradients_may_be_views(name, way):
     operands = operands_of(name, (4, 6, 3, 5))
     events = [operand for operand in operands if operand.ndim == 4]
     for view in (
@@ -84,10 +84,6 @@ def test_operands_may_be_views(name, way):
         lambda x: x.to(memory_format=torch.channels_last),
     ):
         agree(name, [view(one) if any(one is other for other in events) else one for one in operands])
-
-
-@every_map
-def test_gradients_may_be_views(name, way):
     function, formula = MAPS[name]
     operands = [operand.requires_grad_() for operand in operands_of(name, (3, 5, 4))]
     gradients = []
@@ -98,8 +94,12 @@ def test_gradients_may_be_views(name, way):
     torch.testing.assert_close(*gradients)
 
 
-def test_second_derivatives(check_derivatives):
+def test_second_derivatives_and_transforms(check_derivatives):
     check_derivatives(affine_channels, *operands_of("channels", (2, 4, 3)))
+    operands = operands_of("channels", (2, 4, 3))
+    for transform in (torch.func.jacrev, torch.func.jacfwd):
+        outcomes = (transform(function, argnums=(0, 1, 2))(*operands) for function in MAPS["channels"])
+        torch.testing.assert_close(*outcomes)
 
 
 @pytest.mark.parametrize("way", ["compiled"], indirect=True)
@@ -133,13 +133,6 @@ def test_error_in_single_precision(name, way):
 def test_the_same_for_any_number_of_threads(name, way, same_by_threads):
     operands = operands_of(name, (50, 4, 900), torch.float32)
     same_by_threads(lambda: results(MAPS[name][0], operands, torch.float32))
-
-
-def test_transforms():
-    operands = operands_of("channels", (2, 4, 3))
-    for transform in (torch.func.jacrev, torch.func.jacfwd):
-        outcomes = (transform(function, argnums=(0, 1, 2))(*operands) for function in MAPS["channels"])
-        torch.testing.assert_close(*outcomes)
 
 
 @pytest.mark.parametrize("way", ["compiled"], indirect=True)

@@ -3,14 +3,7 @@ import math
 import pytest
 import torch
 
-from flows.preprocess import (
-    AffineRange,
-    Asinh,
-    Preprocessing,
-    dequantise,
-    logit_pixels,
-    scale_pixels,
-)
+from flows.preprocess import AffineRange, Asinh, Preprocessing, dequantise, logit_pixels, scale_pixels
 
 LOW, HIGH = torch.tensor([-300, 0]), torch.tensor([711, 3])
 
@@ -44,16 +37,13 @@ def test_log_det_equals_that_of_the_jacobian(preprocessing, low, high, spatial):
         torch.testing.assert_close(claimed, true, rtol=1e-12, atol=1e-10)
 
 
-def test_scaling_takes_the_cells_to_minus_one_and_one():
+def test_scaling_and_logit_are_their_closed_forms():
     x, log_det = scale_pixels(256)(torch.tensor([[[0.0, 128.0, 256.0]]]))
     assert x.tolist() == [[[-1.0, 0.0, 1.0]]]
     assert log_det.item() == pytest.approx(-3 * math.log(128), rel=1e-14)
     ends, log_det = ranged(LOW, HIGH)(torch.tensor([[[-300.0, 712.0], [0.0, 4.0]]]))
     assert ends.tolist() == [[[-1.0, 1.0], [-1.0, 1.0]]]
     assert log_det.item() == pytest.approx(2 * math.log(2 / 1012) + 2 * math.log(2 / 4), rel=1e-14)
-
-
-def test_logit_is_the_closed_form():
     v = torch.tensor([[[0.0, 0.25, 128.0, 255.75, 256.0]]], dtype=torch.float64)
     x, log_det = logit_pixels(256)(v)
     p = 1e-6 + (1 - 2e-6) * v / 256

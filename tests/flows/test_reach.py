@@ -1,8 +1,9 @@
-"""Couplings of sequences see the positions that their reach states, with nearly equal parameters, and invert."""
+"""The reach of couplings of sequences, and attention, whose transformer equals PyTorch's."""
 
 import pytest
 import torch
 
+from flows.attention import AttentionConditioner
 from flows.conditioners import ReachingConditioner
 from flows.couplings import make_coupling
 
@@ -38,10 +39,7 @@ def test_all_reaches_have_nearly_equal_parameters():
             for reach in REACHES
         ]
         assert max(counts) <= 1.12 * min(counts), (shape, counts)
-
-
-def test_choosing_the_width_draws_no_random_numbers():
-    """So that a network is drawn as if it were built at its width."""
+    # So that a network is drawn as if it were built at its width.
     torch.manual_seed(0)
     net = make_coupling("sequence", (4, 32), 32, reach=9).net
     torch.manual_seed(0)
@@ -61,3 +59,39 @@ def test_other_couplings_have_no_reach(coupling, shape):
         make_coupling(coupling, shape, 8, reach=9)
     with pytest.raises(ValueError, match="reach = 5 is unknown; use one of 1, 3, 9, 27, 81, 'all'"):
         make_coupling(coupling, shape, 8, reach=5)
+
+
+def network(perturb, kept=2, moved=3, width=8, positions=6):
+    return perturb(AttentionConditioner(kept, moved, width, positions))
+
+
+@pytest.mark.parametrize(("width", "heads"), [(8, 4), (6, 2), (5, 1)])
+def test_blocks_equal_the_encoder_layers_of_pytorch(width, heads, perturb, encoder_layer):
+    net = network(perturb, width=width)
+    kept = torch.randn(3, 2, 6, dtype=torch.float64)
+    tokens = torch.stack([kept[..., place].matmul(net.first.weight.T) for place in range(6)], 1)
+    tokens = tokens + net.first.bias + net.position
+    for block in net.blocks:
+        tokens = encoder_layer(block, width, heads)(tokens)
+    shift, s = net.last(net.norm(tokens)).transpose(1, 2).chunk(2, dim=1)
+    log_scale, moved = net(kept)
+    torch.testing.assert_close(log_scale.exp(), 2 * torch.sigmoid(s))
+    torch.testing.assert_close(moved, shift * 2 * torch.sigmoid(s))
+
+
+def test_second_derivatives(perturb):
+    net = network(perturb, positions=3)
+    kept = torch.randn(1, 2, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradgradcheck(net, kept)
+
+
+@pytest.mark.system  # tracing takes seconds
+def test_a_compiled_network_has_the_same_values_and_gradients(perturb):
+    net = network(perturb)
+    kept = torch.randn(2, 2, 6, dtype=torch.float64, requires_grad=True)
+    outcomes = []
+    for call in (net, torch.compile(net, backend="aot_eager", fullgraph=True)):
+        log_scale, moved = call(kept)
+        loss = log_scale.square().sum() + moved.sum()
+        outcomes.append([log_scale, moved, *torch.autograd.grad(loss, [kept, *net.parameters()])])
+    torch.testing.assert_close(outcomes[1], outcomes[0])

@@ -24,30 +24,6 @@ def edges(spline, raw):
     return torch.cat([*beside, alone, 4 * torch.randn(200, len(raw), dtype=raw.dtype)])
 
 
-def test_values_and_log_slopes_are_those_of_nflows():
-    splines = pytest.importorskip("nflows.transforms.splines.rational_quadratic")
-    raw, x = raw_numbers(500, 2.0), 2 * torch.randn(500, dtype=torch.float64)
-    y, log_slope = Spline(BINS).forward(x, raw)
-    widths, heights, slopes = raw.split([BINS, BINS, BINS - 1], dim=-1)
-    # Its raw slopes of zero do not give the identity.
-    arguments = (widths, heights, slopes + Spline(BINS).shift)
-    expected = splines.unconstrained_rational_quadratic_spline(x, *arguments, tail_bound=BOUND)
-    torch.testing.assert_close((y, log_slope), expected, rtol=1e-9, atol=1e-9)
-    back, _ = splines.unconstrained_rational_quadratic_spline(y, *arguments, inverse=True, tail_bound=BOUND)
-    torch.testing.assert_close(Spline(BINS).inverse(y, raw), back, rtol=1e-7, atol=1e-7)
-
-
-def test_values_and_log_slopes_are_those_of_zuko_between_the_same_knots():
-    transforms = pytest.importorskip("zuko.transforms")
-    raw, x = raw_numbers(500, 2.0), 2 * torch.randn(500, dtype=torch.float64)
-    spline = Spline(BINS)
-    reference = transforms.MonotonicRQSTransform(raw[:, :BINS], raw[:, BINS : 2 * BINS], raw[:, 2 * BINS :])
-    reference.horizontal, reference.vertical, reference.derivatives = spline.knots(raw)
-    torch.testing.assert_close(spline.forward(x, raw), reference.call_and_ladj(x), rtol=1e-9, atol=1e-9)
-    y = spline.forward(x, raw)[0]
-    torch.testing.assert_close(spline.inverse(y, raw), reference.inv(y), rtol=1e-7, atol=1e-7)
-
-
 @pytest.mark.parametrize(
     "entry_map", [Spline(2), Spline(9), make_map("affine", "bounded", 8)], ids=["2", "9", "affine"]
 )

@@ -2,13 +2,16 @@
 
 import io
 import json
+import os
 import sys
 from dataclasses import replace
 from functools import reduce
 from operator import getitem
+from pathlib import Path
 
 import numpy as np
 import pytest
+from toys import ROWS
 
 from harness.core.records import blank_record, write_arrays, write_record
 from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
@@ -20,7 +23,7 @@ from harness.planning.suite_model import Published
 from harness.reporting.tables import rendering
 from harness.timing.settings import TimingSettings
 
-ROWS = ("conv1x1", "my_layer & co", "<script>")
+MADE_UP = {"suite": "made_up", "profile": "quick"}
 HOSTILE = "<script>alert(1)</script>"
 COLUMNS = {"digits": "bits_per_dim", "waveforms": "nats_per_dim"}
 SEEDS = (0, 1, 2)
@@ -33,18 +36,16 @@ def layer(row):
     return LayerRef(row=row, layer="conv1x1" if row == ROWS[0] else "woodbury")
 
 
-def runtime_trial(sweep, shape, batch, operations, process=0):
-    return RuntimeTrial(
-        suite="made_up",
-        profile="quick",
-        sweep=sweep,
-        shape=shape,
-        batch=batch,
-        layers=tuple(map(layer, ROWS)),
-        operations=operations,
-        timing=TimingSettings(rounds=5),
-        process=process,
-    )
+def made_up(kind, title, columns, trials, question="", **more):
+    """Return a plan of all rows."""
+    about = {"kind": kind, "title": title, "question": question, "device": "cpu", "rows": ROWS}
+    return Plan(**MADE_UP, **about, columns=tuple(columns), trials=tuple(trials), **more)
+
+
+def runtime_trial(sweep, shape, batch, operations):
+    layers, timing = tuple(map(layer, ROWS)), TimingSettings(rounds=5)
+    point = {"sweep": sweep, "shape": shape, "batch": batch}
+    return RuntimeTrial(**MADE_UP, **point, layers=layers, operations=operations, timing=timing)
 
 
 def timed(trial):
@@ -71,20 +72,30 @@ def no_terminal(monkeypatch):
     monkeypatch.setattr(rendering, "terminal_width", lambda: rendering.WHOLE)
 
 
+@pytest.fixture(scope="session")
+def check_text():
+    """Return a function that compares a text with a file in reporting/texts/.
+
+    With UPDATE_TEXTS=1 in the environment it writes the file anew; the changes are then read in their diff.
+    """
+
+    def check(name, *parts):
+        text = "\n\n".join(parts)
+        file = Path(__file__).parent / "reporting" / "texts" / f"{name}.md"
+        if os.environ.get("UPDATE_TEXTS"):
+            file.write_text(text.rstrip("\n") + "\n")
+        assert text.splitlines() == file.read_text().splitlines()
+
+    return check
+
+
 @pytest.fixture
 def density_run():
     """Return (plan, records): two data sets, three tuned layers, three seeds, and the layers' times."""
+    flow, training = FlowSettings(levels=2, steps=2, width=8), TrainingSettings(steps=40, batch_size=16)
+    common = MADE_UP | {"flow": flow, "training": training, "tuning": TUNING}
     trials = [
-        DensityTrial(
-            suite="made_up",
-            profile="quick",
-            data=DataRef(label=column, name=column),
-            layer=layer(row),
-            flow=FlowSettings(levels=2, steps=2, width=8),
-            training=TrainingSettings(steps=40, batch_size=16),
-            seed=seed,
-            tuning=TUNING,
-        )
+        DensityTrial(**common, data=DataRef(label=column, name=column), layer=layer(row), seed=seed)
         for seed in SEEDS
         for column in COLUMNS
         for row in ROWS
@@ -93,23 +104,9 @@ def density_run():
         runtime_trial("digits", (4, 4, 4), 8, ("forward", "inverse")),
         runtime_trial("waveforms", (4, 32), 8, ("forward", "inverse")),
     ]
-    plan = Plan(
-        suite="made_up",
-        kind="density",
-        title="Layers made up",
-        question="Which?",
-        profile="quick",
-        device="cpu",
-        rows=ROWS,
-        columns=tuple(COLUMNS),
-        seeds=SEEDS,
-        published=Published(
-            source="A Paper (2022), table 1",
-            measure="bits_per_dim",
-            values={"MAF": {"digits": 4.31}, "conv1x1": {"digits": 3.4}},
-        ),
-        trials=tuple(trials),
-    )
+    values = {"MAF": {"digits": 4.31}, "conv1x1": {"digits": 3.4}}
+    published = Published(source="A Paper (2022), table 1", measure="bits_per_dim", values=values)
+    plan = made_up("density", "Layers made up", COLUMNS, trials, "Which?", seeds=SEEDS, published=published)
     return plan, [trained(trial) if isinstance(trial, DensityTrial) else timed(trial) for trial in trials]
 
 
@@ -155,11 +152,10 @@ def replanned():
             for path, value in changes.items():
                 *parents, name = path.split(".")
                 reduce(getitem, parents, fields)[name] = value
-            trials.append(type(trial).model_validate(fields))
+            made = type(trial).model_validate(fields)
+            trials.append(made)
             if record is not None:
-                kept.append(
-                    settled(replace(record, id=trials[-1].id, trial=trials[-1].model_dump(mode="json")), trials[-1])
-                )
+                kept.append(settled(replace(record, id=made.id, trial=made.model_dump(mode="json")), made))
         return plan.model_copy(update={"trials": tuple(trials), **of_plan}), kept
 
     return changed
@@ -190,28 +186,13 @@ def trained(trial):
     number = ROWS.index(trial.layer.row)
     value = 2.0 + number + trial.seed / 100
     parameters = 1000 + 100 * number + len(trial.data.label)
-    record.rows = [
-        {
-            "unit": COLUMNS[trial.data.label],
-            "parameters": parameters,
-            "masked_free": parameters - 6 * number,
-            "bits_per_dim": value,
-            "nats_per_dim": -value,
-            "audit": "passed",
-            "audit_reason": None,
-            "below_floor": False,
-            "floor": 0.0,
-            "steps": 40,
-            "train_seconds": 0.1 + 0.2,
-        }
-    ]
+    row = {"unit": COLUMNS[trial.data.label], "bits_per_dim": value, "nats_per_dim": -value, "steps": 40}
+    row |= {"parameters": parameters, "masked_free": parameters - 6 * number, "train_seconds": 0.1 + 0.2}
+    record.rows = [row | {"audit": "passed", "audit_reason": None, "below_floor": False, "floor": 0.0}]
     record.audit = {"verdict": "passed"}
     steps = [10, 20, 30, 40]
-    record.curves = {
-        "step": steps,
-        "train": [value + 40 / step for step in steps],
-        "validation": [value + 44 / step for step in steps],
-    }
+    curves = {name: [value + above / step for step in steps] for name, above in (("train", 40), ("validation", 44))}
+    record.curves = {"step": steps} | curves
     return settled(record, trial)
 
 
@@ -221,51 +202,22 @@ def runtime_run():
     operations = ("forward", "forward_backward", "inverse")
     trials = [runtime_trial("spatial", (3, side, side), 4, operations) for side in (4, 8, 16)]
     trials += [runtime_trial("batch", (3, 4, 4), batch, operations) for batch in (1, 2)]
-    plan = Plan(
-        suite="made_up",
-        kind="runtime",
-        title="Times made up",
-        question="",
-        profile="quick",
-        device="cpu",
-        rows=ROWS,
-        columns=("spatial", "batch"),
-        trials=tuple(trials),
-    )
+    plan = made_up("runtime", "Times made up", ("spatial", "batch"), trials)
     return plan, [timed(trial) for trial in trials]
 
 
 @pytest.fixture
 def parameters_run():
     """Return (plan, records) with two widths; the first layer's published count is reproduced, the second's is not."""
+    common = MADE_UP | {"label": "mimic", "shape": (2, 64)}
     trials = [
-        ParametersTrial(
-            suite="made_up",
-            profile="quick",
-            label="mimic",
-            shape=(2, 64),
-            layer=layer(row),
-            flow=FlowSettings(levels=2, steps=2, width=width),
-        )
+        ParametersTrial(**common, layer=layer(row), flow=FlowSettings(levels=2, steps=2, width=width))
         for width in (16, 64)
         for row in ROWS
     ]
-    plan = Plan(
-        suite="made_up",
-        kind="parameters",
-        title="Counts made up",
-        question="",
-        profile="quick",
-        device="cpu",
-        rows=ROWS,
-        columns=("mimic",),
-        published=Published(
-            source="A Paper (2022)",
-            measure="parameters",
-            values={ROWS[0]: {"width": 64, "mimic": 6400}, ROWS[1]: {"width": 16, "mimic": 15280}},
-        ),
-        trials=tuple(trials),
-    )
+    values = {ROWS[0]: {"width": 64, "mimic": 6400}, ROWS[1]: {"width": 16, "mimic": 15280}}
+    published = Published(source="A Paper (2022)", measure="parameters", values=values)
+    plan = made_up("parameters", "Counts made up", ("mimic",), trials, published=published)
     records = []
     for trial in trials:
         record = blank_record(trial, "ok", None)

@@ -32,7 +32,7 @@ def behave(trial, root, out, progress, checkpoints):
     begin = time.time()
     (folder / f"{trial.id}.pid").write_text(str(os.getpid()))
     progress(0.0, name)
-    record = BEHAVIOURS[name.partition(" ")[0]](trial)
+    record = globals()[name.partition(" ")[0]](trial)
     (folder / f"{trial.id}.json").write_text(json.dumps([begin, time.time()]))
     return record
 
@@ -232,43 +232,5 @@ def write_100_megabytes(trial):
     write_to_every_pipe(bytes(100 << 20))
     return fine(trial)
 
-
-BEHAVIOURS = {
-    behaviour.__name__: behaviour
-    for behaviour in (
-        fine,
-        sleep,
-        sleep_long,
-        leave_a_daemon,
-        raise_error,
-        diverge,
-        unsupported,
-        too_large,
-        kill,
-        segfault,
-        leave,
-        print_much,
-        leave_politely,
-        not_a_number,
-        hang,
-        take_memory,
-        take_memory_in_a_daemon,
-        find_no_space_elsewhere,
-        stop_the_server,
-        stop_the_server_and_hang,
-        open_no_files,
-        write_no_bytes,
-        fill_the_disk_at_the_record,
-        visible_gpus,
-        change_directory,
-        write_four_bytes_and_hang,
-        ask_for_too_much,
-        write_four_bytes,
-        write_garbage,
-        write_wrong_types,
-        write_a_pickle,
-        write_100_megabytes,
-    )
-}
 
 work = partial(execute, run=behave)

@@ -2,8 +2,8 @@
 
 import shutil
 import subprocess
-from collections.abc import Callable
-from ctypes import CDLL
+from collections.abc import Callable, Sequence
+from ctypes import CDLL, c_char_p
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from layers.kernels import load as kernels
 from layers.kernels.build import BuildFailed, find_compiler
 
 EMULATION = Path(__file__).parent / "emulation"
+FUNCTIONS = {"butterfly": ("emulate_apply", "emulate_backward"), "emerging": ("emulate_emerging",)}
 CSRC = Path(__file__).resolve().parents[2] / "csrc"
 
 
@@ -96,7 +97,7 @@ def compile_emulation() -> Callable[..., CDLL]:
     A fault is (file, the text there, the text instead).
     """
 
-    def compile_library(name: str, folder: Path, fault: tuple[str, str, str] | None = None) -> CDLL:
+    def compile_library(name: str, folder: Path, fault: Sequence[str] | None = None) -> CDLL:
         sources = CSRC
         if fault is not None:
             file, right, wrong = fault
@@ -114,6 +115,9 @@ def compile_emulation() -> Callable[..., CDLL]:
         command = [*compiler, *flags, f"-I{EMULATION}", str(EMULATION / f"{name}.cpp"), "-o", str(library)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-        return CDLL(str(library))
+        compiled = CDLL(str(library))
+        for function in FUNCTIONS[name]:
+            getattr(compiled, function).restype = c_char_p  # the fault that the emulation detects
+        return compiled
 
     return compile_library

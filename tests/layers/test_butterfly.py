@@ -1,5 +1,3 @@
-import math
-
 import pytest
 import torch
 
@@ -152,18 +150,6 @@ def test_complex_weights(shared):
         return factors.apply(weight, x, plan), factors.log_abs_det(weight, multiplicity)
 
     assert torch.autograd.gradcheck(run, (weight, x))
-
-
-def test_walsh_hadamard():
-    """All 2x2 matrices [[1, 1], [1, -1]] / sqrt 2 give the Walsh-Hadamard transform."""
-    layer = Butterfly((1, 16)).double()
-    with torch.no_grad():
-        layer.weight.copy_(torch.tensor([[1.0, 1.0], [1.0, -1.0]])[:, :, None] / math.sqrt(2))
-    bits = torch.arange(16)
-    parity = sum((bits[:, None] & bits[None, :]) >> k & 1 for k in range(4)) % 2
-    expected = (1.0 - 2.0 * parity.double()) / 4
-    torch.testing.assert_close(layer.dense(), expected)
-    torch.testing.assert_close(layer(torch.eye(16, dtype=torch.float64)[:, None])[0][:, 0].T, expected)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ def chain(perturbed):
     return perturbed(Chain, SHAPE, 0.1, layers=[LAYERS[name](SHAPE) for name in NAMES])
 
 
-def test_a_chain_is_the_product_of_its_layers(chain):
+def test_a_chain_is_the_product_of_its_layers_and_lists_their_factors_and_remarks(chain):
     first, second, third = (layer.dense() for layer in chain)
     torch.testing.assert_close(chain.dense(), third @ second @ first)
     x = torch.randn(5, *SHAPE, dtype=torch.float64)
@@ -24,13 +24,12 @@ def test_a_chain_is_the_product_of_its_layers(chain):
     for inverse in (chain.inverse, chain.inverter()):
         torch.testing.assert_close(inverse(y), x)
     assert torch.autograd.gradcheck(chain.inverse, (y[:1].detach().requires_grad_(),))
-
-
-def test_a_chain_lists_the_factors_and_remarks_of_its_layers(chain):
     assert [name for name, _ in chain.factors()] == [name for name, _ in chain.layers[1].factors()]
     assert chain.remark is None
     cut = LAYERS["butterfly"]((1, 37))
     assert cut.remark and Chain((1, 37), [LAYERS["fixed"]((1, 37)), cut]).remark == cut.remark
+    with pytest.raises(ValueError, match=r"layer fixed is for events \(2, 4\), the chain for \(4, 2\)"):
+        Chain((4, 2), [LAYERS["fixed"]((2, 4))])
 
 
 def test_a_chain_initialises_each_layer_on_what_arrives_at_it():
@@ -46,8 +45,3 @@ def test_a_chain_initialises_each_layer_on_what_arrives_at_it():
     x = torch.randn(5, *SHAPE)
     Chain(SHAPE, [Gain(SHAPE), Gain(SHAPE)]).initialise(x)
     assert [torch.equal(events, scale * x) for events, scale in zip(seen, (1, 2), strict=True)] == [True, True]
-
-
-def test_layers_of_another_shape_are_refused():
-    with pytest.raises(ValueError, match=r"layer fixed is for events \(2, 4\), the chain for \(4, 2\)"):
-        Chain((4, 2), [LAYERS["fixed"]((2, 4))])

@@ -36,9 +36,6 @@ def test_it_commutes_with_shifts_of_positions_and_mixes_channels(perturbed):
     layer, x = perturbed(Circulant, (3, 6), 0.5), torch.randn(2, 3, 6, dtype=torch.float64)
     torch.testing.assert_close(layer(x.roll(1, 2))[0], layer(x)[0].roll(1, 2))
     assert (layer.dense() != 0).all()
-
-
-def test_on_one_channel_of_a_sequence_it_is_the_spectral_convolution(perturbed):
     layer, spectral = perturbed(Circulant, (1, 6), 0.5), Spectral((1, 6)).double()
     with torch.no_grad():
         spectral.weight.copy_(layer.weight)

@@ -19,15 +19,12 @@ def test_each_entry_has_a_separate_scale_and_none_is_mixed():
     torch.testing.assert_close(y.flatten(), scales)
     assert log_det == 15
     torch.testing.assert_close(layer.dense(), scales.diag())
-
-
-def test_scales_start_as_the_identity():
     x = torch.randn(2, 3, 4, 4)
     y, log_det = Scale((3, 4, 4))(x)
     assert torch.equal(y, x) and log_det == 0
 
 
-def test_a_permutation_moves_entries_across_channels_and_positions():
+def test_fixed_maps_are_a_permutation_of_entries_a_dct_and_a_reversal_of_channels():
     torch.manual_seed(0)
     layer = Fixed((3, 4, 4))
     x = torch.arange(48.0).reshape(1, 3, 4, 4)
@@ -35,17 +32,11 @@ def test_a_permutation_moves_entries_across_channels_and_positions():
     assert torch.equal(y.flatten().sort().values, x.flatten()) and not torch.equal(y, x)
     assert torch.equal(layer.inverse(y), x) and log_det == 0
     assert not list(layer.parameters())
-
-
-def test_the_dct_takes_a_constant_to_one_coefficient_of_each_channel():
     layer = Fixed((2, 4, 4), map="dct").double()
     y = layer(torch.ones(1, 2, 4, 4, dtype=torch.float64))[0]
     expected = torch.zeros_like(y)
     expected[:, :, 0, 0] = 4
     torch.testing.assert_close(y, expected)
-
-
-def test_reverse_turns_the_channels_alone():
     x = torch.arange(24.0).reshape(1, 3, 2, 4)
     assert torch.equal(Fixed((3, 2, 4), map="reverse")(x)[0], x[:, [2, 1, 0]])
 
@@ -80,6 +71,13 @@ def test_whitening_is_fitted_to_one_minibatch_and_whitens_others():
     torch.testing.assert_close(others.T.cov(), torch.eye(6), rtol=0, atol=0.02)
     assert not list(layer.parameters())
     torch.testing.assert_close(layer.inverse(layer(x)[0]) / x, torch.ones_like(x), rtol=0, atol=2e-2)
+    x = mixed(20, 2)  # both have the same distance from their mean: nothing says how uncertain the correlations are
+    x[:, 4] = 7  # constant
+    weight = whitening_matrix(x)
+    others = weight * x[:, :, 0].double().std(0, correction=0)
+    others[4, 4] = 1
+    torch.testing.assert_close(torch.linalg.cond(others), torch.tensor(FLOOR**-0.5).double(), rtol=1e-2, atol=0)
+    torch.testing.assert_close(weight[4, 4], torch.tensor(1.0).double())
 
 
 @pytest.mark.parametrize("events", [8, 64, 4000])
@@ -90,13 +88,3 @@ def test_few_events_are_shrunk_as_ledoit_and_wolf_do(events: int):
     expected = torch.from_numpy(LedoitWolf(assume_centered=True).fit(z.numpy()).covariance_)
     weight = whitening_matrix(x) * std
     torch.testing.assert_close(torch.linalg.inv(weight.T @ weight), expected)
-
-
-def test_a_whitening_without_enough_events_has_the_condition_of_the_floor():
-    x = mixed(20, 2)  # both have the same distance from their mean: nothing says how uncertain the correlations are
-    x[:, 4] = 7  # constant
-    weight = whitening_matrix(x)
-    others = weight * x[:, :, 0].double().std(0, correction=0)
-    others[4, 4] = 1
-    torch.testing.assert_close(torch.linalg.cond(others), torch.tensor(FLOOR**-0.5).double(), rtol=1e-2, atol=0)
-    torch.testing.assert_close(weight[4, 4], torch.tensor(1.0).double())

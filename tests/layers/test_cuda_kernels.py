@@ -8,10 +8,7 @@ import torch
 from layers.emerging import Emerging
 from layers.kernels import load as kernels
 
-pytestmark = [
-    pytest.mark.cuda,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-]
+pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 
 LAYERS = {
     "an odd factor": ((3, 8, 8), {"levels": 6}),
@@ -69,12 +66,17 @@ def test_error_is_at_most_twice_that_of_plain_pytorch(case, rotated, without_ker
     assert error <= 2 * usual + 1e-12
 
 
-def test_gradients_are_the_same_every_time(rotated):
+def test_gradients_are_the_same_every_time_and_strides_do_not_matter(rotated):
     for case in ("ten levels", "shared"):
         layer = rotated(*LAYERS[case], torch.float32).cuda()
         x = torch.randn(700, *layer.shape, device="cuda")
         runs = [torch.autograd.grad(layer(x)[0].square().sum(), layer.weight)[0] for _ in range(3)]
         assert all(torch.equal(runs[0], run) for run in runs[1:])
+    for dtype in (torch.float32, torch.bfloat16):
+        layer = rotated(*LAYERS["ten levels"], torch.float32).cuda()
+        odd = torch.randn(1 + 9 * layer.dim, device="cuda").to(dtype)[1:].view(9, *layer.shape)
+        for x in (odd, odd.transpose(2, 3), odd[::2], odd[:1].expand(4, -1, -1, -1)):
+            assert torch.equal(layer(x)[0], layer(x.clone(memory_format=torch.contiguous_format))[0])
 
 
 def test_bfloat16_events(rotated, without_kernels):
@@ -83,14 +85,6 @@ def test_bfloat16_events(rotated, without_kernels):
     y, log_det = layer(x)
     assert y.dtype == torch.bfloat16 and log_det.dtype == torch.float32
     torch.testing.assert_close(y.float(), without_kernels(layer, x.float())[0], rtol=2**-8, atol=1e-5)
-
-
-def test_non_contiguous_and_unaligned_events(rotated):
-    for dtype in (torch.float32, torch.bfloat16):
-        layer = rotated(*LAYERS["ten levels"], torch.float32).cuda()
-        odd = torch.randn(1 + 9 * layer.dim, device="cuda").to(dtype)[1:].view(9, *layer.shape)
-        for x in (odd, odd.transpose(2, 3), odd[::2], odd[:1].expand(4, -1, -1, -1)):
-            assert torch.equal(layer(x)[0], layer(x.clone(memory_format=torch.contiguous_format))[0])
 
 
 def test_on_another_stream(rotated):
@@ -106,12 +100,16 @@ def test_on_another_stream(rotated):
     assert torch.equal(copy, expected)
 
 
-def test_second_derivatives_are_refused(rotated):
+def test_compiled_by_torch_and_second_derivatives_are_refused(rotated):
     layer = rotated(*LAYERS["ten levels"]).cuda()
     x = torch.randn(2, *layer.shape, dtype=torch.float64, device="cuda", requires_grad=True)
     (gradient,) = torch.autograd.grad(layer(x)[0].square().sum(), x, create_graph=True)
     with pytest.raises(NotImplementedError, match="first derivatives only"):
         gradient.sum().backward()
+    layer = rotated(*LAYERS["ten levels"], torch.float32).cuda()
+    x = torch.randn(5, *layer.shape, device="cuda")
+    y, log_det = torch.compile(layer, fullgraph=True)(x)
+    torch.testing.assert_close((y, log_det), layer(x))
 
 
 @pytest.mark.parametrize("case", ["ten levels", "shared", "two launches"])
@@ -140,13 +138,6 @@ def test_a_graph_captures_forward_backward_and_inverse(case, rotated):
     graph.replay()
     for replayed, eager in zip(captured, step(), strict=True):
         assert torch.equal(replayed, eager)
-
-
-def test_compiled_by_torch(rotated):
-    layer = rotated(*LAYERS["ten levels"], torch.float32).cuda()
-    x = torch.randn(5, *layer.shape, device="cuda")
-    y, log_det = torch.compile(layer, fullgraph=True)(x)
-    torch.testing.assert_close((y, log_det), layer(x))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

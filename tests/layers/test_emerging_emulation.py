@@ -17,12 +17,7 @@ KERNELS = [1, 3, 9]
 
 @pytest.fixture(scope="module")
 def emulation(tmp_path_factory, compile_emulation):
-    return typed(compile_emulation("emerging", tmp_path_factory.mktemp("emulation")))
-
-
-def typed(library: ctypes.CDLL) -> ctypes.CDLL:
-    library.emulate_emerging.restype = ctypes.c_char_p
-    return library
+    return compile_emulation("emerging", tmp_path_factory.mktemp("emulation"))
 
 
 class Sizes(ctypes.Structure):
@@ -115,7 +110,7 @@ FAULTS = {
 @torch.no_grad()
 def test_a_fault_in_the_kernels_is_detected(tmp_path, fault, gentle, without_kernels, compile_emulation):
     *change, seen = FAULTS[fault]
-    broken = typed(compile_emulation("emerging", tmp_path, ("emerging/cuda/kernels.h", *change)))
+    broken = compile_emulation("emerging", tmp_path, ("emerging/cuda/kernels.h", *change))
     with pytest.raises(AssertionError, match=seen):
         for shape, kernel_size in (((3, 5, 4), 3), ((4, 70), 51)):
             layer = gentle(shape, kernel_size)

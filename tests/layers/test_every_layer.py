@@ -234,18 +234,17 @@ def test_further_options(name, shape, options, compiled, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_training(name: str):
-    for shape in firsts(name):
-        assert faults(TRAINING, LayerCase(LAYERS[name], shape, torch.float32)) == []
-
-
-@pytest.mark.parametrize("name", LAYERS)
-def test_state_and_messages(name: str):
+def test_training_state_and_messages(name: str):
     for dtype, training in BOTH_MODES:
         case = LayerCase(LAYERS[name], SERVED[name][0], dtype, training=training)
         assert [*faults(STATE, case), *pickled(case)] == []
     case = LayerCase(LAYERS[name], SERVED[name][0], torch.float32)
     assert [*coarse_weights(case, torch.bfloat16), *coarse_weights(case, torch.float16)] == []
+    for shape in firsts(name):
+        assert faults(TRAINING, LayerCase(LAYERS[name], shape, torch.float32)) == []
+    assert SERVED[name], f"{name} serves none of {SHAPES}"
+    for shape in SHAPES:
+        assert construct(LAYERS[name], shape, {})[1] == []
 
 
 @pytest.mark.system
@@ -258,13 +257,6 @@ def test_large_events(name: str, shape: tuple[int, ...], build_layer):
     options = LARGE_OPTIONS.get(name, {})
     build_layer(name, shape, **options)
     assert faults(["large-events"], LayerCase(LAYERS[name], shape, options=options, training=False)) == []
-
-
-@pytest.mark.parametrize("name", LAYERS)
-def test_refusals_name_a_size_of_the_shape(name: str):
-    assert SERVED[name], f"{name} serves none of {SHAPES}"
-    for shape in SHAPES:
-        assert construct(LAYERS[name], shape, {})[1] == []
 
 
 OPTIONS = [

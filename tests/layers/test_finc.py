@@ -18,9 +18,6 @@ def test_each_group_depends_on_itself_and_its_corner(perturbed):
         others = channels[group].clone()
         others[:, :, group] = 0
         assert not others.any()
-
-
-def test_both_ends_of_a_sequence(perturbed):
     layer = perturbed(FInC, (4, 6), 0.2, kernel_size=3)
     channels = layer.dense().reshape(2, 2, 6, 2, 2, 6)
     assert all(torch.equal(block, block.triu()) for block in channels[0, :, :, 0].permute(0, 2, 1, 3).flatten(0, 1))
@@ -40,16 +37,13 @@ def test_the_determinant_is_1_and_both_solves_are_exact(shape, kernel_size, monk
     torch.testing.assert_close(layer.inverter()(y), expected)
 
 
-def test_the_compiled_kernel_is_used_if_available():
+def test_free_parameters_exclude_masked_weights_and_the_compiled_kernel_is_used():
+    layer = FInC((6, 4, 4), kernel_size=3)
+    assert layer.sizes == [2, 2, 1, 1]
+    assert [int(layer.get_buffer(f"weight{group}_mask").sum()) for group in range(4)] == [33, 33, 8, 8]
     layer = FInC((4, 5, 5))
     y = torch.randn(2, 4, 5, 5)
     with torch.profiler.profile() as profile:
         layer.inverse(y)
     used = any("emerging_inverse" in event.key for event in profile.key_averages())
     assert used == kernels.load()
-
-
-def test_free_parameters_exclude_masked_weights():
-    layer = FInC((6, 4, 4), kernel_size=3)
-    assert layer.sizes == [2, 2, 1, 1]
-    assert [int(layer.get_buffer(f"weight{group}_mask").sum()) for group in range(4)] == [33, 33, 8, 8]

@@ -13,15 +13,11 @@ def made(way, channels=5):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_all_parameterisations_start_at_the_matrix_of_the_1x1_convolution(way):
+def test_parameterisations_start_at_the_matrix_of_the_1x1_convolution_and_stay_orthogonal(way):
     layer = made(way)
     torch.manual_seed(3)  # the same draw
     torch.testing.assert_close(layer.matrix(), Conv1x1((5, 4)).matrix())
     assert layer.replaces_mixer
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_large_weights_and_float32_stay_orthogonal(way):
     layer = made(way)
     with torch.no_grad():
         for parameter in layer.parameters():

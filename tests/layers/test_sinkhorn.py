@@ -23,7 +23,7 @@ def test_each_mode_has_the_log_det_of_the_map_that_it_applies(over, perturbed):
     assert torch.equal(layer.inverse(y), x)
 
 
-def test_sharp_logits_are_the_permutation_in_both_modes():
+def test_sharp_logits_are_the_permutation_and_the_limit_is_doubly_stochastic(perturbed):
     layer = Sinkhorn((1, 7)).double()
     torch.manual_seed(1)
     order = torch.randperm(7)
@@ -33,9 +33,6 @@ def test_sharp_logits_are_the_permutation_in_both_modes():
     assert torch.equal(layer.permutation(), order)
     torch.testing.assert_close(layer.train()(x)[0], x[:, :, order])
     assert torch.equal(layer.eval()(x)[0], x[:, :, order])
-
-
-def test_the_relaxed_matrix_is_doubly_stochastic_in_the_limit(perturbed):
     matrix = perturbed(Sinkhorn, (1, 6), iterations=200).relaxed()
     torch.testing.assert_close(matrix.sum(0), torch.ones(6, dtype=torch.float64))
     torch.testing.assert_close(matrix.sum(1), torch.ones(6, dtype=torch.float64))

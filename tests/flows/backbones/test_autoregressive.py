@@ -11,9 +11,7 @@ from flows import Autoregressive, Glow, UnsupportedEvent
 from flows.affine import bounded_gate, exponential_gate
 from flows.attention import BLOCKS, Block
 from flows.backbones.autoregressive import AutoregressiveBlock
-from layers.conv1x1 import Conv1x1
 from layers.fixed import Fixed
-from layers.periodic import Periodic
 
 SMALL = {"levels": 1, "steps": 3, "width": 8}
 
@@ -115,7 +113,7 @@ def test_only_bounded_scales_stay_in_their_range(gate, strength, perturb):
         assert within.all() if gate == "bounded" else not within.all()
 
 
-def test_a_block_has_two_transformer_layers_with_xavier_weights():
+def test_a_block_has_two_transformer_layers_with_xavier_weights_and_second_derivatives(perturb):
     block = AutoregressiveBlock((2, 8), 8, bounded_gate)
     assert len(block.blocks) == 2
     for name, weight in block.named_parameters():
@@ -126,36 +124,9 @@ def test_a_block_has_two_transformer_layers_with_xavier_weights():
             assert 0.8 * limit < weight.abs().max() <= limit, name
         else:
             assert not weight.any(), name
-
-
-@pytest.mark.parametrize("shape", [(2, 8), (1, 4, 4)])
-def test_an_empty_batch(shape):
-    flow = Autoregressive(shape, Periodic, Conv1x1, **SMALL)
-    x = torch.empty(0, *shape, requires_grad=True)
-    log_prob = flow.log_prob(x)
-    log_prob.sum().backward()
-    assert log_prob.shape == (0,) and x.grad.shape == x.shape
-    assert flow.inverse(flow(x)[0]).shape == x.shape
-
-
-def test_autocast_rounds_nothing(perturb):
-    """The step and the pass of a transformer would be rounded differently, so that the inverse would be off."""
-    flow = perturb(Autoregressive((2, 4, 4), Periodic, Conv1x1, **SMALL, gate="bounded")).float()
-    x = torch.randn(6, 2, 4, 4)
-    expected = flow.log_prob(x)
-    with torch.autocast("cpu", torch.bfloat16):
-        log_prob, back = flow.log_prob(x), flow.inverse(flow(x)[0])
-    assert torch.equal(log_prob, expected)
-    torch.testing.assert_close(back, x, rtol=1e-4, atol=1e-4)
-
-
-def test_control_flow_does_not_depend_on_values(channelwise):
-    # Tensors on the meta device hold no data: a branch on values, or a copy to the host, raises.
-    with torch.device("meta"):
-        flow = Autoregressive((2, 4, 4), channelwise, channelwise, **SMALL)
-        log_prob = flow.log_prob(torch.empty(3, 2, 4, 4))
-        x = flow.inverse(torch.empty(3, 32))
-    assert log_prob.shape == (3,) and x.shape == (3, 2, 4, 4)
+    block = perturb(AutoregressiveBlock((1, 3), 4, bounded_gate))
+    x = torch.randn(1, 1, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradgradcheck(block, x)
 
 
 def test_layers_stand_between_blocks_and_are_followed_by_the_turn(channelwise):
@@ -173,30 +144,6 @@ def test_layers_stand_between_blocks_and_are_followed_by_the_turn(channelwise):
     assert flow.level_shapes == [(4, 4, 4)] and not flow.splits
     _, without = paths(turn=False)
     assert without == [path for path in with_turn if not path.endswith(("/turn", "/mixer"))]
-
-
-def test_blocks_depend_on_the_seed_alone_whichever_layer_is_between_them(everywhere, channelwise):
-    flows = [
-        Autoregressive((2, 8), make, **SMALL, seed=seed)
-        for make, seed in ((everywhere, 3), (channelwise, 3), (channelwise, 4))
-    ]
-    blocks = [
-        {
-            f"{path} {name}": weight
-            for path, part in flow.parts()[0]
-            if "block" in path
-            for name, weight in part.named_parameters()
-        }
-        for flow in flows
-    ]
-    assert blocks[0].keys() == blocks[1].keys()
-    assert all(torch.equal(weight, blocks[1][name]) for name, weight in blocks[0].items())
-    assert not any(torch.equal(weight, blocks[2][name]) for name, weight in blocks[0].items() if "position" in name)
-    first, second = (dict(flows[0].parts()[0])[f"step{step}/block"] for step in (0, 1))
-    assert not torch.equal(first.position, second.position)
-
-
-def test_the_turn_reverses_the_positions_of_every_channel_and_is_that_of_the_fixed_layer(channelwise):
     flow = Autoregressive((1, 4, 6), channelwise, levels=1, steps=2, width=8)
     turn, x = dict(flow.parts()[0])["step1/turn"], torch.arange(24.0).view(1, 4, 2, 3)
     y, log_det = turn(x)
@@ -210,12 +157,6 @@ def test_an_order_is_undone_first(everywhere):
     plain = Autoregressive((2, 4), everywhere, levels=1, steps=2, width=8)
     x = torch.randn(2, 2, 4)
     assert torch.equal(flow(x)[0], plain(x.flatten(1)[:, order].view(2, 2, 4))[0])
-
-
-def test_second_derivatives(perturb):
-    block = perturb(AutoregressiveBlock((1, 3), 4, bounded_gate))
-    x = torch.randn(1, 1, 3, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradgradcheck(block, x)
 
 
 def test_patches_have_all_their_entries_as_channels():

@@ -6,8 +6,6 @@ import torch
 from torch.distributions import MultivariateNormal
 
 from flows import AffineCoupling, Glow, UnsupportedEvent
-from layers.conv1x1 import Conv1x1
-from layers.periodic import Periodic
 
 EVENTS = [((1, 4, 4), 1), ((2, 4, 4), 2), ((1, 8, 8), 3), ((2, 8), 1), ((3, 8), 2), ((1, 16), 3), ((5, 1), 1)]
 COUPLINGS = ["image", "glow", "sequence", "attention"]
@@ -47,17 +45,6 @@ def test_log_prob_of_an_affine_flow_is_the_exact_gaussian(shape, levels, everywh
     white = (draws - mean) @ matrix.T
     torch.testing.assert_close(white.mean(0), torch.zeros(dim).double(), rtol=0, atol=0.05)
     torch.testing.assert_close(white.T.cov(), torch.eye(dim).double(), rtol=0, atol=0.06)
-
-
-@pytest.mark.parametrize("shape", [(1, 2), (2, 1)])
-@pytest.mark.parametrize("coupling", ["sequence", "glow", "attention"])
-def test_density_integrates_to_one(coupling, shape, everywhere, perturb):
-    flow = perturb(Glow(shape, everywhere, levels=1, steps=2, width=6, coupling=coupling))
-    side = torch.linspace(-15, 15, 241, dtype=torch.float64)
-    grid = torch.cartesian_prod(side, side).view(-1, *shape)
-    with torch.no_grad():
-        mass = flow.log_prob(grid).exp().sum() * (side[1] - side[0]) ** 2
-    assert mass.item() == pytest.approx(1, abs=1e-3)
 
 
 def test_float32_agrees_with_float64(channelwise, perturb):
@@ -100,9 +87,6 @@ def test_trace_names_every_bijection_in_order(channelwise, everywhere):
     assert list(linear) == [path for path, _, _ in traced if path.endswith(("mixer", "layer"))]
     assert isinstance(linear["level0/step0/layer"], everywhere)
     assert isinstance(linear["level0/step0/mixer"], channelwise)
-
-
-def test_split_step_has_its_own_width(channelwise):
     flow = Glow((3, 8, 8), channelwise, levels=2, steps=1, width=4, split_step=True)
     widths = {
         path: module.net.second.weight.shape[0]
@@ -123,47 +107,6 @@ def test_sample_is_deterministic_in_its_generator(shape, everywhere):
     cold = flow.sample(3, temperature=0.5, generator=torch.Generator().manual_seed(7))
     torch.testing.assert_close(flow(cold)[0], 0.5 * z, rtol=1e-4, atol=1e-4)
     assert flow.double().sample(2).dtype == torch.float64
-
-
-@pytest.mark.parametrize("shape", [(2, 4, 4), (2, 8), (5, 1)])
-def test_an_empty_batch(shape, way):
-    for coupling, prior in itertools.product(COUPLINGS, ("standard", "learned")):
-        options = {"coupling": coupling, "prior": prior, "order": range(math.prod(shape))}
-        flow = Glow(shape, Periodic, Conv1x1, levels=1 if shape == (5, 1) else 2, steps=1, width=4, **options)
-        x = torch.empty(0, *shape, requires_grad=True)
-        for _, module, value in flow.trace(x):
-            assert module.inverse(module(value)[0]).shape == value.shape
-        log_prob = flow.log_prob(x)
-        log_prob.sum().backward()
-        assert log_prob.shape == (0,) and x.grad.shape == x.shape
-        assert flow.inverse(flow(x)[0]).shape == x.shape
-
-
-@pytest.mark.parametrize("coupling", COUPLINGS)
-def test_autocast_rounds_networks_alone(coupling, perturb):
-    """The log-det is that of the map under autocast, so its inverse is exact and its density integrates to one."""
-    flow = perturb(Glow((2, 4, 4), Periodic, Conv1x1, coupling=coupling, prior="learned", **SMALL)).float()
-    x = torch.randn(6, 2, 4, 4)
-    expected = flow.log_prob(x)
-    with torch.autocast("cpu", torch.bfloat16):
-        z, log_det = flow(x)
-        log_prob, back = flow.log_prob(x), flow.inverse(z)
-    assert {value.dtype for value in (z, log_det, log_prob, back)} == {torch.float32}
-    torch.testing.assert_close(back, x, rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(log_prob, expected, rtol=0.02, atol=0)
-    prior = -0.5 * (z.square() + math.log(2 * math.pi)).sum(1)
-    torch.testing.assert_close(log_prob, prior + log_det, rtol=1e-6, atol=1e-4)
-    log_prob.sum().backward()
-
-
-@pytest.mark.parametrize("coupling", COUPLINGS)
-def test_control_flow_does_not_depend_on_values(coupling, channelwise):
-    # Tensors on the meta device hold no data: a branch on values, or a copy to the host, raises.
-    with torch.device("meta"):
-        flow = Glow((2, 4, 4), channelwise, channelwise, coupling=coupling, prior="learned", **SMALL)
-        log_prob = flow.log_prob(torch.empty(3, 2, 4, 4))
-        x = flow.inverse(torch.empty(3, 32))
-    assert log_prob.shape == (3,) and x.shape == (3, 2, 4, 4)
 
 
 def test_every_weight_gets_a_gradient(channelwise, perturb):

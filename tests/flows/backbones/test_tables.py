@@ -39,13 +39,9 @@ def test_a_flow_is_a_bijection_with_its_log_det(backbone, shape, everywhere, per
 
 
 @pytest.mark.parametrize("backbone", BACKBONES)
-def test_blocks_are_equal_around_any_layer_and_start_as_the_identity(backbone):
-    flows = [backbone((6, 1), layer, steps=2, width=8, seed=3) for layer in (Conv1x1, Scale)]
-    blocks = [[dict(part.state_dict()) for path, part in f.parts()[0] if path.endswith("block")] for f in flows]
-    for first, second in zip(*blocks, strict=True):
-        assert all(torch.equal(value, second[name]) for name, value in first.items())
-    x = torch.randn(40, 6, 1)
-    for path, part, value in flows[0].trace(x):
+def test_blocks_start_as_the_identity(backbone):
+    flow = backbone((6, 1), Conv1x1, steps=2, width=8)
+    for path, part, value in flow.trace(torch.randn(40, 6, 1)):
         if path.endswith("block"):
             y, log_det = part(value)
             torch.testing.assert_close(y, value, rtol=1e-6, atol=1e-6)
@@ -79,11 +75,7 @@ def test_a_coupling_has_the_values_of_nflows_with_the_same_weights(dim, perturb)
             return raw.flatten(1)
 
     reference = nflows.PiecewiseRationalQuadraticCouplingTransform(
-        torch.arange(dim) >= kept,
-        SameNetwork,
-        num_bins=BINS,
-        tails="linear",
-        tail_bound=BOUND,
+        torch.arange(dim) >= kept, SameNetwork, num_bins=BINS, tails="linear", tail_bound=BOUND
     )
     x = 1.5 * torch.randn(50, dim, dtype=torch.float64)
     y, log_det = coupling(x[:, :, None])
@@ -125,19 +117,6 @@ def test_columns_depend_on_those_before_them_alone(backbone, width):
     if backbone is Columns:
         expected[5:, :5] = True  # the larger half is unchanged
     assert torch.equal(depends, expected)
-
-
-@pytest.mark.parametrize("backbone", BACKBONES)
-def test_an_empty_batch_and_autocast(backbone):
-    flow = backbone((5, 1), Conv1x1, steps=2, width=8)
-    x = torch.empty(0, 5, 1, requires_grad=True)
-    log_prob = flow.log_prob(x)
-    log_prob.sum().backward()
-    assert log_prob.shape == (0,) and x.grad.shape == x.shape and flow.inverse(flow(x)[0]).shape == x.shape
-    x = torch.randn(20, 5, 1)
-    with torch.autocast("cpu", torch.bfloat16):
-        back = flow.inverse(flow(x)[0])
-    torch.testing.assert_close(back, x, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("backbone", BACKBONES)

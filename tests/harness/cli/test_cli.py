@@ -173,17 +173,14 @@ def test_the_fork_server_is_started_before_planning(suite, monkeypatch, capsys):
     assert order[2:] == [], "a file that is not a suite starts no server"
 
 
-def test_a_missing_data_root_ends_with_3(suite, capsys, monkeypatch):
+def test_a_missing_data_root_ends_with_3_and_a_wrong_out_with_2(suite, capsys, monkeypatch):
+    assert main(["run", str(suite), "--out", str(suite)]) == 2
+    assert "choose another --out" in capsys.readouterr().err
     assert main(["run", str(suite), "--data", "absent"]) == 3
     assert "--data absent: no such folder" in capsys.readouterr().err
     monkeypatch.setenv("INVERTBENCH_DATA", "gone")
     assert main(["run", str(suite)]) == 3
     assert "$INVERTBENCH_DATA gone: no such folder" in capsys.readouterr().err
-
-
-def test_an_out_folder_that_cannot_be_written_ends_with_2(suite, capsys):
-    assert main(["run", str(suite), "--out", str(suite)]) == 2
-    assert "choose another --out" in capsys.readouterr().err
 
 
 @pytest.mark.system
@@ -372,16 +369,8 @@ def test_a_folder_that_cannot_be_read_is_named(suite, stand_in, capsys):
     assert capsys.readouterr().err.startswith("reports/tiny: cannot be written to (File exists)")
 
 
-def test_records_name_the_machine_with_host(suite, stand_in):
-    assert main(["run", "tiny.yaml"]) == 0
-    assert main(["run", "tiny.yaml", "--host", "--seeds", "2"]) == 0
-    named = {path.stem: read_record(path).environment.get("host") for path in Path("reports/tiny/records").iterdir()}
-    assert [named[trial.id] for trial in stand_in] == [None, None, platform.node(), platform.node()]
-
-
 @pytest.mark.parametrize(
-    ("status", "declared", "code"),
-    [("oom", "", 1), ("unsupported", "", 1), ("unsupported", "unsupported: true\n", 0)],
+    ("status", "declared", "code"), [("oom", "", 1), ("unsupported", "", 1), ("unsupported", "unsupported: true\n", 0)]
 )
 def test_trials_that_fail_end_with_1_and_unsupported_is_ok_where_declared(
     suite, capsys, stand_in, status, declared, code
@@ -391,11 +380,15 @@ def test_trials_that_fail_end_with_1_and_unsupported_is_ok_where_declared(
     assert main(["run", "tiny.yaml"]) == code and f"2 {status}" in capsys.readouterr().out
 
 
-def test_a_quiet_run_prints_one_line(suite, capsys, stand_in):
+def test_a_quiet_run_prints_one_line_and_host_names_the_machine(suite, capsys, stand_in):
     assert main(["run", "tiny.yaml", "--quiet"]) == 0
     expected = "tiny, profile quick, on cpu: 2 trials: 2 ok; the report is in reports/tiny\n"
     assert capsys.readouterr() == (expected, "")
     assert Path("reports/tiny/table.md").exists()
+    assert main(["run", "tiny.yaml"]) == 0
+    assert main(["run", "tiny.yaml", "--host", "--seeds", "2"]) == 0
+    named = {path.stem: read_record(path).environment.get("host") for path in Path("reports/tiny/records").iterdir()}
+    assert [named[trial.id] for trial in stand_in] == [None, None, platform.node(), platform.node()]
 
 
 def test_an_interrupt_ends_with_130(suite, capsys, stand_in):
@@ -404,14 +397,11 @@ def test_an_interrupt_ends_with_130(suite, capsys, stand_in):
     assert capsys.readouterr().err.startswith("interrupted")
 
 
-def test_validate_counts_the_trials(suite, capsys):
+def test_validate_counts_the_trials_and_plan_prints_each(suite, capsys):
     assert main(["validate", "tiny.yaml"]) == 0
     assert capsys.readouterr().out == "ok: tiny.yaml (quick 2 trials)\n"
     assert main(["validate", "tiny.yaml", "--profile", "quick"]) == 0
     assert main(["validate", "tiny.yaml", "--profile", "paper"]) == 2
-
-
-def test_plan_prints_every_trial(suite, capsys):
     assert main(["plan", "tiny.yaml", "--seeds", "2"]) == 0
     out = capsys.readouterr().out
     assert out.count("to run") == 5 and "4 trials: 4 to run" in out
@@ -463,3 +453,28 @@ def test_check_layer_exit_codes(tmp_path, capsys, monkeypatch):
     assert verdicts["log-det"] == "failed" and verdicts["inverse"] == "passed" and len(verdicts) > 20
     findings = next(rule["findings"] for rule in document["rules"] if rule["rule"] == "log-det")
     assert "multiply by n" in findings[0]["message"] and findings[0]["place"].startswith("shape (")
+
+
+HONEST = Path(__file__).parents[3] / "examples" / "householder.py"
+COMMAND = ["run", "mimic", "--profile", "smoke", "--only", "layer=Householder"]
+
+
+@pytest.fixture
+def layer(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "layer.py"
+    file.write_text(HONEST.read_text().replace("self.positions * self.log_scale.sum()", "self.log_scale.sum() + 7.0"))
+    return file
+
+
+@pytest.mark.system
+def test_a_failed_audit_ends_with_1_and_a_corrected_file_runs_again(layer, capsys):
+    command = [*COMMAND, "--layer", "./layer.py:Householder", "--out", "out", "--unchecked"]
+    assert main(command) == 1
+    printed = capsys.readouterr()
+    assert "1 trial: 0 ok, 1 audit failed" in printed.out and "audit failed" in printed.err
+    assert main(["status", "out"]) == 1
+    assert "log-det is" in capsys.readouterr().out
+    layer.write_text(HONEST.read_text())
+    assert main(command) == 0
+    assert "1 trial: 1 ok" in capsys.readouterr().out

@@ -29,7 +29,7 @@ def run(density_run, write_run):
     return write_run(plan, records), plan, records
 
 
-def test_curves_as_csv_have_a_row_for_each_step(run, capsys):
+def test_curves_as_csv_have_a_row_for_each_step_and_tables_their_cells(run, capsys):
     folder, plan, records = run
     assert main(["export", str(folder), "--to", "csv"]) == 0
     assert capsys.readouterr().out == f"{folder / 'curves.csv'}\n{folder / 'csv'}\n"
@@ -43,6 +43,13 @@ def test_curves_as_csv_have_a_row_for_each_step(run, capsys):
         assert set(of_trial["layer"]) == {trial.layer.row} and set(of_trial["seed"]) == {trial.seed}
     first = frame.iloc[0]
     assert (first["status"], first["seconds"], first["dataset"]) == ("diverged", 1.0, "digits")
+    folder, _, _ = run
+    assert main(["export", str(folder), "--to", "csv"]) == 0
+    tables = ReportedResults.read(folder).report.tables
+    assert len(list((folder / "csv").iterdir())) == len(tables)
+    table = pd.read_csv(folder / "csv" / f"table-{slug(tables[0].name)}.csv", dtype=str, keep_default_na=False)
+    cells = tuple(tuple(cell.removeprefix("'") for cell in row) for row in table.to_numpy())  # no formula
+    assert cells == tables[0].rows
 
 
 def test_an_archive_is_exported_to_a_folder_of_its_own(run, tmp_path, capsys, monkeypatch):
@@ -137,7 +144,7 @@ def pdf_fonts(data):
     return set(re.findall(rb"/Subtype /(Type\w+)", data))
 
 
-def test_figures_as_pdf_have_embedded_true_type_fonts_and_no_date(run, capsys):
+def test_figures_as_pdf_have_embedded_fonts_no_date_and_are_removed_with_their_records(run, capsys):
     folder, _, _ = run
     assert main(["export", str(folder), "--to", "pdf"]) == 0
     assert capsys.readouterr().out == f"{folder / 'pdf'}\n"
@@ -147,9 +154,6 @@ def test_figures_as_pdf_have_embedded_true_type_fonts_and_no_date(run, capsys):
         assert data.startswith(b"%PDF") and b"/CreationDate" not in data
         assert b"Type3" not in pdf_fonts(data) and b"/FontFile2" in data, name
     assert b"/Subtype /Image" not in files["likelihood.pdf"], "a drawing is of vectors"
-
-
-def test_equal_records_give_equal_files_and_figures_that_are_gone_are_removed(run, capsys):
     folder, _, _ = run
 
     def exported(*forms):
@@ -175,13 +179,3 @@ def test_nothing_is_written_through_a_link(run, form, tmp_path, capsys):
     (run[0] / form).symlink_to(tmp_path / "elsewhere")
     assert main(["export", str(run[0]), "--to", form]) == 2
     assert "is a symbolic link" in capsys.readouterr().err and not any((tmp_path / "elsewhere").iterdir())
-
-
-def test_every_table_has_its_cells_as_csv(run):
-    folder, _, _ = run
-    assert main(["export", str(folder), "--to", "csv"]) == 0
-    tables = ReportedResults.read(folder).report.tables
-    assert len(list((folder / "csv").iterdir())) == len(tables)
-    table = pd.read_csv(folder / "csv" / f"table-{slug(tables[0].name)}.csv", dtype=str, keep_default_na=False)
-    cells = tuple(tuple(cell.removeprefix("'") for cell in row) for row in table.to_numpy())  # no formula
-    assert cells == tables[0].rows

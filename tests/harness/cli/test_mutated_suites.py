@@ -58,29 +58,20 @@ def mutate(text, generator):
     for _ in range(generator.randint(1, 3)):
         lines = text.split("\n")
         at = generator.randrange(len(text)) if text else 0
-        line = generator.randrange(len(lines))
-        match generator.randrange(8):
-            case 0:
-                text = text[:at] + text[at + generator.randint(1, 5) :]
-            case 1:
-                text = text[:at] + generator.choice(MARKS) + text[at:]
-            case 2:
-                text = text[:at] + chr(generator.randrange(1, 0x2FF)) + text[at + 1 :]
-            case 3:
-                key, colon, _ = lines[line].partition(":")
-                lines[line] = f"{key}{colon} {generator.choice(ODD)}"
-                text = "\n".join(lines)
-            case 4:
-                lines.insert(generator.randrange(len(lines)), lines[line])
-                text = "\n".join(lines)
-            case 5:
-                del lines[line]
-                text = "\n".join(lines)
-            case 6:
-                lines[line] = " " * generator.randrange(6) + lines[line].lstrip()
-                text = "\n".join(lines)
-            case 7:
-                text = text[:at]
+        line, place = generator.randrange(len(lines)), generator.randrange(len(lines))
+        before, now, after = lines[:line], lines[line], lines[line + 1 :]
+        key, colon, _ = now.partition(":")
+        slips = (
+            text[:at] + text[at + generator.randint(1, 5) :],
+            text[:at] + generator.choice(MARKS) + text[at:],
+            text[:at] + chr(generator.randrange(1, 0x2FF)) + text[at + 1 :],
+            "\n".join([*before, f"{key}{colon} {generator.choice(ODD)}", *after]),
+            "\n".join([*lines[:place], now, *lines[place:]]),
+            "\n".join([*before, *after]),
+            "\n".join([*before, " " * generator.randrange(6) + now.lstrip(), *after]),
+            text[:at],
+        )
+        text = generator.choice(slips)
     return text
 
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from harness.core.settings import DataRef
 from harness.datasets.base import Splits
-from harness.evaluation.evaluation import evaluate, generator
+from harness.evaluation.evaluation import Evaluation, Parts, evaluate, generator
 from harness.pipeline.pipeline import Pipeline
 
 LEVELS = 16
@@ -51,7 +51,7 @@ def images(count=10, **options):
     return Pipeline(splits, DataRef(label="random", name="random", **options))
 
 
-def test_exact_on_a_standard_normal():
+def test_exact_on_a_standard_normal_with_the_last_minibatch():
     """Without noise the value has a closed form: a sum over lattice points."""
     pipeline = images(dequantise=False)
     result = evaluate(StandardNormal(), pipeline, "test", 1, 3, 0)
@@ -64,9 +64,6 @@ def test_exact_on_a_standard_normal():
     assert result.draw_spread is None and result.non_finite == 0
     assert math.isnan(evaluate(StandardNormal(), images(count=1), "test", 1, 4, 0).standard_error)
     assert torch.allclose(result.values[0], points / math.log(2), atol=1e-6)
-
-
-def test_the_last_minibatch_is_evaluated():
     flow, pipeline = StandardNormal(), images(dequantise=False)
     whole = evaluate(flow, pipeline, "test", 1, 100, 0)
     parts = evaluate(flow, pipeline, "test", 1, 4, 0)
@@ -84,13 +81,21 @@ def test_draws_are_independent_and_repeatable():
     assert not torch.equal(first.values, reseeded.values)
 
 
-def test_values_that_are_not_finite_are_counted_and_not_dropped():
+def test_values_that_are_not_finite_are_counted_and_the_worst_event_may_be_one():
     pipeline = images(dequantise=False)
     bad = int((pipeline.raw("test")[:][:, 0, 0, 0] < LEVELS // 2).sum())
     assert 0 < bad < 10
     result = evaluate(NotFinite(), pipeline, "test", 1, 4, 0)
     assert result.non_finite == bad and result.values.shape == (1, 10)
     assert result.bits_per_dim == math.inf
+    values = torch.tensor([[1.0, 2.0, 3.0, 4.0, 90.0], [3.0, 2.0, 9.0, 4.0, 110.0]], dtype=torch.float64)
+    none = torch.zeros(0)
+    parts = Parts(0.0, 0.0, 0.0)
+    result = Evaluation(22.2, 0.0, 0.0, None, values, 0.0, parts, None, "test", 5, 0, torch.float32, none, none, ())
+    assert (result.median, result.worst) == (4.0, 100.0), "draws are averaged first"
+    for bad, median, worst in ((math.inf, 4.0, math.inf), (math.nan, math.nan, math.nan)):
+        values[0, 4] = bad
+        assert (result.median, result.worst) == pytest.approx((median, worst), nan_ok=True)
 
 
 @pytest.mark.parametrize("preprocessing", ["scale", "logit"])
@@ -109,7 +114,7 @@ def test_the_parts_of_a_likelihood_sum_to_it(preprocessing):
     assert (preprocessing == "scale") == (abs(parts.preprocessing) < 1e-12)
 
 
-def test_importance_weighting_is_the_mean_of_the_densities():
+def test_importance_weighting_is_the_mean_of_the_densities_and_approaches_the_likelihood():
     """For each example the log of the mean of p over the draws, in both units; it is at least the mean of the logs."""
     pipeline = images()
     result = evaluate(Widened(), pipeline, "test", 4, 3, 0)
@@ -122,10 +127,7 @@ def test_importance_weighting_is_the_mean_of_the_densities():
     assert nats == pytest.approx(expected * math.log(2) + math.log(2 / LEVELS), abs=1e-9)
     result = evaluate(Widened(), images(), "test", 1, 3, 0)
     assert result.importance_weighted == pytest.approx(result.bits_per_dim, abs=1e-12)
-
-
-def test_importance_weights_approach_the_likelihood_of_the_values():
-    """On one entry the probability of each level is known; only the importance-weighted bound approaches it."""
+    # On one entry the probability of each level is known; only the importance-weighted bound approaches it.
     values = np.arange(LEVELS, dtype=np.uint8).reshape(-1, 1, 1, 1)
     splits = Splits(values, values, values, levels=LEVELS, description="every level")
     pipeline = Pipeline(splits, DataRef(label="levels", name="levels"))
@@ -150,15 +152,6 @@ def test_equal_events_count_as_one_in_the_standard_error():
     assert math.isnan(error(np.repeat(events[:1], 9, axis=0)).standard_error)
 
 
-def test_evaluation_builds_no_graph_and_uses_the_requested_dtype():
-    class Double(StandardNormal):
-        def terms(self, x):
-            assert x.dtype == torch.float64 and not torch.is_grad_enabled()
-            return super().terms(x)
-
-    assert evaluate(Double(), images(), "test", 1, 4, 0, torch.float64).values.dtype == torch.float64
-
-
 def test_generators_of_different_purposes_are_independent():
     device = torch.device("cpu")
     draws = {
@@ -168,3 +161,10 @@ def test_generators_of_different_purposes_are_independent():
     }
     assert len({tuple(values) for values in draws.values()}) == 4
     assert draws[0, "one"] == torch.rand(3, generator=generator(device, 0, "one")).tolist()
+
+    class Double(StandardNormal):
+        def terms(self, x):
+            assert x.dtype == torch.float64 and not torch.is_grad_enabled()
+            return super().terms(x)
+
+    assert evaluate(Double(), images(), "test", 1, 4, 0, torch.float64).values.dtype == torch.float64

@@ -9,10 +9,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from toys import density_trial, write_suite
 
 import harness.kinds.density.run
+from harness.core.errors import SuiteError
 from harness.core.records import write_record
-from harness.core.settings import INCEPTION, DataRef, FlowSettings, LayerRef, SampleSettings, TrainingSettings
+from harness.core.settings import INCEPTION, DataRef, LayerRef, SampleSettings
 from harness.datasets.base import Splits
 from harness.evaluation.fidelity import (
     MEASURES,
@@ -24,9 +26,9 @@ from harness.evaluation.fidelity import (
     measure_fidelity,
 )
 from harness.kinds.density.run import run as run_density
-from harness.kinds.density.trial import DensityTrial
 from harness.kinds.density.weights import load_flow, weights_path
 from harness.pipeline.pipeline import Pipeline
+from harness.planning.settle import load_suite, settle
 
 NAME = "pixels-and-colours"
 MIX = np.random.default_rng(5).normal(size=(48, 6)) / 48
@@ -113,7 +115,7 @@ def measure(pipe, flow, count=64, name=NAME, root=None):
     return measure_fidelity(flow, pipe, SampleSettings(count=count, extractor=name), 0, 25, root)
 
 
-def test_the_distance_of_shifted_images_is_that_of_their_means(extractor):
+def test_distances_are_those_of_means_and_precision_measures_samples_recall_data(extractor):
     """With equal covariances FID is |shift|^2 of the features; KID equals its definition on the whole sets."""
     real = torch.from_numpy(images(200) // 2)
     shifted = compare(real + 5, real, extractor, None, cuda=False)
@@ -122,10 +124,7 @@ def test_the_distance_of_shifted_images_is_that_of_their_means(extractor):
     same = compare(real, real, extractor, None, cuda=False)
     assert abs(same["fid"]) < 1e-6 * shift @ shift and same["precision"] == same["recall"] == 1
     assert abs(same["kid"]) < 0.1 * shifted["kid"] and shifted["kid_sd"] > 1e-3 * shifted["kid"]
-
-
-def test_precision_measures_samples_and_recall_measures_data(extractor):
-    """A model that generates a part of the data has high precision and low recall."""
+    # A model that generates a part of the data has high precision and low recall.
     real = torch.from_numpy(images(200))
     few = compare(real[:20].repeat(10, 1, 1, 1), real, extractor, None, cuda=False)
     assert few["precision"] == 1 and few["recall"] < 0.5
@@ -152,7 +151,7 @@ def test_levels_are_spread_over_eight_bits():
     assert torch.equal(eight_bit(colours, 256), colours)
 
 
-def test_samples_that_are_not_finite_are_counted(extractor):
+def test_samples_that_are_not_finite_are_counted_and_none_still_have_a_record(extractor):
     pipe = pipeline(splits())
 
     def break_three(x):
@@ -162,6 +161,16 @@ def test_samples_that_are_not_finite_are_counted(extractor):
     result = measure(pipe, Recital(pipe, break_three))
     assert result.row["fid"] > 0
     assert result.notes["fidelity_lost"] == "3 of 64 samples are not finite, and are compared as decoded"
+
+    class Broken(Recital):
+        def sample(self, n, temperature=1.0, generator=None):
+            raise RuntimeError("singular")
+
+    pipe = pipeline(splits())
+    result = measure(pipe, Broken(pipe))
+    assert result.row["fid"] is None and result.notes["fidelity"].endswith("RuntimeError: singular")
+    result = measure(pipeline(splits(channels=2)), None, count=10)
+    assert result.row["fid"] is None and "not grey or RGB images on levels" in result.notes["fidelity"]
 
 
 @pytest.mark.parametrize(
@@ -217,32 +226,10 @@ def test_a_network_that_needs_a_download_is_not_used(name, offline):
     assert result.row["fid"] is None and f"'{name}'" in result.notes["fidelity"]
 
 
-def test_a_flow_without_samples_still_has_a_record(extractor):
-    class Broken(Recital):
-        def sample(self, n, temperature=1.0, generator=None):
-            raise RuntimeError("singular")
-
-    pipe = pipeline(splits())
-    result = measure(pipe, Broken(pipe))
-    assert result.row["fid"] is None and result.notes["fidelity"].endswith("RuntimeError: singular")
-
-
-def test_sequences_are_not_compared(extractor):
-    result = measure(pipeline(splits(channels=2)), None, count=10)
-    assert result.row["fid"] is None and "not grey or RGB images on levels" in result.notes["fidelity"]
-
-
 def trial(layer="conv1x1", baseline=False, **training):
     steps = {"steps": 2, "batch_size": 16, "evaluate_every": 2, "evaluation_batch": 9} | training
-    return DensityTrial(
-        suite="toy",
-        profile="smoke",
-        data=DataRef(label="toy", name="toy", permute=1),
-        layer=LayerRef(row=layer, layer=layer, baseline=baseline),
-        flow=FlowSettings(levels=1, steps=1, width=4),
-        training=TrainingSettings(**steps),
-        seed=0,
-    )
+    layer, data = LayerRef(row=layer, layer=layer, baseline=baseline), DataRef(label="toy", name="toy", permute=1)
+    return density_trial(layer, data, training=steps)
 
 
 @pytest.fixture
@@ -276,3 +263,25 @@ def test_samples_are_drawn_with_the_kept_weights(toy_data, extractor, tmp_path):
     flow = load_flow(settings, weights_path(settings, tmp_path))
     again = measure_fidelity(flow, pipeline(splits(), permute=1), settings.training.samples, 0, 9, None)
     assert again.row["fid"] > 0 and again.row.items() <= record.rows[0].items()
+
+
+SUITE = """
+suite: compared
+kind: density
+title: Compared
+layers: {conv1x1: {}}
+profiles:
+  quick:
+    training: {samples: {count: 64}}
+    datasets: {digits: {}, WAVES}
+"""
+
+
+def test_samples_of_sequences_are_refused_at_their_setting(tmp_path):
+    with pytest.raises(SuiteError, match=r":9:\d+: waveforms: training.samples compares images"):
+        load_suite(write_suite(tmp_path, SUITE, "WAVES", "waveforms: {}"))
+    suite = load_suite(write_suite(tmp_path, SUITE, "WAVES", "waveforms: {training: {samples: null}}"))
+    plan = settle(suite, "quick", "cpu", settings=["datasets.digits.training.samples.count=32"]).plan()[0]
+    assert [trial.training.samples for trial in plan.trials] == [SampleSettings(count=32), None]
+    with pytest.raises(SuiteError, match=r"--set training.samples.count=32: waveforms"):
+        settle(suite, "quick", "cpu", settings=["training.samples.count=32"]).plan()

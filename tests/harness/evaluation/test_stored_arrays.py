@@ -8,13 +8,7 @@ import torch
 
 from harness.core.settings import DataRef
 from harness.datasets.base import Splits
-from harness.evaluation.stored_arrays import (
-    QUERIES,
-    embedding,
-    nearest,
-    neighbour_arrays,
-    positions,
-)
+from harness.evaluation.stored_arrays import QUERIES, embedding, nearest, neighbour_arrays, positions
 from harness.pipeline.pipeline import Pipeline, SplitValues
 
 
@@ -81,7 +75,7 @@ class Watched(SplitValues):
         return part
 
 
-def test_a_large_split_is_read_in_parts():
+def test_a_large_split_is_read_in_parts_and_pixels_are_not_rounded():
     train = Watched(np.zeros((1000, 1, 4, 4), dtype=np.uint8))
     queries = torch.ones(3, 1, 4, 4, dtype=torch.uint8)
     index, distance = nearest(queries, train, flat, chunk_entries=320, most=4000)
@@ -89,10 +83,7 @@ def test_a_large_split_is_read_in_parts():
     assert distance.tolist() == [4.0] * 3 and set(index.tolist()) <= set(positions(train, 16, 4000).tolist())
     assert positions(train, 16, 4000).tolist() == list(range(0, 1000, 4)), "evenly spaced"
     assert len(positions(train, 16)) == 1000
-
-
-def test_pixels_are_compared_without_rounding():
-    """Images that differ by one level in one entry have a positive distance, however bright."""
+    # Images that differ by one level in one entry have a positive distance, however bright.
     train = np.full((64, 3, 32, 32), 255, dtype=np.uint8)
     train[np.arange(64), 0, np.arange(64) % 32, 0] = 254
     pipeline = Pipeline(Splits(train, train[:1], train[:1], 256, "bright"), DataRef(label="toy", name="toy"))

@@ -36,25 +36,19 @@ def test_ranks_and_friedmans_statistic_are_those_of_demsars_table():
     assert made.pairs is None and made.apart() == [], "no effects"
 
 
-def test_equal_means_share_their_rank_and_equal_layers_do_not_differ():
+def test_equal_means_share_their_rank_and_few_data_sets_have_an_exact_p_or_none():
     made = standings([[1, 2, 2], [5, 7, 6], [0, 0, 0]])
     assert made.ranks.to_numpy().tolist() == [[1, 2.5, 2.5], [1, 3, 2], [2, 2, 2]]
     equal = standings([[1, 1, 1], [2, 2, 2], [3, 3, 3]])
     assert equal.friedman == (0.0, 1.0) and (equal.pairs == 1).all(axis=None)
-
-
-def test_p_of_few_data_sets_is_exact():
-    """Three data sets that agree on three layers: 6 of 6^3 permutations have as large a statistic."""
+    # Three data sets that agree on three layers: 6 of 6^3 permutations have as large a statistic.
     made = standings([[1, 2, 3]] * 3).friedman
     assert made.statistic == pytest.approx(6.0) and made.p == pytest.approx(6 / 6**3)
-
-
-def test_fewer_than_three_data_sets_or_layers_have_no_test():
     assert standings([[1, 2, 3], [1, 2, 3]]).friedman is None and standings([[1, 2, 3], [1, 2, 3]]).pairs is None
     assert standings([[1, 2], [1, 2], [1, 2]]).friedman is None
 
 
-def test_pairs_have_holms_correction():
+def test_pairs_have_holms_correction_and_name_the_better_layer():
     """Six data sets: a is ahead of b and c on all, b of c on five of them with the smallest difference against it."""
     made = standings([[0, 10 + n, 20 + 3 * n] for n in range(5)] + [[0, 16, 15.5]])
     # Of 64 signs: p = 2 / 64 for the former two; b against c has ranks 1 against 20, so p = 4 / 64.
@@ -63,9 +57,6 @@ def test_pairs_have_holms_correction():
     assert made.pairs.at["a", "b"] == made.pairs.at["c", "a"] == pytest.approx(3 * raw["ab"])
     assert made.pairs.at["b", "c"] == pytest.approx(3 * raw["ab"]), "Holm's p never falls"
     assert made.comparisons == 3 and not made.decidable and made.apart() == []
-
-
-def test_pairs_that_differ_name_the_better_layer():
     made = standings([[0, 10 + n, 20 + 3 * n] for n in range(8)])
     assert made.decidable and [pair[:2] for pair in made.apart()] == [("a", "b"), ("a", "c"), ("b", "c")]
     assert made.apart()[0][2] == pytest.approx(3 * 2 / 2**8)
@@ -78,26 +69,21 @@ def test_the_smallest_p_is_that_of_differences_of_one_sign(datasets, p):
         assert stats.wilcoxon(range(1, datasets + 1)).pvalue == p
 
 
-def test_no_verdict_is_possible_on_few_data_sets_whatever_was_measured():
-    enough = {layers: standings(np.outer(np.arange(1, 7), np.arange(layers))) for layers in (2, 3)}
-    assert enough[2].decidable and not enough[3].decidable, "2 / 64, and three times that"
-
-
-def test_a_tie_is_what_is_not_shown_or_below_the_margin():
+def test_a_tie_is_what_is_not_shown_or_below_the_margin_and_few_data_sets_decide_nothing():
     clear = judged({"lower": [-0.5, -0.51, -0.49], "higher": [0.5, 0.51, 0.49], "tiny": [-0.005, -0.0051, -0.0049]})
     unclear = Difference(Estimate(-0.5, None, None, 1), values=(-0.5,))
     wide = judged({"wide": [-2.0, 1.0, -0.5]})["wide"]
     outcomes = [outcome(each, 0.01) for each in (*clear.values(), unclear, wide)]
     assert outcomes == ["win", "loss", "tie", "tie", "tie"]
     assert outcome(clear["tiny"], 0.001) == "win"
+    enough = {layers: standings(np.outer(np.arange(1, 7), np.arange(layers))) for layers in (2, 3)}
+    assert enough[2].decidable and not enough[3].decidable, "2 / 64, and three times that"
 
 
 def test_the_most_cells_without_a_gap_are_kept():
     gap = np.nan
     means = pd.DataFrame(
-        [[1, 2, 3, gap], [1, 2, 3, 4], [1, 2, 3, 4], [1, 2, 3, 4], [1, 2, gap, gap]],
-        list("vwxyz"),
-        list("abcd"),
+        [[1, 2, 3, gap], [1, 2, 3, 4], [1, 2, 3, 4], [1, 2, 3, 4], [1, 2, gap, gap]], list("vwxyz"), list("abcd")
     )
     kept = complete(means)  # 4 data sets x 3 layers; 3 x 4 are as many cells, and 5 x 2 fewer
     assert list(kept.index) == list("vwxy") and list(kept.columns) == list("abc")

@@ -4,11 +4,11 @@ import re
 import statistics
 
 import pytest
+from toys import grid, tables_of, write_suite
 
 from harness.core.errors import SuiteError
 from harness.planning.plan import Plan
 from harness.planning.settle import load_suite, settle
-from harness.reporting.report import ReportedResults
 
 SUITE = """\
 suite: tiny
@@ -26,21 +26,15 @@ profiles:
 """
 
 
-@pytest.fixture
-def suite(tmp_path):
-    def write(text=SUITE):
-        path = tmp_path / "tiny.yaml"
-        path.write_text(text)
-        return path
-
-    return write
+def load(folder, *change):
+    return load_suite(write_suite(folder, SUITE, *change), shapes=True)
 
 
 # Suite and plan
 
 
-def test_a_plan_has_the_averages_of_its_profile_and_of_set(suite, tmp_path):
-    loaded = load_suite(suite(), shapes=True)
+def test_a_plan_has_the_averages_of_its_profile_and_of_set(tmp_path):
+    loaded = load(tmp_path)
     assert settle(loaded, "quick", "cpu").plan()[0].averages == {"mean": ("one", "two")}
     made, trials = settle(loaded, "quick", "cpu", only=["dataset=one"]).plan()
     assert made.means == {"mean": ("one", "two")} and made.limited(trials).means == {}, "one data set has no mean"
@@ -60,22 +54,22 @@ def test_a_plan_has_the_averages_of_its_profile_and_of_set(suite, tmp_path):
         ("one", "averages.mean: expected a list, got the string 'one'"),
     ],
 )
-def test_a_wrong_average_is_refused_with_its_place(members, words, suite):
+def test_a_wrong_average_is_refused_with_its_place(members, words, tmp_path):
     with pytest.raises(SuiteError) as caught:
-        load_suite(suite(SUITE.replace("[one, two]", members)), shapes=True)
+        load(tmp_path, "[one, two]", members)
     assert words in str(caught.value) and str(caught.value).count("\n") == 0
 
 
-def test_averages_need_a_new_name_and_a_density_suite(suite):
+def test_averages_need_a_new_name_and_a_density_suite(tmp_path):
     with pytest.raises(SuiteError, match=r"12:7: averages: 'one' is a data set of profiles\.quick; name the average"):
-        load_suite(suite(SUITE.replace("mean:", "one:")), shapes=True)
+        load(tmp_path, "mean:", "one:")
     counted = SUITE.replace("kind: density", "kind: parameters").replace("  quick:\n", "  quick:\n    widths: [8]\n")
     with pytest.raises(SuiteError, match="'averages' means nothing in a suite of kind parameters"):
-        load_suite(suite(counted), shapes=True)
+        load_suite(write_suite(tmp_path, counted), shapes=True)
     with pytest.raises(
         SuiteError, match=r"--set averages\.x=\[one, three\]: averages\.x: profiles\.quick has no data s"
     ):
-        settle(load_suite(suite(), shapes=True), "quick", "cpu", settings=["averages.x=[one, three]"]).plan()
+        settle(load(tmp_path), "quick", "cpu", settings=["averages.x=[one, three]"]).plan()
 
 
 # Table
@@ -91,10 +85,10 @@ def averaged(density_run):
     return plan.model_copy(update={"averages": {"average": ("digits", "waveforms")}}), records
 
 
-def cells(run, column="average, bits/dim ↓"):
-    plan, records = run
-    table = ReportedResults.of(plan, records).report.tables[0]
-    return {row[0]: row[table.header.index(column)] for row in table.rows}, table
+def cells(run):
+    """Return the cells of the average by layer, and the table."""
+    table = tables_of(run)[0]
+    return {row: cells["average, bits/dim ↓"] for row, cells in grid(table).items()}, table
 
 
 def test_an_average_is_the_mean_of_the_columns_with_its_interval_over_seeds(averaged):

@@ -41,17 +41,18 @@ def test_figures_of_a_density_suite_do_not_depend_on_the_matplotlib_style(densit
             assert b"<text" not in data, "letters are paths, as a browser may lack the font"
     with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "red", "svg.hashsalt": "other"}):
         assert image_files(drawn([density_files])[0]) == files
+    for path in (density_files.folder / "records").glob("*.npz"):
+        path.unlink()
+    assert not any(name.startswith("samples") for name in image_files(drawn([density_files])[0]))
+    assert all(density_files.records[trial].arrays for trial in density_files.of_kind("density")["id"])
 
 
-def test_without_records_there_are_no_figures(density_run, tmp_path):
-    assert image_files(drawn([Results.of(density_run[0], [], tmp_path)])[0]) == {}
-
-
-def test_a_runtime_suite_has_a_figure_per_sweep(runtime_run, tmp_path):
+def test_a_runtime_suite_has_a_figure_per_sweep(runtime_run, tmp_path, density_run):
     plan, records = runtime_run
     assert set(image_files(drawn([Results.of(plan, records, tmp_path)])[0])) == {
         f"runtime-{sweep}.{form}" for sweep in ("spatial", "batch") for form in ("png", "svg")
     }
+    assert image_files(drawn([Results.of(density_run[0], [], tmp_path)])[0]) == {}
 
 
 def test_every_part_has_its_own_figures_of_the_names_asked_for(runtime_run, parameters_run):
@@ -159,16 +160,6 @@ def shaded(axes):
     return [round(patch.get_y() + patch.get_height() / 2) for patch in axes.patches]
 
 
-def test_a_row_that_is_shown_to_be_behind_is_not_shaded_between_others(many_seeds):
-    plan, records = many_seeds(3)
-    noisy = [record for record in records if record.trial["layer"]["row"] == plan.rows[2]]
-    for record in noisy:
-        record.rows[0]["bits_per_dim"] = 4.0 + 3 * record.trial["seed"]
-    digits = ranking.figures(Results.of(plan, records))["ranking"].axes[0]
-    assert [text.get_text() for text in digits.get_yticklabels()] == list(plan.rows)
-    assert shaded(digits) == [0, 2]
-
-
 def test_the_ranking_sorts_by_mean_shades_ties_and_leaves_untuned_data_out(many_seeds):
     plan, records = many_seeds(8)
     figure = ranking.figures(Results.of(plan, records))["ranking"]
@@ -178,6 +169,13 @@ def test_the_ranking_sorts_by_mean_shades_ties_and_leaves_untuned_data_out(many_
     assert shaded(digits) == [0] and shaded(waveforms) == [0, 1], "the leaders"
     assert "bootstrap 95 % interval" in figure.get_supxlabel()
     assert ranking.figures(Results.of(*many_seeds(2))) == {}, "no lead has an interval"
+    plan, records = many_seeds(3)
+    noisy = [record for record in records if record.trial["layer"]["row"] == plan.rows[2]]
+    for record in noisy:
+        record.rows[0]["bits_per_dim"] = 4.0 + 3 * record.trial["seed"]
+    digits = ranking.figures(Results.of(plan, records))["ranking"].axes[0]
+    assert [text.get_text() for text in digits.get_yticklabels()] == list(plan.rows)
+    assert shaded(digits) == [0, 2]
 
 
 def test_no_value_of_the_ranking_crosses_the_line_at_zero(many_seeds):
@@ -239,13 +237,6 @@ def test_mosaic_places_images_in_reading_order():
     many[15] = 255  # the last of 4 x 4
     whole = mosaic(many, 255)
     assert whole.shape == (35, 35) and (whole[27:, 27:] == 1).all() and (whole[27:, 18:26] == 0).all()
-
-
-def test_missing_sample_files_have_no_figure(density_files):
-    for path in (density_files.folder / "records").glob("*.npz"):
-        path.unlink()
-    assert not any(name.startswith("samples") for name in image_files(drawn([density_files])[0]))
-    assert all(density_files.records[trial].arrays for trial in density_files.of_kind("density")["id"])
 
 
 def test_data_sets_whose_labels_are_alike_have_figures_of_their_own(many_seeds, replanned, write_run):

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
+from toys import ROWS
 
 from harness.cli.parser import main
 from harness.core.archive import archive_bytes
@@ -17,7 +18,6 @@ from harness.reporting.compare.merge import join_plans, merge
 from harness.reporting.frame import Results
 
 HERE = {"cpu": "Processor A", "cores": 8}
-ROWS = ("conv1x1", "my_layer & co", "<script>")
 THERE = {"cpu": "Processor B", "cores": 64}
 
 

@@ -1,27 +1,26 @@
-"""index.html as text; tests/harness/reporting/test_page_browser.py opens it in a browser."""
+"""index.html and the gallery as text; tests/harness/reporting/test_page_browser.py opens them in a browser."""
 
 import base64
 import functools
 import gzip
 import re
+import shutil
 from html.parser import HTMLParser
 
 import pytest
 from matplotlib.figure import Figure
+from PIL import Image
 
+from harness.cli.parser import main
+from harness.core.errors import UserError
 from harness.core.records import blank_record
 from harness.interface.options import RunArguments
 from harness.reporting.figures.figure_style import render
 from harness.reporting.figures.figures import ReportFigure
+from harness.reporting.page import gallery
 from harness.reporting.page.answer import Answer, Finding
 from harness.reporting.page.page import PageSection, anchors, page
-from harness.reporting.page.page_facts import (
-    TRIAL_COLUMNS,
-    environment_rows,
-    rebuild_lines,
-    trial_rows,
-    without_paths,
-)
+from harness.reporting.page.page_facts import TRIAL_COLUMNS, environment_rows, rebuild_lines, trial_rows, without_paths
 from harness.reporting.report import ReportedResults, write_report
 from harness.reporting.tables.rendering import Table
 
@@ -154,26 +153,13 @@ def test_candidates_that_ended_without_a_fault_are_counted_and_not_listed(densit
     assert "but for 2 candidates of tunings that ended without a fault: results.csv has them" in text
 
 
-def test_a_runtime_trial_lists_the_layers_that_failed(runtime_run):
+def test_failed_layers_of_a_runtime_trial_and_differing_environments_are_listed(runtime_run):
     plan, records = runtime_run
     rows = trial_rows(ReportedResults.of(plan, records))
     assert [row.cells[1] for row in rows[:2]] == ["spatial, 3×4×4, batch 4", "spatial, 3×8×8, batch 4"]
     assert rows[1].cells[4] == "unsupported" and rows[1].reasons == ("<script>: side 8 is even",)
     expected = plan.model_copy(update={"unsupported": True})
     assert [trial_rows(ReportedResults.of(planned, records))[1].good for planned in (plan, expected)] == [False, True]
-
-
-def test_texts_of_a_suite_are_escaped(hostile_run, write_run):
-    text = index(*hostile_run, write_run(*hostile_run))
-    parts = Parts(text)
-    assert [tag for tag, _ in parts.tags].count("script") == 1
-    assert not any(name.startswith("on") for _, attributes in parts.tags for name in attributes)
-    words = "".join(parts.text)
-    assert words.count("<script>alert(1)</script>") > 10 and "<img src=http" in words
-    assert "</title><script>alert(3)</script>" in words
-
-
-def test_differing_environments_are_listed_with_counts_of_trials(runtime_run):
     plan, records = runtime_run
     for number, record in enumerate(records):
         record.environment = SURROUNDINGS | {"threads": 1 + (number > 2)}
@@ -186,6 +172,16 @@ def test_differing_environments_are_listed_with_counts_of_trials(runtime_run):
     records[1].environment = SURROUNDINGS | {"git": {"commit": "1" * 40, "dirty": True, "diff": "abc"}}
     assert dict(environment_rows(records))["git.diff"] == "abc"
     assert rebuild_lines(plan, records)[0] == "pip install -e .", "trials of two commits have no common commit"
+
+
+def test_texts_of_a_suite_are_escaped(hostile_run, write_run):
+    text = index(*hostile_run, write_run(*hostile_run))
+    parts = Parts(text)
+    assert [tag for tag, _ in parts.tags].count("script") == 1
+    assert not any(name.startswith("on") for _, attributes in parts.tags for name in attributes)
+    words = "".join(parts.text)
+    assert words.count("<script>alert(1)</script>") > 10 and "<img src=http" in words
+    assert "</title><script>alert(3)</script>" in words
 
 
 def test_the_command_is_shown_without_folders_of_the_machine():
@@ -207,16 +203,12 @@ def test_the_command_is_shown_without_folders_of_the_machine():
         ("see file:///etc/z", "see …/z"),
         ("/home/me/a, then flows/glow.py: 2 bits/dim", "…/a, then flows/glow.py: 2 bits/dim"),
         ("of /a/b or /c/d", "of …/b or …/d"),
+        *[("bits/dim, 1/2, flows/glow.py:3, a / b, https://x.org/y/z, ±1/√2, ./layers/layer.py",) * 2],  # unchanged
     ],
 )
 def test_absolute_paths_become_an_ellipsis(text, expected):
     assert without_paths(text) == expected
     assert without_paths(f"x\n{text}") == f"x\n{expected}"
-
-
-def test_other_text_with_slashes_is_unchanged():
-    kept = "bits/dim, 1/2, flows/glow.py:3, a / b, https://x.org/y/z, ±1/√2, ./layers/layer.py"
-    assert without_paths(kept) == kept
 
 
 def test_the_answer_stands_between_the_question_and_the_tables(parameters_run, tmp_path):
@@ -251,9 +243,6 @@ def test_a_section_may_have_any_heading_facts_tables_and_figures(density_run, tm
     assert anchors([PageSection("()"), PageSection("–")]) == ["section", "section-2"]
     assert "<strong>2</strong>" in text and text.count("<strong>") == 1
     assert [item["alt"] for tag, item in parts.tags if tag == "img"] == [f"Figure {figure.name}" for figure in figures]
-
-
-def test_leading_figures_come_first_and_what_is_no_main_table_is_folded(density_run, tmp_path):
     figures = [ReportFigure(name, name, {}, leading=name == "Ranking") for name in ("Likelihood", "Ranking")]
     made = ReportedResults.of(*density_run, tmp_path).report.sections(figures, [])
     assert [section.heading for section in made] == ["Ranking", "Tables", "Further tables", "Likelihood"]
@@ -275,9 +264,6 @@ def test_requested_tables_and_all_figures_are_on_the_page(density_run, write_run
         file = folder / "figures" / f"{name}.svg"
         file = file if file.exists() else file.with_suffix(".png")
         assert images[f"Figure {name}"] == file.read_bytes(), "the page shows the files of figures/"
-
-
-def test_dark_mode_inverts_drawings_but_not_images(density_run, write_run):
     text = index(*density_run, write_run(*density_run))
     images = {image["alt"]: image for tag, image in Parts(text).tags if tag == "img"}
     assert images["Figure likelihood"]["class"] == "drawn" and "class" not in images["Figure samples-digits"]
@@ -292,3 +278,55 @@ def test_a_caption_of_more_than_five_lines_is_folded(density_run, tmp_path, sent
     folded = re.findall(r'<details class="caption"><summary>.*?</summary>(.*?)</details>', text)
     assert open_part.split(" Sentence")[0] == words[0] and open_part.count("Sentence") == shown
     assert " ".join([open_part, *folded]) == " ".join(words) and len(folded) == (shown < sentences)
+
+
+def test_the_gallery_links_every_report_with_its_question_and_answer(hostile_run, write_run, no_figures):
+    folder = write_run(*hostile_run)
+    write_report(folder)
+    other = folder.parent / "seen here"
+    shutil.copytree(folder, other)
+    (other / "figures").mkdir()
+    for name, color in {"digits-accounting": "red", "a-likelihood": "blue"}.items():
+        Image.new("RGB", (192, 96), color).save(other / "figures" / f"{name}.png", dpi=(96, 96))
+    assert main(["gallery", str(folder.parent)]) == 0
+    text = (folder.parent / "index.html").read_text()
+    assert text.count("Which?") == 2 and "lead, no test" in text
+    [image] = re.findall(r"<img[^>]*>", text)
+    assert 'src="seen%20here/figures/digits-accounting.png"' in image
+    assert 'class="drawn"' in image, "a drawing, which dark mode inverts"
+    assert 'href="seen%20here/table.md"' in text and f'href="{folder.name}/index.html">page' in text
+    assert "&lt;/title&gt;&lt;script&gt;alert(3)" in text and text.count("<script>") == 1, "its own"
+
+
+def test_the_gallery_folds_findings_beyond_the_first(density_run, write_run, no_figures, monkeypatch):
+    folder = write_run(*density_run)
+    write_report(folder)
+    monkeypatch.setattr(gallery, "MOST", 1)
+    shown, folded = gallery.write_gallery(folder.parent).read_text().split("<details><summary>1 more</summary>")
+    assert shown.count('class="chip part"') == folded.count('class="chip part"') == 1
+
+
+def test_the_suites_asked_for_most_come_first_and_others_by_name(parameters_run, replanned, write_run, no_figures):
+    suites = {"a": ("zebra", "quick"), "b": ("alpha", "smoke"), "c": ("alpha", "local"), "d": ("tuned", "quick")}
+    for name, (suite, profile) in suites.items():
+        named = {"suite": suite, "profile": profile}
+        folder = write_run(*replanned(parameters_run, lambda trial, named=named: named, **named))
+        write_report(folder)
+        folder.rename(folder.parent / name)
+    text = gallery.write_gallery(folder.parent).read_text()
+    assert re.findall(r'<h2><a href="(\w)/index.html">', text) == ["d", "b", "c", "a"]
+    assert gallery.write_gallery(folder.parent).read_text() == text, "the same reports give the same page"
+    [profiles] = re.findall(r'<select name="profile">(.*?)</select>', text)
+    assert re.findall(r"<option>(\w+)", profiles) == ["quick", "smoke", "local"]
+
+
+def test_reports_that_cannot_be_read_are_named_and_without_others_an_error(tmp_path, capsys):
+    for name, content in {"binary": b"\xff\xfe", "no records": b"# T"}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "table.md").write_bytes(content)
+    (tmp_path / "binary" / "plan.json").write_bytes(b"\xff\xfe")
+    (tmp_path / "other").mkdir()
+    with pytest.raises(UserError, match=r"none of its folders has a table\.md"):
+        gallery.write_gallery(tmp_path)
+    left_out = [line.split(":")[1].rpartition("/")[2] for line in capsys.readouterr().err.splitlines()]
+    assert left_out == ["binary", "no records"]

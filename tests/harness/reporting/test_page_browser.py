@@ -71,12 +71,17 @@ def density_page(made, hostile_run, write_run):
     return made / "index.html"
 
 
-def test_scripts_in_texts_are_shown_and_do_not_run(browser, density_page):
+def test_scripts_in_texts_are_shown_and_do_not_run_and_every_figure_loads(browser, density_page):
     with Visit(browser, density_page) as visit:
         assert visit.page.locator("h1").inner_text() == "</title><script>alert(3)</script>"
         names = visit.page.locator("#tables table").first.locator("tbody th").all_inner_texts()
         assert names == ["conv1x1", "my_layer & co", "<script>alert(1)</script>"]
         assert visit.page.locator("img[src^='http']").count() == 0
+    with Visit(browser, density_page) as visit:
+        visit.page.wait_for_function("Array.from(document.images).every((one) => one.src && one.complete)")
+        widths = visit.page.eval_on_selector_all("img", "all => all.map(one => one.complete && one.naturalWidth)")
+        assert len(widths) == 6, "one image per file of the report"
+        assert min(widths) > 100
 
 
 def test_the_content_security_policy_blocks_injected_scripts_and_requests(browser, density_page):
@@ -87,21 +92,6 @@ def test_the_content_security_policy_blocks_injected_scripts_and_requests(browse
     visit.context.close()
     assert len(visit.faults) == 2 and all("Content Security Policy" in fault for fault in visit.faults)
     assert visit.refused == [("http://127.0.0.1:9/a", "csp")], "blocked by the policy, not by the missing network"
-
-
-@pytest.fixture
-def runtime_page(tmp_path, runtime_run, write_run):
-    folder = write_run(*runtime_run)
-    write_report(folder)
-    return folder / "index.html"
-
-
-def test_every_figure_loads(browser, density_page):
-    with Visit(browser, density_page) as visit:
-        visit.page.wait_for_function("Array.from(document.images).every((one) => one.src && one.complete)")
-        widths = visit.page.eval_on_selector_all("img", "all => all.map(one => one.complete && one.naturalWidth)")
-        assert len(widths) == 6, "one image per file of the report"
-        assert min(widths) > 100
 
 
 def test_a_table_is_sorted_by_click_and_by_key(browser, density_page):
@@ -192,8 +182,10 @@ def test_what_is_cut_says_so_and_nothing_else_does(browser, density_page):
             assert any(cut for cut, _, _ in states) or width > 390
 
 
-def test_the_page_of_a_runtime_suite_begins_with_a_picture(browser, runtime_page):
-    with Visit(browser, runtime_page) as visit:
+def test_the_page_of_a_runtime_suite_begins_with_a_picture(browser, runtime_run, write_run):
+    folder = write_run(*runtime_run)
+    write_report(folder)
+    with Visit(browser, folder / "index.html") as visit:
         visit.page.wait_for_function("Array.from(document.images).every((one) => one.src && one.complete)")
         figures = visit.page.locator("figure")
         assert figures.count() == 2, "the first one is not shown twice"

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from toys import tables_of
 
-from harness.reporting.report import ReportedResults
 from harness.reporting.tables import rendering
 from harness.reporting.tables.rendering import (
     FLOATS,
@@ -26,22 +26,7 @@ WIDTH = rendering.terminal_width  # that of every terminal, which tests replace
 NASTY = r"a_b & 50% #1 $x$ {y} ~ ^ \z <script> | [c] *d* `e` ± × − † ‡ “q” éŁ 日ą→☃"
 
 
-def made(run):
-    plan, records = run
-    return ReportedResults.of(plan, records).report.tables
-
-
-def test_markdown_escapes_markup():
-    table = Table("t", "caption", ("layer", NASTY), ((NASTY, "two\nlines"), ("-x", "1e5")), ("[1] <b>note</b>",))
-    text = markdown(table)
-    lines = text.splitlines()
-    assert all(len(re.findall(r"(?<!\\)\|", line)) == 3 for line in lines if line.startswith("|"))
-    assert "&lt;script>" in text and r"\*d\*" in text and "two lines" in text and "<b>" not in text
-    assert "1e5" in text, "cells are text: no number is reformatted"
-    assert escape_markdown("a_b _c_") == r"a_b \_c\_"
-
-
-def test_latex_escapes_special_characters():
+def test_special_characters_are_escaped_in_latex_and_markdown():
     text = escape_latex(NASTY)
     for mark in "&%#_{}$":
         assert not re.search(
@@ -54,23 +39,24 @@ def test_latex_escapes_special_characters():
     assert escape_latex("a.b:C") == "a.b:C"
     assert escape_latex("package.with_names.of.modules:AndItsClass").count(r"\allowbreak{}") == 4
     assert escape_latex("[-1.438, (-2)") == r"{[}$-$1.438, ($-$2)"
+    table = Table("t", "caption", ("layer", NASTY), ((NASTY, "two\nlines"), ("-x", "1e5")), ("[1] <b>note</b>",))
+    text = markdown(table)
+    lines = text.splitlines()
+    assert all(len(re.findall(r"(?<!\\)\|", line)) == 3 for line in lines if line.startswith("|"))
+    assert "&lt;script>" in text and r"\*d\*" in text and "two lines" in text and "<b>" not in text
+    assert "1e5" in text, "cells are text: no number is reformatted"
+    assert escape_markdown("a_b _c_") == r"a_b \_c\_"
 
 
-def test_latex_has_booktabs_rules():
+def test_latex_has_booktabs_rules_both_columns_for_a_wide_table_and_pages_between_many():
     text = latex(Table("My Table", "50% of_all", ("a", "b"), (("[x]", "1"), ("*", "2"))))
     assert [text.count(rule) for rule in (r"\toprule", r"\midrule", r"\bottomrule", r"\hline")] == [1, 1, 1, 0]
     assert text.index(r"\toprule") < text.index(r"\midrule") < text.index(r"\bottomrule")
     assert r"\caption{50\% of\_all}" in text and r"\label{tab:my-table}" in text
-
-
-def test_a_table_wider_than_a_column_spans_both():
     narrow = latex(Table("t", "caption", ("layer", "bits/dim"), (("conv1x1", "2.391 [2.371, 2.403]"),)))
     assert narrow.startswith(r"\begin{table}") and narrow.endswith(r"\end{table}")
     wide = latex(Table("t", "caption", ("layer", *"abc"), (("conv1x1", *["2.391 [2.371, 2.403]"] * 3),)))
     assert wide.startswith(r"\begin{table*}") and wide.endswith(r"\end{table*}")
-
-
-def test_tables_that_latex_cannot_hold_at_once_have_a_new_page_between_them():
     table = Table("t", "caption", ("layer", "bits/dim"), (("conv1x1", "2.391"),))
     parts = latex_tables([table] * (2 * FLOATS + 1)).split("\n\n\\clearpage\n\n")
     assert [part.count(r"\begin{table}") for part in parts] == [FLOATS, FLOATS, 1]
@@ -110,7 +96,7 @@ def test_every_committed_table_compiles(tmp_path):
 def test_latex_compiles_and_fits_the_page(density_run, many_seeds, runtime_run, parameters_run, tmp_path, columns):
     plan, records = many_seeds(8)
     paper = plan.model_copy(update={"profile": "paper"}), records
-    tables = [*made(density_run), *made(paper), *made(runtime_run), *made(parameters_run)]
+    tables = [*tables_of(density_run), *tables_of(paper), *tables_of(runtime_run), *tables_of(parameters_run)]
     tables.append(Table("nasty", NASTY, ("layer", NASTY), ((NASTY, NASTY), ("[x]", "*")), (NASTY,)))
     log = compiled(tmp_path, "\n".join(map(latex, tables)), columns)
     assert "Overfull" not in log and "Float too large" not in log

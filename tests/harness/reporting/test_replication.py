@@ -27,26 +27,17 @@ def result():
     )
 
 
-def test_each_pair_stays_weakens_turns_or_is_never_significant(result):
+def test_pairs_signs_and_leaders_of_draws_are_counted_in_tables_that_name_what_turned(result):
     expected = ["stayed", "weakened", "never significant", "turned", "never significant"]
     assert list(result.outcomes) == expected
     assert list(result.outcomes.index) == PAIRS
-
-
-def test_each_verdict_is_compared_with_the_sign_in_each_other_draw(result):
     # icu, a - b: draws one (-2*) and three (+3*) are verdicts; two and three contradict one, and one contradicts three.
     assert result.signs.loc[("icu", "a", "b")].to_dict() == {"compared": 4, "other": 3}
     assert result.signs.loc[("digits", "a", "b")].to_dict() == {"compared": 6, "other": 0}
     assert result.signs.loc[("digits", "b", "c")].to_dict() == {"compared": 0, "other": 0}
-
-
-def test_the_lowest_mean_of_each_draw_is_counted(result):
     assert result.leaders["digits"] == {"a": 3}
     turned = replication({"one": draw("+1", "+1", "-1", "-1", "-1"), "two": draw("-1", "-1", "-1", "-1", "-1")})
     assert turned.leaders["digits"] == {"b": 1, "a": 1}
-
-
-def test_the_tables_count_by_data_set_and_name_what_turned(result):
     counts, turned = replication_tables(result)
     assert counts.rows[0] == ("digits", "1", "1", "0", "1", "0 of 10 (0.0 %)", "a 3")
     assert counts.rows[1][:6] == ("icu", "0", "0", "1", "1", "3 of 4 (75.0 %)")

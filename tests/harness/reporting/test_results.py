@@ -1,14 +1,19 @@
 import io
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
+import harness
 from harness.core.records import blank_record
 from harness.core.trial import TRIALS
 from harness.reporting.frame import BESIDE, Results, csv_bytes
 
 
-def test_density_columns_and_values(density_run):
+def test_columns_and_values_of_a_density_run_as_frame_and_as_csv(density_run):
     plan, records = density_run
     frame = Results.of(plan, records).table
     runtime_only = [name for name in TRIALS["runtime"].columns if name not in TRIALS["density"].columns]
@@ -20,6 +25,17 @@ def test_density_columns_and_values(density_run):
     timed = frame[frame.operation.notna()]
     assert len(timed) == 2 * 2 * 3
     assert timed.seed.isna().all() and timed.dataset.isna().all()
+    plan, records = density_run
+    text = csv_bytes(Results.of(plan, records[:3]).table).decode()
+    assert "0.30000000000000004" in text
+    assert "nan" not in text.lower() and "none" not in text.lower() and "<NA>" not in text
+    assert pd.read_csv(io.StringIO(text)).parameters[0] == 1006
+    assert ",1006," in text, "a count is a whole number"
+    plan, records = density_run
+    measures = {"claimed": -1.5, "best_step": 30, "stopped_early": True, "audit_reason": "log-det is 1"}
+    records[0].rows[0] |= measures
+    line = Results.of(plan, records).table.iloc[0]
+    assert {name: line[name] for name in measures} == measures and line.unit == "bits_per_dim"
 
 
 def test_every_planned_trial_is_a_row_in_plan_order_with_its_outcome(density_run):
@@ -57,15 +73,6 @@ def test_parameter_counts_have_a_column_of_published_counts(parameters_run):
     assert pd.isna(rows.published["<script>", 64])
 
 
-def test_csv_keeps_every_digit_and_has_empty_cells_for_missing_values(density_run):
-    plan, records = density_run
-    text = csv_bytes(Results.of(plan, records[:3]).table).decode()
-    assert "0.30000000000000004" in text
-    assert "nan" not in text.lower() and "none" not in text.lower() and "<NA>" not in text
-    assert pd.read_csv(io.StringIO(text)).parameters[0] == 1006
-    assert ",1006," in text, "a count is a whole number"
-
-
 def test_the_frame_has_more_columns_than_the_table_and_reasons_for_every_row(density_run):
     plan, records = density_run
     records[0] = blank_record(plan.trials[0], "oom", "too large " * 100)
@@ -88,9 +95,19 @@ def test_a_trial_of_several_rows_has_the_worst_of_their_statuses(runtime_run, de
     assert Results.of(plan, records).statuses[plan.trials[0].id] == "audit failed"
 
 
-def test_every_measure_of_a_record_is_in_the_table(density_run):
-    plan, records = density_run
-    measures = {"claimed": -1.5, "best_step": 30, "stopped_early": True, "audit_reason": "log-det is 1"}
-    records[0].rows[0] |= measures
-    line = Results.of(plan, records).table.iloc[0]
-    assert {name: line[name] for name in measures} == measures and line.unit == "bits_per_dim"
+PROJECT = Path(__file__).resolve().parents[3]
+
+
+def test_records_give_a_typed_frame(density_run, write_run):
+    frame = harness.load_results(write_run(*density_run))
+    assert str(frame.dtypes["bits_per_dim"]) == "Float64" and str(frame.dtypes["seed"]) == "Int64"
+    assert len(frame[frame.operation.isna()]) == 18
+
+
+def test_the_example_of_the_documentation_runs():
+    """Run the example unchanged, on the committed report that it names."""
+    page = (PROJECT / "docs" / "how-to" / "results.md").read_text()
+    (code,) = re.findall(r"```python\n(from harness import load_results\n.*?)```", page, re.S)
+    done = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "butterfly" in done.stdout and "digits" in done.stdout

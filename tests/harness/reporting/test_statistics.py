@@ -9,14 +9,7 @@ import pytest
 from scipy import stats
 
 from harness.reporting.statistics.expected_best import expected_best
-from harness.reporting.statistics.statistics import (
-    Estimate,
-    estimate,
-    holm,
-    judged,
-    paired_differences,
-    spread_text,
-)
+from harness.reporting.statistics.statistics import Estimate, estimate, judged, paired_differences, spread_text
 
 VALUES = [2.31, 2.35, 2.29, 2.40, 2.33, 2.30, 2.36, 2.32, 2.31]
 
@@ -40,29 +33,17 @@ def test_an_interval_is_the_bca_bootstrap_and_independent_of_the_order():
     assert interval.bars == pytest.approx((interval.mean - interval.low, interval.high - interval.mean))
 
 
-def test_the_coverage_of_an_interval_is_near_its_level():
-    draws = np.random.default_rng(0).normal(5.0, 1.0, (150, 20))
-    covered = sum(interval.low <= 5.0 <= interval.high for interval in map(estimate, draws.tolist()))
-    assert 0.88 <= covered / len(draws) <= 0.99
-
-
-def test_below_eight_seeds_the_lowest_and_highest_stand_for_an_interval():
+def test_below_eight_seeds_the_lowest_and_highest_stand_for_an_interval_and_one_seed_has_none():
     assert estimate([2.0, 2.5, 2.1]) == Estimate(pytest.approx(2.2), 2.0, 2.5, 3)
     few, enough = estimate(VALUES[:7]), estimate(VALUES[:8])
     assert (few.low, few.high) == (min(VALUES[:7]), max(VALUES[:7])) and enough.high < max(VALUES[:8])
     assert spread_text([1, 2, 7]) == "lowest, highest" and spread_text([1, 8]) == "95 % bootstrap interval"
     assert spread_text([7, 8]) == "95 % bootstrap interval; below 8 seeds lowest, highest"
-
-
-def test_a_single_seed_has_its_standard_error_for_bars():
-    assert estimate([2.0], 0.25).bars == (0.25, 0.25) and estimate([2.0, 3.0], 0.25).standard_error is None
-
-
-def test_one_seed_has_no_interval_or_test_and_equal_seeds_have_zero_width():
     assert estimate([2.0]) == Estimate(2.0, None, None, 1) and estimate([2.0]).bars == (0.0, 0.0)
     assert estimate([2.0] * 9) == Estimate(2.0, 2.0, 2.0, 9)
     alone = judged({"a": [1.0]})["a"]
     assert alone.p is None and alone.effect is None and not alone.significant
+    assert estimate([2.0], 0.25).bars == (0.25, 0.25) and estimate([2.0, 3.0], 0.25).standard_error is None
 
 
 def test_seeds_are_paired():
@@ -73,13 +54,6 @@ def test_seeds_are_paired():
     shared = paired_differences({"a": {0: 1.0, 1: 2.0, 2: 9.0}, "b": {2: 1.0, 1: 1.0}})["a", "b"]
     assert shared.estimate.mean == pytest.approx(4.5) and shared.estimate.seeds == 2
     assert paired_differences({"a": {0: 1.0}, "b": {1: 1.0}}) == {}
-
-
-def test_a_corrected_p_value_is_no_smaller_than_those_of_stronger_effects():
-    assert holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": 0.5}) == pytest.approx(
-        {"a": 0.04, "c": 0.09, "b": 0.09, "d": 0.5}
-    )
-    assert holm({"a": 0.7, "b": 0.6}) == {"b": 1.0, "a": 1.0}
 
 
 def test_one_interval_decides_and_is_shown():
@@ -115,8 +89,5 @@ def test_the_band_is_that_of_resampled_candidates():
     draws = np.random.default_rng(1)
     by_hand = [enumerated(draws.choice(values, len(values)), 2) for _ in range(3000)]
     assert np.quantile(by_hand, (0.025, 0.975)) == pytest.approx((best.low[1], best.high[1]), abs=0.15)
-
-
-def test_a_single_candidate_has_no_band():
     best = expected_best([2.0])
     assert best.mean.tolist() == [2.0] and np.isnan([*best.low, *best.high]).all()

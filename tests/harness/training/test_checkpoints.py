@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from toys import density_trial
 
 from harness.core.checkpoint_files import checkpoint_files, newest_header
 from harness.core.run_options import RunOptions
-from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
+from harness.core.settings import LayerRef
 from harness.datasets import Store, find_dataset
-from harness.kinds.density.trial import DensityTrial
 from harness.pipeline.models import build_flow
 from harness.pipeline.pipeline import Pipeline
 from harness.training.checkpoints import Checkpoints, read_checkpoint
@@ -28,15 +28,8 @@ SOURCES = {"layers/one.py": "aaa", "flows/glow.py": "bbb"}
 
 def make_trial(ema="none", **changes):
     training = {"steps": 13, "batch_size": 40, "evaluate_every": 4, "learning_rate": 1e-2, "ema_decay": 0.8}
-    return DensityTrial(
-        suite="s",
-        profile="smoke",
-        data=DataRef(label="digits", name="digits"),
-        layer=LayerRef(row="one", layer="woodbury", options={"rank_channels": 1, "rank_space": 2}),
-        flow=FlowSettings(levels=1, steps=1, width=4),
-        training=TrainingSettings(**training | {"ema": ema} | changes),
-        seed=3,
-    )
+    layer = LayerRef(row="one", layer="woodbury", options={"rank_channels": 1, "rank_space": 2})
+    return density_trial(layer, "digits", training=training | {"ema": ema} | changes, seed=3)
 
 
 def few_digits():
@@ -358,8 +351,8 @@ print(result.steps_done, checkpoints.notes["checkpoints lost"])
 @pytest.mark.skipif(sys.platform == "win32", reason="no RLIMIT_FSIZE")
 def test_a_file_size_limit_is_treated_as_a_full_disk(tmp_path):
     """The write itself fails, in the middle of the file."""
-    here = Path(__file__).resolve()
-    script = LIMITED.format(paths=[str(here.parents[3]), str(here.parent)], out=str(tmp_path))
+    here, toys = Path(__file__).resolve(), Path(sys.modules["toys"].__file__).parent
+    script = LIMITED.format(paths=[*map(str, (here.parents[3], here.parent, toys))], out=str(tmp_path))
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1].startswith("13 14 could not be written, 000000013.ckpt last ("), done.stdout

@@ -20,7 +20,7 @@ def net(dtype=torch.float32):
     return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).to(dtype)
 
 
-def test_one_tensor_for_each_dtype():
+def test_one_tensor_for_each_dtype_of_weights_of_any_layout():
     model = net()
     model[2].double()
     before = deepcopy(model.state_dict())
@@ -28,20 +28,19 @@ def test_one_tensor_for_each_dtype():
     assert [joined.tensor.dtype for joined in tensors] == [torch.float32, torch.float64]
     torch.testing.assert_close(model.state_dict(), before)
     assert flattened([]) == []
-
-
-def test_weights_of_any_layout():
-    """Transposed weights, and one that the loss does not depend on: its gradient is zero."""
+    # Transposed weights, and one that the loss does not depend on: its gradient is zero.
     weight, unused = nn.Parameter(torch.randn(3, 4).T), nn.Parameter(torch.randn(2))
     before = weight.detach().clone()
     joined = flattened([weight, unused])[0].tensor
     assert torch.equal(weight, before)
     (weight * before).sum().backward()
     assert torch.equal(joined.grad, torch.cat([before.flatten(), torch.zeros(2)]))
-
-
-def test_copies_are_apart():
-    """Of the model, and of its saved weights, which are written into it again."""
+    model = net()
+    (joined,) = flattened(list(model.parameters()))
+    model[0].weight.data = torch.zeros(5, 3)
+    with pytest.raises(ValueError, match=r"\(4, 3\)"):
+        joined.collect()
+    # Of the model, and of its saved weights, which are written into it again.
     model = net()
     joined = flattened(list(model.parameters()))[0].tensor
     other, saved = deepcopy(model), deepcopy(model.state_dict())
@@ -108,23 +107,10 @@ class Idiom(nn.Module):
 
 
 IDIOMS = [
-    "none",
-    "weight norm",
-    "orthogonal",
-    "hook of a gradient",
-    "clamp",
-    "clamp in place",
-    "max-norm",
-    "standardised",
-    "set_",
-    "transposed memory",
-    "no gradient kept",
-    "gradient replaced",
-    "replaced parameter",
-    "replaced in _parameters",
-    "clone in eval",
-    "replaced in eval",
-]
+    "none", "weight norm", "orthogonal", "hook of a gradient", "clamp", "clamp in place", "max-norm",
+    "standardised", "set_", "transposed memory", "no gradient kept", "gradient replaced", "replaced parameter",
+    "replaced in _parameters", "clone in eval", "replaced in eval",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("idiom", IDIOMS)
@@ -150,11 +136,3 @@ def test_training_is_that_of_a_plain_optimiser(idiom):
     torch.testing.assert_close(model.state_dict(), other.state_dict(), rtol=1e-5, atol=1e-6)
     assert any(not torch.equal(start[name], value) for name, value in model.state_dict().items())
     assert updates.replaced() == (["linear.weight"] if "replaced" in idiom and "gradient" not in idiom else [])
-
-
-def test_a_weight_of_another_size_is_an_error():
-    model = net()
-    (joined,) = flattened(list(model.parameters()))
-    model[0].weight.data = torch.zeros(5, 3)
-    with pytest.raises(ValueError, match=r"\(4, 3\)"):
-        joined.collect()

@@ -141,14 +141,6 @@ def test_trials_with_the_same_seed_have_the_same_batches_and_noise():
     assert not torch.equal(seen[0][0], seen[2][0])
 
 
-def test_initialisation_uses_the_first_training_batch():
-    data, flow = pipeline(noise=0.1), Toy()
-    fit(flow, data, TrainingSettings(steps=1, batch_size=32), 0, quiet)
-    assert flow.initialised_on is data.prepared[0]
-    first = next(TrainingBatches(pipeline(noise=0.1), 32, 0))[0]
-    assert torch.equal(first, flow.initialised_on)
-
-
 def test_every_example_is_used_equally_often_with_fresh_noise():
     raw = torch.arange(10.0).reshape(10, 1, 1).expand(10, *SHAPE)
     batches = TrainingBatches(Data(raw, raw), 4, 0)
@@ -157,6 +149,11 @@ def test_every_example_is_used_equally_often_with_fresh_noise():
     assert points[:10].tolist() != points[10:].tolist()
     noisy = TrainingBatches(Data(raw[:1], raw, noise=1.0), 1, 0)
     assert not torch.equal(next(noisy)[0], next(noisy)[0])
+    data, flow = pipeline(noise=0.1), Toy()
+    fit(flow, data, TrainingSettings(steps=1, batch_size=32), 0, quiet)
+    assert flow.initialised_on is data.prepared[0]
+    first = next(TrainingBatches(pipeline(noise=0.1), 32, 0))[0]
+    assert torch.equal(first, flow.initialised_on)
 
 
 OVER_FITTING = 6  # so few examples that all but the first steps make validation worse
@@ -168,7 +165,7 @@ def test_with_a_batch_beyond_the_examples_every_step_is_an_epoch():
     assert learning_rate(settings.model_copy(update={"warmup": 0, "decay": 0.5}), 1) == 0.5
 
 
-def test_the_best_validation_weights_are_kept():
+def test_the_best_validation_weights_are_kept_and_patience_stops():
     data, flow = pipeline(OVER_FITTING), Toy()
     settings = TrainingSettings(steps=300, batch_size=16, learning_rate=2e-2, evaluate_every=10)
     result = fit(flow, data, settings, 0, quiet)
@@ -177,9 +174,6 @@ def test_the_best_validation_weights_are_kept():
     assert result.best_step == result.curves["step"][validation.index(min(validation))] < 300
     now = -flow.log_prob(data.raw("validation")).mean().item() / DIM
     assert now == pytest.approx(min(validation), abs=1e-5)
-
-
-def test_patience_stops_after_the_given_number_of_evaluations_without_improvement():
     settings = TrainingSettings(steps=300, batch_size=16, learning_rate=2e-2, evaluate_every=10, patience=3)
     result = fit(Toy(), pipeline(OVER_FITTING), settings, 0, quiet)
     validation = result.curves["validation"]
@@ -218,7 +212,7 @@ def test_a_non_finite_validation_value_is_divergence():
         fit(FailsLater(), pipeline(), settings, 0, quiet)
 
 
-def test_training_uses_train_mode_and_validation_uses_eval_mode():
+def test_training_uses_train_mode_validation_eval_mode_and_the_same_noise():
     """A layer that hardens is another map in eval(), and validation must select by the map that is evaluated."""
 
     modes = set()
@@ -232,6 +226,11 @@ def test_training_uses_train_mode_and_validation_uses_eval_mode():
     fit(flow, pipeline(), TrainingSettings(steps=6, batch_size=50, evaluate_every=2), 0, lambda *_: None)
     assert modes == {(True, True), (False, False)}
     assert not flow.training
+    data = pipeline(noise=0.3)
+    fit(Toy(), data, TrainingSettings(steps=4, batch_size=8, evaluate_every=2), 0, quiet)
+    held_out = [x for x in data.prepared if len(x) == 100]
+    assert len(held_out) == 2 and torch.equal(*held_out)
+    assert not torch.equal(held_out[0], data.raw("validation"))
 
 
 def loss(mean, weight, log_scale, x):
@@ -317,18 +316,7 @@ def test_one_pass_step_by_step(mode):
     assert result.passes == SETTINGS.steps
 
 
-def test_measures_are_taken_before_the_step():
-    """The measures are those of the first pass, whose layers under "separate" are the averages."""
-    flow = Toy()
-    updates = Updates(flow, TrainingSettings(ema="separate", ema_decay=0.5, learning_rate=0.4, warmup=4), 100)
-    seen = []
-    for number in (1, 2):
-        measures = updates.step(lambda model: {"nats_per_dim": model.layer.weight[0, 0] + 0.0}, number)
-        seen.append(measures["nats_per_dim"].item())
-    assert seen == pytest.approx([1.0, 0.95])
-
-
-def test_clipping_bounds_each_pass():
+def test_passes_are_clipped_measured_before_their_step_and_one_without_weights():
     """Adam's first moment shows the clipped gradient; its steps do not."""
     flow = Toy()
     updates = Updates(flow, TrainingSettings(ema="separate", clip_norm=1e-3), 100)
@@ -336,6 +324,20 @@ def test_clipping_bounds_each_pass():
     for each in updates._passes:
         moments = [state["exp_avg"] for state in each.optimiser.state.values()]
         assert torch.cat(moments).norm().item() == pytest.approx(1e-4, rel=1e-3)
+    # The measures are those of the first pass, whose layers under "separate" are the averages.
+    flow = Toy()
+    updates = Updates(flow, TrainingSettings(ema="separate", ema_decay=0.5, learning_rate=0.4, warmup=4), 100)
+    seen = []
+    for number in (1, 2):
+        measures = updates.step(lambda model: {"nats_per_dim": model.layer.weight[0, 0] + 0.0}, number)
+        seen.append(measures["nats_per_dim"].item())
+    assert seen == pytest.approx([1.0, 0.95])
+    flow = Toy()
+    flow.layer.weight.requires_grad_(False)
+    updates = Updates(flow, TrainingSettings(ema="separate"), 100)
+    assert updates.passes == 1
+    updates.step(lambda model: {"nats_per_dim": model.log_prob(torch.ones(2, DIM, 1)).mean()}, 1)
+    assert torch.equal(flow.layer.weight, torch.eye(DIM))
 
 
 @pytest.mark.parametrize("mode", ["all", "separate"])
@@ -344,15 +346,6 @@ def test_frozen_whole_numbers_are_not_averaged(mode):
     flow.layer.order = nn.Parameter(torch.arange(DIM), requires_grad=False)
     Updates(flow, TrainingSettings(ema=mode), 100).step(lambda model: {"nats_per_dim": model.layer.weight.sum()}, 1)
     assert flow.layer.order.tolist() == [0, 1, 2]
-
-
-def test_a_layer_without_weights_needs_no_second_pass():
-    flow = Toy()
-    flow.layer.weight.requires_grad_(False)
-    updates = Updates(flow, TrainingSettings(ema="separate"), 100)
-    assert updates.passes == 1
-    updates.step(lambda model: {"nats_per_dim": model.log_prob(torch.ones(2, DIM, 1)).mean()}, 1)
-    assert torch.equal(flow.layer.weight, torch.eye(DIM))
 
 
 def glow(layer="butterfly"):
@@ -413,14 +406,6 @@ def test_the_average_is_watched():
     expected = torch.linalg.slogdet(flow.layer.weight)[1].item() / DIM
     assert smallest_log_det(flow) == ("level0/step0/layer", pytest.approx(expected))
     assert curves["average_log_det"][-1] == pytest.approx(expected)
-
-
-def test_validation_noise_is_the_same_each_time():
-    data = pipeline(noise=0.3)
-    fit(Toy(), data, TrainingSettings(steps=4, batch_size=8, evaluate_every=2), 0, quiet)
-    held_out = [x for x in data.prepared if len(x) == 100]
-    assert len(held_out) == 2 and torch.equal(*held_out)
-    assert not torch.equal(held_out[0], data.raw("validation"))
 
 
 FIRST_STEPS = """

@@ -226,8 +226,5 @@ def test_a_singular_layer_raises_in_the_inverse_of_every_library():
     for _, inverse in pairs(layer).values():
         with pytest.raises(torch.linalg.LinAlgError):
             inverse(torch.zeros(2, D))
-
-
-def test_other_sizes_are_refused_when_a_network_is_built():
     with pytest.raises(ValueError, match=r"where events are \(8,\)"):
         to_freia(Butterfly((D, 1)))([(4,)])

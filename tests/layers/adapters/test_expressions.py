@@ -40,17 +40,19 @@ def test_unknown_parts_are_named_with_the_rule(text):
         evaluate("option", text, (2, 3, 4))
 
 
-def test_a_garbled_tensor_is_refused():
-    with pytest.raises(ValueError, match=r"M: 'eye\(D' is not an expression; use numbers"):
-        evaluate("M", "eye(D", (2, 3))
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("eye(D", r"M: 'eye\(D' is not an expression; use numbers"),
+        ("eye(D) + eye(C)", r"M = 'eye\(D\) \+ eye\(C\)' cannot be evaluated for events \(2, 3\)"),
+    ],
+)
+def test_garbled_tensors_and_wrong_sizes_are_named(text, message):
+    with pytest.raises(ValueError, match=message):
+        evaluate("M", text, (2, 3))
 
 
 @pytest.mark.parametrize(("text", "shape"), [("H", (2, 3)), ("C * L", (2, 3, 4))])
 def test_an_axis_that_the_event_lacks(text, shape):
     with pytest.raises(UnsupportedShape, match=r"events .* have no"):
         evaluate("option", text, shape)
-
-
-def test_a_wrong_size_is_named():
-    with pytest.raises(ValueError, match=r"M = 'eye\(D\) \+ eye\(C\)' cannot be evaluated for events \(2, 3\)"):
-        evaluate("M", "eye(D) + eye(C)", (2, 3))

@@ -1,5 +1,7 @@
 """Layers of other libraries obey the rules without a line of code, and their faults are found."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from harness.checking.report import Remark
 from harness.core.errors import UserError
 from harness.core.layer_classes import check_options, resolve_layer
 from layers import UnsupportedShape, free_parameters, layer_options
+from layers.adapters import LIBRARIES, hide_deprecations
 
 IMAGE, ODD, VECTOR = (2, 2, 3), (3, 5), (5, 1)
 IN_FLOAT32 = ("training-step", "updates", "memory")
@@ -106,9 +109,6 @@ def test_options_are_those_of_the_library():
     assert resolve_layer("nflows.transforms.lu:LULinear") is cls
     with pytest.raises(UserError, match=r"no class 'LULiner' \(did you mean LULinear"):
         resolve_layer("nflows.transforms:LULiner")
-
-
-def test_a_refusal_names_the_shape_and_the_reason_of_the_library():
     with pytest.raises(UnsupportedShape, match=r"\(3, 5\) are refused .*Inputs must be a 4D tensor"):
         resolve_layer("nflows.transforms:OneByOneConvolution")(ODD, num_channels="C")
 
@@ -135,3 +135,23 @@ def test_tensors_of_a_transform_are_parameters_or_buffers_and_the_version_is_in_
     assert resolve_layer("pyro.distributions.transforms:Householder")((4, 1), input_dim="D").remark.startswith(
         "pyro-ppl"
     )
+
+
+OLD = "torch.triangular_solve is deprecated in favor of torch.linalg.solve_triangular\nand will be removed"
+
+
+@pytest.mark.parametrize(
+    ("module", "message", "shown"),
+    [
+        *((f"{package}.inner", OLD, package == "torch") for library in LIBRARIES for package in library.packages),
+        ("nflows.transforms.lu", "the weights are almost singular", True),
+        ("mylayers.nflows", OLD, True),
+        ("nflows_of_mine", OLD, True),
+    ],
+)
+def test_only_deprecations_inside_a_library_are_ignored(module, message, shown):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        hide_deprecations()
+        warnings.warn_explicit(message, UserWarning, "file.py", 80, module)
+    assert len(caught) == shown

@@ -13,17 +13,9 @@ from layers.conv1x1 import Conv1x1
 
 IMAGE, SEQUENCE, VECTOR = (2, 2, 3), (3, 5), (5, 1)
 RULES = [
-    "forward",
-    "log-det",
-    "reverse-log-det",
-    "log-det-form",
-    "inverse",
-    "options",
-    "refusals",
-    "initialisation",
-    "reload",
-    "wrong-input",
-]
+    "forward", "log-det", "reverse-log-det", "log-det-form", "inverse", "options", "refusals", "initialisation",
+    "reload", "wrong-input",
+]  # fmt: skip
 
 
 class Gain(nn.Module):

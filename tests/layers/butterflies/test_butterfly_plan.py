@@ -27,21 +27,15 @@ def test_depth_falls_per_scale(levels, counts):
         assert tuple(len(part.levels) for part in plan.parts) == expected
 
 
-def test_levels_none_takes_all():
+def test_levels_none_takes_all_capped_those_there_are_and_lists_may_be_tuples():
     assert levels_of(24) == [(1, 2, 3)]
     assert levels_of(7) == levels_of(1) == [()]
     assert levels_of(14, partition=[8, 6]) == [(1, 2, 3), (1,)]
     assert levels_of(7, partition=[8, 6], full_depth_at=14) == [(1, 2), ()]
-
-
-def test_capped():
     assert levels_of(24, levels=10, capped=True) == [(1, 2, 3)]
     assert levels_of(24, levels=2, capped=True) == [(1, 2)]
     assert levels_of(12, partition=[8, 4], levels=3, capped=True) == [(1, 2, 3), (1, 2)]
     assert levels_of(24, levels=3, full_depth_at=48, capped=True) == [(1, 2)]
-
-
-def test_lists_may_be_tuples():
     assert levels_of(12, partition=(8, 4), levels=((1, 2), (1,))) == [(1, 2), (1,)]
 
 

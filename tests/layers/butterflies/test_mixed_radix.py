@@ -38,15 +38,18 @@ def support(layer):
     return product > 0
 
 
-def test_prime_factors():
+def test_prime_factors_stages_and_parts():
     assert prime_factors(784) == [2, 2, 2, 2, 7, 7] and prime_factors(3072) == [2] * 10 + [3]
     assert prime_factors(1) == [] and prime_factors(97) == [97]
     assert all(math.prod(prime_factors(n)) == n for n in range(1, 200))
-
-
-def test_stages_of():
     assert stages_of(12) == [Stage(2, 1, 6), Stage(2, 2, 3), Stage(3, 4, 1)]
     assert stages_of(1) == []
+    assert smooth_parts(784) == [784] and smooth_parts(31) == [31]
+    assert smooth_parts(37) == [36, 1] and smooth_parts(2 * 397) == [792, 2]
+    for dim in range(1, 2000, 37):
+        parts = smooth_parts(dim)
+        assert sum(parts) == dim and parts == sorted(parts, reverse=True)
+        assert all(max(prime_factors(size), default=1) <= LARGEST_PRIME for size in parts)
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -106,20 +109,6 @@ def test_one_pass_is_dense(shape, case, perturbed):
             assert (perturbed(Butterfly, shape, **options).dense() != 0).all()  # of the weights of a layer, too
 
 
-def test_what_powers_of_two_leave_apart(perturbed):
-    """Count the pairs of entries that one pass of the paper's factors mixes: 784 as 512 + 256 + 16, and 3072."""
-    with torch.no_grad():
-        parts = perturbed(Butterfly, (1, 28, 28), partition=[512, 256, 16], levels=[9, 8, 4]).dense() != 0
-        assert int(parts.sum()) == 512**2 + 256**2 + 16**2  # 53 % of 784^2
-        classes = perturbed(Butterfly, (3, 32, 32), 0.1, levels=10)
-        x = torch.zeros(3, 3072, dtype=torch.float64)
-        x[[0, 1, 2], [0, 1, 2]] = 1
-        reached = classes(x.view(3, 3, 32, 32))[0].flatten(1) != 0
-    places = torch.arange(3072)
-    for entry in range(3):
-        assert torch.equal(reached[entry], places % 3 == entry)
-
-
 @pytest.mark.parametrize("options", [{}, {"levels": 4}, {"levels": [1]}, {"partition": [8, 4], "levels": [1, 1]}])
 def test_the_options_of_the_paper_give_its_layer(options):
     layer = Butterfly((3, 4) if "partition" in options else (3, 16) if options else (2, 8), **options)
@@ -134,23 +123,19 @@ def test_factors_of_two_equal_those_of_the_butterfly(perturbed):
     assert torch.equal(mixed(x)[0], plain(x)[0])
 
 
-@pytest.mark.parametrize("initialisation", ["identity", "rotation"])
-def test_initialisation(initialisation):
+@pytest.mark.parametrize(
+    ("shape", "options"),
+    [((3, 5, 2), {}), ((3, 4, 4), {"block_size": 3}), ((3, 4, 4), {"block_size": 3, "shared": True})],
+)
+def test_initialisation(shape, options):
     torch.manual_seed(0)
-    layer = Butterfly((3, 5, 2), initialisation=initialisation)
-    matrix = push_identity(layer)
-    torch.testing.assert_close(matrix @ matrix.T, torch.eye(30))
-    assert torch.equal(matrix, torch.eye(30)) is (initialisation == "identity")
-    assert layer(torch.randn(1, 3, 5, 2))[1].abs() < 1e-5
-
-
-def test_parts():
-    assert smooth_parts(784) == [784] and smooth_parts(31) == [31]
-    assert smooth_parts(37) == [36, 1] and smooth_parts(2 * 397) == [792, 2]
-    for dim in range(1, 2000, 37):
-        parts = smooth_parts(dim)
-        assert sum(parts) == dim and parts == sorted(parts, reverse=True)
-        assert all(max(prime_factors(size), default=1) <= LARGEST_PRIME for size in parts)
+    identity = torch.eye(math.prod(shape))
+    for initialisation in ("identity", "rotation"):
+        layer = Butterfly(shape, initialisation=initialisation, **options)
+        matrix = push_identity(layer)
+        torch.testing.assert_close(matrix @ matrix.T, identity)
+        assert torch.equal(matrix, identity) is (initialisation == "identity")
+        assert layer(torch.randn(1, *shape))[1].abs() < 1e-5
 
 
 def test_a_remark_says_that_a_large_prime_is_cut():

@@ -56,9 +56,14 @@ def permuted(permutation, **options):
     return y.flatten().long().tolist()
 
 
-def test_the_layers_of_every_permutation_of_four():
+def test_the_layers_of_every_permutation_of_four_and_refused_sizes():
     for permutation in itertools.permutations(range(4)):
         assert permuted(permutation) == list(permutation)
+    message = "D = 74 has the prime factor 37, above the largest radix, 31; pad the event to 128 entries, and the perm"
+    with pytest.raises(UnsupportedShape, match=message):
+        butterfly_from_permutation(range(74))
+    with pytest.raises(UnsupportedShape, match=re.escape("shape (3, 3) has 9 entries, the permutation 8")):
+        butterfly_from_permutation(range(8), (3, 3))
 
 
 @pytest.mark.parametrize("size", [1, 2, 6, 12, 30, 784, 1024, 3072])
@@ -79,11 +84,3 @@ def test_an_event_shape(shape):
 def test_invalid_permutations_are_refused(permutation):
     with pytest.raises(ValueError, match=re.escape(f"{permutation} is not a permutation; give each of 0, ..., D - 1")):
         butterfly_from_permutation(permutation)
-
-
-def test_refuses_a_size():
-    message = "D = 74 has the prime factor 37, above the largest radix, 31; pad the event to 128 entries, and the perm"
-    with pytest.raises(UnsupportedShape, match=message):
-        butterfly_from_permutation(range(74))
-    with pytest.raises(UnsupportedShape, match=re.escape("shape (3, 3) has 9 entries, the permutation 8")):
-        butterfly_from_permutation(range(8), (3, 3))

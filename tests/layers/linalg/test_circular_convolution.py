@@ -62,22 +62,16 @@ def test_sizes_of_kernels_and_batches(shape, case):
                     torch.testing.assert_close(outcome, expected, rtol=1e-10, atol=1e-10)
 
 
-def test_an_empty_batch_has_gradients_of_zero():
-    y, *gradients = results(circular, *operands((3, 4, 5), 2, 3, events=0), 1)
-    assert y.shape == (0, 2, 4, 5)
-    assert not any(gradient.any() for gradient in gradients)
-
-
-def test_batches_that_are_summed_in_parts():
-    inputs = operands((3, 20, 21), 3, 3, events=150)
-    torch.testing.assert_close(*(results(f, *inputs, 1) for f in (circular, circular_formula)))
-
-
-def test_operands_may_be_views():
+def test_views_empty_batches_and_batches_that_are_summed_in_parts():
     x, weight, bias, seed = operands((4, 6, 7), 4, 3)
     views = x.transpose(2, 3).contiguous().transpose(2, 3), weight.transpose(0, 1), torch.cat([bias, bias])[::2]
     seed = seed[:1, :1, :1, :1].expand_as(seed)
     torch.testing.assert_close(*(results(f, *views, seed, 1) for f in (circular, circular_formula)))
+    y, *gradients = results(circular, *operands((3, 4, 5), 2, 3, events=0), 1)
+    assert y.shape == (0, 2, 4, 5)
+    assert not any(gradient.any() for gradient in gradients)
+    inputs = operands((3, 20, 21), 3, 3, events=150)
+    torch.testing.assert_close(*(results(f, *inputs, 1) for f in (circular, circular_formula)))
 
 
 @pytest.mark.parametrize(("kernel_size", "before"), [(3, 1), (2, 0), (3, 2)])
@@ -142,9 +136,12 @@ def test_operands_that_do_not_fit_are_refused(change, message):
         circular(**inputs)
 
 
-def test_gradients_of_other_events_are_refused():
+def test_gradients_of_other_events_and_waves_of_another_kernel_are_refused(perturbed):
     with pytest.raises(ValueError, match=r"\[2, 2, 4, 5\] do not fit events of shape \[2, 2, 4, 4\]"):
         torch.ops.invertbench.circular_weight(torch.zeros(2, 2, 4, 4), torch.zeros(2, 2, 4, 5), [3, 3], 1)
+    layer = perturbed(Periodic, (2, 4, 4), 0.5, kernel_size=3)
+    with pytest.raises(ValueError, match="do not fit a weight of shape"):
+        torch.ops.invertbench.spectral_log_det(layer.weight[:, :, :2], layer._waves(), 4)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -166,9 +163,6 @@ def test_rows_of_the_log_det_must_be_exchanged(perturbed):
     torch.testing.assert_close(value.item(), 16 * math.log(24))
     (gradient,) = torch.autograd.grad(value, layer.weight)
     torch.testing.assert_close(gradient[:, :, 0, 0], 16 * layer.weight[:, :, 0, 0].detach().inverse().T)
-
-
-def test_singular_weights_have_no_finite_log_det(perturbed):
     layer = perturbed(Periodic, (2, 3, 4), 0.5, kernel_size=1)
     with torch.no_grad():
         layer.weight.zero_()
@@ -196,12 +190,6 @@ def test_error_of_the_log_det_in_single_precision(perturbed):
             float(value) for value in (log_det_formula(exact), log_det(layer), log_det_formula(layer))
         )
     assert abs(ours - truth) <= 2 * abs(library - truth) + torch.finfo(torch.float32).eps * abs(truth)
-
-
-def test_waves_of_another_kernel_are_refused(perturbed):
-    layer = perturbed(Periodic, (2, 4, 4), 0.5, kernel_size=3)
-    with pytest.raises(ValueError, match="do not fit a weight of shape"):
-        torch.ops.invertbench.spectral_log_det(layer.weight[:, :, :2], layer._waves(), 4)
 
 
 def test_the_operators_run_where_they_are_faster(monkeypatch):

@@ -29,22 +29,19 @@ def test_determinants_equal_those_of_single_matrices(size, dtype):
     np.testing.assert_allclose(log_dets, np.linalg.slogdet(batch.numpy()).logabsdet, rtol=1e-4)
 
 
-def test_gradients_equal_those_of_single_matrices():
-    batch = matrices(4, 160).requires_grad_()
-    by_matrix(lambda batch: torch.linalg.slogdet(batch).logabsdet, batch).sum().backward()
-    np.testing.assert_allclose(batch.grad, np.linalg.inv(batch.detach().numpy()).transpose(0, 2, 1), atol=1e-9)
-
-
-def test_several_arguments_and_results_are_batched():
+def test_gradients_several_arguments_and_results_are_batched():
     batch, right = matrices(3, 160), torch.randn(3, 160, 2, dtype=torch.float64)
     solution = by_matrix(torch.linalg.solve, batch, right)
     torch.testing.assert_close(batch @ solution, right)
     permutation, lower, upper = by_matrix(lambda batch: tuple(torch.linalg.lu(batch)), batch)
     torch.testing.assert_close(permutation @ lower @ upper, batch)
     assert by_matrix(torch.linalg.det, matrices(0, 160)).shape == (0,)
+    batch = matrices(4, 160).requires_grad_()
+    by_matrix(lambda batch: torch.linalg.slogdet(batch).logabsdet, batch).sum().backward()
+    np.testing.assert_allclose(batch.grad, np.linalg.inv(batch.detach().numpy()).transpose(0, 2, 1), atol=1e-9)
 
 
-def test_a_periodic_convolution_of_many_channels():
+def test_periodic_convolutions_and_plu_factors_of_many_channels():
     torch.manual_seed(0)
     layer = Periodic((160, 3, 3))
     x = torch.randn(2, 160, 3, 3)
@@ -56,9 +53,6 @@ def test_a_periodic_convolution_of_many_channels():
         torch.testing.assert_close(inverse(y), x, atol=1e-3, rtol=1e-3)
     many = torch.randn(200, 160, 3, 3)  # more than channels: by the inverse itself
     torch.testing.assert_close(layer.inverse(layer(many)[0]), many, atol=1e-3, rtol=1e-3)
-
-
-def test_large_matrices_by_their_plu_factors():
     rotations = random_rotations(3, 160)
     torch.testing.assert_close(torch.linalg.det(rotations[0]), torch.ones((), dtype=torch.float64))
     held = PLUMatrices(rotations).double()

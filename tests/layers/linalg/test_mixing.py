@@ -44,12 +44,9 @@ def test_operands_may_be_views():
     agree(weight, x, torch.randn(4, 33, 5, dtype=torch.float64).mT)
 
 
-def test_second_derivatives(check_derivatives):
+def test_second_derivatives_and_transforms(check_derivatives):
     weight, x = torch.randn(3, 2, dtype=torch.float64), torch.randn(2, 2, 16, dtype=torch.float64)
     check_derivatives(mix_channels, weight, x)
-
-
-def test_transforms():
     operands = torch.randn(3, 2, dtype=torch.float64), torch.randn(2, 2, 16, dtype=torch.float64)
     for transform in (torch.func.jacrev, torch.func.jacfwd):
         torch.testing.assert_close(*(transform(f, argnums=(0, 1))(*operands) for f in (mix_channels, formula)))

@@ -38,20 +38,14 @@ def test_sizes_of_kernels_and_batches(shape, case):
             torch.testing.assert_close(outcome, expected, rtol=1e-10, atol=1e-10)
 
 
-def test_an_empty_batch_has_gradients_of_zero():
-    x, *gradients = results(solve_rows, *operands((3, 4, 5), 2, 3, events=0))
-    assert x.shape == (0, 3, 4, 5)
-    assert not any(gradient.any() for gradient in gradients)
-
-
-def test_operands_may_be_views():
+def test_views_empty_batches_and_second_derivatives(check_derivatives):
     y, weight, seed = operands((4, 6, 7), 2, 3)
     views = y.transpose(2, 3).contiguous().transpose(2, 3), weight.transpose(0, 1).flip(3)
     seed = seed[:1, :1, :1, :1].expand_as(seed)
     torch.testing.assert_close(*(results(function, *views, seed) for function in (solve_rows, _solve_above)))
-
-
-def test_second_derivatives(check_derivatives):
+    x, *gradients = results(solve_rows, *operands((3, 4, 5), 2, 3, events=0))
+    assert x.shape == (0, 3, 4, 5)
+    assert not any(gradient.any() for gradient in gradients)
     y, weight, _ = operands((2, 3, 4), 2, 3, events=2)
     check_derivatives(solve_rows, y, weight)
 

@@ -44,24 +44,18 @@ def test_sizes(case):
             torch.testing.assert_close(*(results(f, [matrix], [7]) for f in (log_abs_det, formula)))
 
 
-def test_the_operators_equal_their_formulas_on_views():
+def test_the_operators_equal_their_formulas_on_views_and_where_rows_must_be_exchanged():
     (lower, upper, _), fixed = factors(5)
     wide = torch.randn(10, dtype=torch.float64)
     operands = [lower.T, torch.cat([upper, upper], 1)[:, ::2], 0.1 * wide[::2]]
     torch.testing.assert_close(*(results(f, operands, fixed) for f in (plu_matrix, plu_formula)))
     matrix = torch.randn(8, 4, dtype=torch.float64)[::2].T
     torch.testing.assert_close(*(results(f, [matrix], [7]) for f in (log_abs_det, formula)))
-
-
-def test_rows_must_be_exchanged():
-    """Zeros and tiny numbers on the diagonal, and permutations that are no exchanges of two rows."""
+    # Zeros and tiny numbers on the diagonal, and permutations that are no exchanges of two rows.
     tiny = torch.tensor([[1e-20, 1.0], [1.0, 1.0]], dtype=torch.float64)
     cycle = torch.eye(5, dtype=torch.float64)[[2, 0, 4, 1, 3]] * torch.tensor([2.0, 3, 4, 5, 6], dtype=torch.float64)
     for matrix in (tiny, cycle):
         torch.testing.assert_close(*(results(f, [matrix], [7]) for f in (log_abs_det, formula)))
-
-
-def test_singular_matrices():
     matrix = torch.ones(3, 3, dtype=torch.float64)
     assert log_abs_det(matrix, 7) == -torch.inf and log_abs_det(0 * matrix, 7) == -torch.inf
     assert log_abs_det(torch.full((2, 2), torch.nan), 7).isnan()

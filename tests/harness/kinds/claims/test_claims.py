@@ -209,16 +209,6 @@ def test_runs_of_single_claims_are_merged(done, tmp_path):
     assert main(["report", *map(str, parts), "--out", str(tmp_path / "again")]) == 2
 
 
-def test_cells_of_different_claims_differ(done):
-    """Two claims may have rows and data sets of the same names."""
-    plan = Plan.load(done)
-    first = plan.trials[0]
-    second = type(first).model_validate(first.model_dump() | {"suite": "part-blocks"})
-    assert plan.cell(first) != plan.cell(second)
-    alone = plan.model_copy(update={"sections": ()})
-    assert alone.cell(first) == alone.cell(second), "without sections, renamed suites can be compared"
-
-
 def test_examinations_are_compared(done, tmp_path, capsys):
     changed = tmp_path / "other"
     shutil.copytree(done, changed)
@@ -270,3 +260,10 @@ def test_each_section_of_the_page_has_the_figures_of_its_claim(done):
     assert [figure.name for figure in short.figures] == ["mixes-likelihood", "mixes-singular"]
     assert [figure.name for figure in long.figures] == ["mixes-too-training"]
     assert [figure.name for figure in beside.figures] == ["benchmarks"]
+    # Two claims may have rows and data sets of the same names.
+    plan = Plan.load(done)
+    first = plan.trials[0]
+    second = type(first).model_validate(first.model_dump() | {"suite": "part-blocks"})
+    assert plan.cell(first) != plan.cell(second)
+    alone = plan.model_copy(update={"sections": ()})
+    assert alone.cell(first) == alone.cell(second), "without sections, renamed suites can be compared"

@@ -1,12 +1,13 @@
 """Judges on artificial records: every verdict, and no verdict from noise."""
 
 import pytest
+from toys import density_trial
 
 from harness.core.records import blank_record
-from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
+from harness.core.settings import DataRef, FlowSettings, LayerRef
 from harness.kinds.claims.judges import JUDGES
 from harness.kinds.claims.verdicts import nothing_to_judge, of_outcomes, outcome_of
-from harness.kinds.density.trial import DensityTrial, Tuning
+from harness.kinds.density.trial import Tuning
 from harness.kinds.examination.trial import ExaminationTrial
 from harness.kinds.parameters.trial import ParametersTrial
 from harness.kinds.runtime.trial import RuntimeTrial
@@ -39,15 +40,8 @@ TUNING = Tuning(seed=100, candidates=((("training.learning_rate", 0.001),), (("t
 
 
 def density(row, column, seed=0, layer=None, tuning=None, **training):
-    return DensityTrial(
-        **HEAD,
-        data=DataRef(label=column, name="waveforms"),
-        layer=ref(row, layer or row),
-        flow=FlowSettings(),
-        training=TrainingSettings(**training),
-        seed=seed,
-        tuning=tuning,
-    )
+    data = DataRef(label=column, name="waveforms")
+    return density_trial(ref(row, layer), data, training=training, seed=seed, tuning=tuning, **HEAD)
 
 
 def trained(trial, value, status="ok", **more):
@@ -65,11 +59,15 @@ def claiming(claimed, true, floor):
     return made("density", [released, fair], ("released", "true")), [record, trained(fair, true - 0.1, floor=floor)]
 
 
-def test_a_claim_below_the_floor_does_not_hold():
+def test_a_claim_below_the_floor_does_not_hold_and_none_is_undecided():
     verdict = judge("accounting", *claiming(-16.0, -1.75, -5.4))
     assert verdict.holds == "does not hold" and "claims -16.00, has -1.75 nats/dim; the floor is -5.40" in verdict.short
     assert "1 of 1 claimed values and 0 true ones lie below the resolution floor" in verdict.text
     assert verdict.tables[0].rows == (("butterfly", "-16.00", "-1.75 ± 0.01", "-5.40", "-1.85"),)
+    plan, records = claiming(-16.0, -1.75, -5.4)
+    failed = trained(plan.trials[0], None, "diverged")
+    verdict = judge("accounting", plan, [failed, records[1]])
+    assert verdict.holds == "undecided" and "diverged: why" in verdict.text
 
 
 @pytest.mark.parametrize(
@@ -82,13 +80,6 @@ def test_a_claim_below_the_floor_does_not_hold():
 )
 def test_a_gap_with_nothing_below_the_floor(claimed, true, holds):
     assert judge("accounting", *claiming(claimed, true, -5.4)).holds == holds
-
-
-def test_without_a_claimed_value_the_verdict_is_undecided():
-    plan, records = claiming(-16.0, -1.75, -5.4)
-    failed = trained(plan.trials[0], None, "diverged")
-    verdict = judge("accounting", plan, [failed, records[1]])
-    assert verdict.holds == "undecided" and "diverged: why" in verdict.text
 
 
 @pytest.mark.parametrize(
@@ -286,25 +277,19 @@ def test_the_best_row(values, seeds, holds):
     assert judge("ranked", *ranked(values, seeds, 0.05)).holds == holds
 
 
-def test_the_best_row_may_be_another_subject():
-    verdict = judge("ranked_cdflow", *ranked({"a": {"butterfly": 2.0, "cdflow": 1.0}}, 3, 0.01))
-    assert verdict.holds == "holds" and verdict.short.startswith("cdflow is ")
-
-
-def test_no_row_is_best_within_the_noise():
+def test_no_row_is_best_within_the_noise_and_close_rows_are_named():
     close = {"conv1x1": 1.01, "butterfly": 1.0}
     assert judge("ranked", *ranked({"a": close}, 8, 0.2)).holds == "undecided"
     assert judge("ranked", *ranked({"a": FIRST}, 1)).holds == "undecided", "one seed has no interval"
     assert judge("ranked", *ranked({"a": FIRST, "b": close}, 8, 0.2)).holds == "undecided", "one column is undecided"
-
-
-def test_the_verdict_names_the_rows_that_are_close():
     plan, records = ranked({"a": {"emerging": 1.5, "conv1x1": 2.0, "butterfly": 1.0}, "b": LAST}, 3, 0.01)
     for record in records:
         if record.trial["layer"]["row"] == "conv1x1" and record.trial["data"]["label"] == "a":
             record.rows[0]["nats_per_dim"] += 5 * (record.trial["seed"] - 1)
     verdict = judge("ranked", plan, records)
     assert verdict.short == "butterfly is not clearly ahead of conv1x1 on a, behind conv1x1 on b"
+    verdict = judge("ranked_cdflow", *ranked({"a": {"butterfly": 2.0, "cdflow": 1.0}}, 3, 0.01))
+    assert verdict.holds == "holds" and verdict.short.startswith("cdflow is ")
 
 
 def test_untuned_rows_are_not_ranked():
@@ -350,14 +335,11 @@ def test_a_diverged_setting_counts_as_worse():
     assert sum("diverged" in row[2] for row in verdict.tables[0].rows) == 2
 
 
-def test_the_verdict_follows_from_the_outcomes():
+def test_the_verdict_follows_from_the_outcomes_corrected_for_all_comparisons():
     assert of_outcomes([]) == "undecided"
     assert of_outcomes(["for", "open"]) == "undecided"
     assert of_outcomes(["against", "open"]) == "does not hold"
     assert of_outcomes(["against", "for", "open"]) == "holds in part"
-
-
-def test_the_correction_for_all_comparisons_decides_from_three_seeds_on():
     assert outcome_of(Difference(Estimate(1.0, 0.5, 1.5, 8), p=0.2, values=(1.0,) * 8)) == "open"
     seen = judged({"for": [1.0, 1.1, 0.9], "against": [-1.0, -1.1, -0.9], "range": [0.1, 0.5, 2.4], "two": [1.0, 1.0]})
     outcomes = {name: outcome_of(difference) for name, difference in seen.items()}

@@ -4,6 +4,7 @@ import random
 
 import pandas as pd
 import pytest
+from toys import write_suite
 
 from harness.cli.parser import main
 from harness.core.records import write_record
@@ -56,10 +57,9 @@ def run_of(recorded, tmp_path):
     """Return a function that makes the results of a suite; `value(trial)` is a likelihood, or None for a failure."""
 
     def make(value=value_of, datasets=DATASETS, controls=CONTROLS, name="made_up", folder=None):
-        file = tmp_path / f"{name}.yaml"
         parts = {"control": "\n  ".join(controls), "datasets": "\n      ".join(datasets)}
-        file.write_text(SUITE.format(name=name, **parts))
-        plan, trials = settle(load_suite(str(file)), "quick", "cpu").plan()
+        file = write_suite(tmp_path, SUITE.format(name=name, **parts))
+        plan, trials = settle(load_suite(file), "quick", "cpu").plan()
         trials = [trial for trial in trials if isinstance(trial, DensityTrial)]
         records = []
         for trial in trials:
@@ -111,15 +111,20 @@ def test_the_unit_and_the_scale_of_a_data_set_change_nothing(run_of):
     assert set(frames[0]["unit"]) == {"bits_per_dim", "nats_per_dim"}
 
 
-def test_a_difference_below_the_margin_is_a_tie(run_of):
+def test_a_difference_below_the_margin_is_a_tie_and_equal_controls_are_no_scale(run_of):
     def close(trial):
         return value_of(trial) if trial.layer.row != "woodbury" else VALUES["conv1x1-twice"] - 0.009 + trial.seed / 1e5
 
     rows = cells(across((run_of(close, (*DATASETS[:2], "patches: {}")),)))
     assert rows["woodbury"]["wins, ties, losses, against conv1x1-twice"] == "0, 3, 0"
 
+    def equal(trial):
+        return value_of(trial) if trial.layer.row in ("emerging", "woodbury") else 1.5
 
-def test_a_layer_that_is_not_ranked_on_a_data_set_is_left_out(run_of):
+    assert not across((run_of(equal, (*DATASETS[:2], "patches: {}")),)).distances
+
+
+def test_layers_without_a_rank_columns_of_the_same_data_and_shares_without_controls_are_left_out(run_of):
     def failing(trial):
         lost = trial.layer.row == "entry-scale" and trial.data.label == "waveforms"
         return None if lost else value_of(trial)
@@ -128,29 +133,16 @@ def test_a_layer_that_is_not_ranked_on_a_data_set_is_left_out(run_of):
     assert compared.layers == ["emerging", "woodbury", "conv1x1-twice", "fixed-permutation"]
     assert compared.remarks[0] == "left out: entry-scale, not ranked on waveforms"
     assert len(compared.columns) == 3, "a layer is lost, not a data set with four of them"
-
-
-def test_columns_of_the_same_data_count_once(run_of):
     wide = "digits width 16: {data: digits, flow: {width: 16}}"
     assert across((run_of(datasets=(*DATASETS[:2], wide)),)) is None
     compared = across((run_of(datasets=(*DATASETS, wide)),))
     assert [column.label for column in compared.columns] == ["digits", "permuted-digits", "waveforms"]
     assert "left out: digits width 16, with the same data as digits" in compared.remarks
-
-
-def test_without_controls_there_are_ranks_and_no_shares(run_of):
     compared = across((run_of(controls=("conv1x1: {}",), value=lambda trial: random.Random(trial.id).random()),))
     assert compared.together.effects.empty and compared.together.pairs is None and not compared.distances
     table = across_table(compared, "made_up-across")
     assert "pairs of layers are not tested" in " ".join(table.notes)
     assert not any("wins" in heading or "share" in heading for heading in table.header)
-
-
-def test_controls_that_are_equal_are_no_scale(run_of):
-    def equal(trial):
-        return value_of(trial) if trial.layer.row in ("emerging", "woodbury") else 1.5
-
-    assert not across((run_of(equal, (*DATASETS[:2], "patches: {}")),)).distances
 
 
 def test_the_answer_says_what_can_be_said_in_all_and_by_family(run_of):

@@ -1,23 +1,18 @@
 """The backbone of autoregressive blocks in suites: its flows, what has no effect in it, its captions and leads."""
 
-import numpy as np
 import pytest
 import torch
+from toys import audited, density_trial, initialised, toy_pipeline, write_suite
 
 from flows.affine import bounded_gate, exponential_gate
 from flows.backbones.autoregressive import AutoregressiveBlock
-from harness.audit.audit import audit
 from harness.core.errors import SuiteError
-from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
-from harness.datasets.base import Splits
-from harness.evaluation.evaluation import evaluate
+from harness.core.settings import DataRef, FlowSettings, LayerRef
 from harness.kinds.density.figures.capacity import _panels
 from harness.kinds.density.run import run as run_density
 from harness.kinds.density.tables.differences import control_of
 from harness.kinds.density.tables.publication import density_caption
-from harness.kinds.density.trial import DensityTrial
 from harness.pipeline.models import build_flow, layer_shapes
-from harness.pipeline.pipeline import Pipeline
 from harness.planning.settle import load_suite, settle
 from harness.reporting.frame import Results
 
@@ -43,12 +38,7 @@ profiles:
 
 @pytest.fixture
 def plan_of(tmp_path):
-    def make(old="", new=""):
-        file = tmp_path / "blocks.yaml"
-        file.write_text(SUITE.replace(old, new) if old else SUITE)
-        return settle(load_suite(file), "quick", "cpu").plan()[0]
-
-    return make
+    return lambda *change: settle(load_suite(write_suite(tmp_path, SUITE, *change)), "quick", "cpu").plan()[0]
 
 
 def blocks_of(flow):
@@ -59,14 +49,11 @@ def names(layer, flow=BLOCKS):
     return [path for path, _ in build_flow((1, 8, 8), layer, flow, 0).linear_layers()]
 
 
-def test_a_mixer_stands_between_blocks_only_where_a_row_keeps_it():
+def test_mixers_patches_and_turns_of_blocks():
     emerging = LayerRef(row="emerging", layer="emerging")
     assert names(emerging) == names(CONV) == ["step1/layer", "step2/layer"]
     kept = ["step1/mixer", "step1/layer", "step2/mixer", "step2/layer"]
     assert names(CONV.model_copy(update={"keep_mixer": True})) == kept
-
-
-def test_layers_meet_patches_and_are_followed_by_the_turn_unless_it_is_off():
     assert layer_shapes((1, 8, 8), BLOCKS) == [(4, 4, 4)]
     assert layer_shapes((1, 8, 8), BLOCKS.model_copy(update={"backbone": "glow", "levels": 2})) == [
         (4, 4, 4),
@@ -75,6 +62,8 @@ def test_layers_meet_patches_and_are_followed_by_the_turn_unless_it_is_off():
     for turn in (True, False):
         flow = build_flow((1, 8, 8), CONV, BLOCKS.model_copy(update={"turn": turn}), 0)
         assert any(path.endswith("/turn") for path, _ in flow.parts()[0]) is turn
+    assert {"backbone", "turn"}.isdisjoint(FlowSettings().model_dump(mode="json"))
+    assert BLOCKS.model_dump(mode="json")["backbone"] == "autoregressive"
 
 
 @pytest.mark.parametrize(("gate", "function"), [("published", exponential_gate), ("bounded", bounded_gate)])
@@ -83,22 +72,11 @@ def test_blocks_have_the_gate_of_the_suite(gate, function):
     assert [block.gate for block in blocks_of(flow)] == [function] * 3
 
 
-def test_ids_of_glow_do_not_name_the_backbone():
-    assert {"backbone", "turn"}.isdisjoint(FlowSettings().model_dump(mode="json"))
-    assert BLOCKS.model_dump(mode="json")["backbone"] == "autoregressive"
-
-
 @pytest.mark.parametrize("data", ["digits", "waveforms"])
 def test_a_trial_trains_and_passes_the_audit(data, tmp_path):
-    trial = DensityTrial(
-        suite="toy",
-        profile="smoke",
-        data=DataRef(label=data, name=data, options={"length": 32} if data == "waveforms" else {}),
-        layer=LayerRef(row="emerging", layer="emerging"),
-        flow=BLOCKS.model_copy(update={"gate": "bounded", "steps": 2}),
-        training=TrainingSettings(steps=3, batch_size=32, evaluate_every=3),
-        seed=0,
-    )
+    source = DataRef(label=data, name=data, options={"length": 32} if data == "waveforms" else {})
+    flow = {"backbone": "autoregressive", "gate": "bounded", "steps": 2, "width": 8}
+    trial = density_trial("emerging", source, flow, {"steps": 3, "batch_size": 32, "evaluate_every": 3})
     record = run_density(trial, None, tmp_path, lambda done, text: None)
     assert (record.status, record.audit["verdict"]) == ("ok", "passed")
     assert record.audit["linear_layers"] == 1
@@ -125,29 +103,30 @@ class SeesItself(AutoregressiveBlock):
 
 @pytest.mark.parametrize(("shape", "fault"), [((1, 8, 8), SeesItself), ((2, 256), ForgottenScale)])
 def test_the_audit_catches_faults_of_a_block(shape, fault):
-    draw = np.random.default_rng(0)
-    parts = [draw.integers(0, 9, (n, *shape), dtype=np.int16) for n in (40, 12, 12)]
-    data = Pipeline(Splits(*parts, levels=9, description="random"), DataRef(label="toy", name="toy"))
+    data = toy_pipeline(shape, 9)
     settings = FlowSettings(backbone="autoregressive", levels=4 if len(shape) == 2 else 1, steps=2, width=8)
     flow = build_flow(shape, CONV, settings.model_copy(update={"gate": "bounded"}), 0)
-    flow.initialise(data.prepare(data.raw("train")[:], torch.Generator().manual_seed(0))[0])
+    initialised(flow, data)
     with torch.no_grad():
         for block in blocks_of(flow):
             for weight in block.parameters():
                 weight.add_(0.1 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1)))
-    result = audit(flow, data, evaluate(flow, data, "test", 1, 4, 0))
+    result = audited(flow, data)
     assert result.verdict == "passed", result.reasons
     blocks_of(flow)[0].__class__ = fault
-    result = audit(flow, data, evaluate(flow, data, "test", 1, 4, 0))
+    result = audited(flow, data)
     assert result.verdict == "failed" and any("step0/block: log-det is" in text for text in result.reasons)
 
 
-def test_a_data_set_may_have_some_of_the_rows(plan_of):
+def test_a_data_set_may_have_some_of_the_rows_and_leads_are_over_the_turn(plan_of):
     trials = {(trial.data.label, trial.layer.row) for trial in plan_of().trials}
     assert trials == {
         *((("digits", row)) for row in ("turning", "emerging", "twice")),
         *(("digits glow", row) for row in ("turning", "twice")),
     }
+    plan_of("quick:", "quick:\n    flow: {turn: false, mixer: qr}")
+    assert control_of(plan_of()) == "turning"
+    assert control_of(plan_of("{layer: fixed, options: {map: turn}, flow: {turn: false}}", "{layer: fixed}")) == "twice"
 
 
 @pytest.mark.parametrize(
@@ -157,11 +136,7 @@ def test_a_data_set_may_have_some_of_the_rows(plan_of):
         ("width: 8}", "width: 8, coupling: attention}", "flow.coupling: has no effect on the backbone autoregressive"),
         ("width: 8}", "width: 8, prior: learned}", "flow.prior: has no effect on the backbone autoregressive"),
         ("backbone: glow}", "backbone: glow, turn: true}", "flow.turn: has no effect on the backbone glow"),
-        (
-            "digits: {}",
-            "digits: {rows: [emerging], flow: {mixer: qr}}",
-            "flow.mixer: has no effect on",
-        ),
+        ("digits: {}", "digits: {rows: [emerging], flow: {mixer: qr}}", "flow.mixer: has no effect on"),
         ("steps: 2", "steps: 1", "flow.steps: 1, and the backbone autoregressive takes at least 2"),
         ("levels: 1", "levels: 3", "at least two positions after 3 squeezes; use levels = 2"),
         ("autoregressive,", "autoregresive,", "backbone"),
@@ -172,18 +147,11 @@ def test_what_makes_no_flow_or_has_no_effect_is_refused(plan_of, old, new, messa
         plan_of(old, new)
 
 
-def test_what_one_of_the_flows_uses_is_accepted(plan_of):
-    plan_of("quick:", "quick:\n    flow: {turn: false, mixer: qr}")
-
-
-def test_the_caption_names_the_backbone_of_each_data_set(plan_of):
+def test_captions_and_the_figure_of_leads_name_the_backbones(plan_of):
     caption = density_caption(Results.of(plan_of(), []), False)
     blocks = "2 autoregressive blocks of width 8 on patches of 2 entries per axis, layers before the turn"
     assert f"{blocks} (turning: layers in place of the turn) on digits; " in caption
     assert "Glow with 1 level of 2 steps, width 8 on digits glow" in caption
-
-
-def test_the_figure_of_leads_has_the_widths_of_blocks_and_the_other_backbones(plan_of):
     plan = plan_of(
         "digits glow: {data: digits, flow: {backbone: glow}, rows: [turning, twice]}",
         "wide: {data: digits, flow: {width: 16}, layers: {turning: {flow: {width: 12}}}}\n"
@@ -194,8 +162,3 @@ def test_the_figure_of_leads_has_the_widths_of_blocks_and_the_other_backbones(pl
     assert (first.title, first.axis) == ("digits", "width of blocks")
     assert first.columns == {"8": "digits", "16": "wide"}
     assert first.others == {"glow\n8": "glow", "attention\n8": "attention"}
-
-
-def test_leads_are_counted_over_the_turn_alone_where_there_is_one(plan_of):
-    assert control_of(plan_of()) == "turning"
-    assert control_of(plan_of("{layer: fixed, options: {map: turn}, flow: {turn: false}}", "{layer: fixed}")) == "twice"

@@ -6,7 +6,7 @@ from copy import deepcopy
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from toys import audited, density_trial, initialised, toy_pipeline, write_suite
 
 from flows.baselines import BASELINES, build_baseline
 from flows.baselines.mixture import Mixture
@@ -17,13 +17,10 @@ from harness.audit.jacobians import operator_norm
 from harness.cli.parser import main
 from harness.core.errors import SuiteError
 from harness.core.provenance.sources import Sources
-from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
-from harness.datasets.base import Splits
+from harness.core.settings import LayerRef, TrainingSettings
 from harness.evaluation.evaluation import evaluate
 from harness.kinds.density.run import run as run_density
-from harness.kinds.density.trial import DensityTrial
 from harness.kinds.density.weights import load_flow, weights_path
-from harness.pipeline.pipeline import Pipeline
 from harness.planning.settle import load_suite, settle
 from harness.training.training import fit
 
@@ -50,15 +47,7 @@ def _seeded():
 
 
 def write(folder, flows="{maf: {}, iresnet: {}}", extra="{}"):
-    path = folder / "small.yaml"
-    path.write_text(SUITE.replace("FLOWS", flows).replace("EXTRA", extra))
-    return path
-
-
-def pipeline(shape=(1, 4, 4)):
-    draw = np.random.default_rng(0)
-    parts = [draw.integers(0, 5, (n, *shape), dtype=np.int16) for n in (40, 12, 12)]
-    return Pipeline(Splits(*parts, levels=5, description="random"), DataRef(label="toy", name="toy"))
+    return write_suite(folder, SUITE.replace("FLOWS", flows).replace("EXTRA", extra))
 
 
 def fitted(name, data, **training):
@@ -69,11 +58,11 @@ def fitted(name, data, **training):
 
 @pytest.mark.parametrize("name", [name for name in BASELINES if name not in DENSITIES])
 def test_baselines_are_trained_and_audited_like_the_backbone(name):
-    data = pipeline()
+    data = toy_pipeline()
     flow, training = fitted(name, data)
     assert training.steps_done == 6 and training.passes == 6
     before = deepcopy(flow.state_dict())
-    result = audit(flow, data, evaluate(flow, data, "test", 1, 4, 0))
+    result = audited(flow, data)
     assert result.verdict == "passed", result.reasons
     assert (result.estimate_error is not None) == (name in ESTIMATED)
     assert name not in ESTIMATED or 0 < result.lipschitz < 1
@@ -84,15 +73,15 @@ def test_baselines_are_trained_and_audited_like_the_backbone(name):
 
 @pytest.mark.parametrize("ema", ["all", "separate"])
 def test_averaged_weights_keep_the_lipschitz_bound(ema):
-    data = pipeline()
+    data = toy_pipeline()
     flow, training = fitted("residual_flow", data, steps=20, ema=ema, ema_decay=0.8, learning_rate=0.02)
     assert training.passes == 20  # one pass per step even with "separate", as no layer is under test
-    assert audit(flow, data, evaluate(flow, data, "test", 1, 4, 0)).verdict == "passed"
+    assert audited(flow, data).verdict == "passed"
 
 
 @pytest.mark.parametrize("name", ESTIMATED)
 def test_an_estimated_likelihood_states_its_standard_error(name):
-    data = pipeline()
+    data = toy_pipeline()
     flow, _ = fitted(name, data)
     evaluation = evaluate(flow, data, "test", 1, 5, 0)
     assert torch.equal(evaluation.values, evaluate(flow, data, "test", 1, 5, 0).values)
@@ -146,18 +135,14 @@ def retype(flow, old, new):
     ],
 )
 def test_the_audit_catches_each_fault_of_a_baseline(name, old, new, reason):
-    data = pipeline()
-    flow = build_baseline(name, data.shape, 2, 1, 6, 0, {})
-    flow.initialise(data.prepare(data.raw("train")[:], torch.Generator().manual_seed(0))[0])
-    with torch.no_grad():
-        for weight in flow.parameters():
-            weight.add_(0.4 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1)))
+    data = toy_pipeline()
+    flow = initialised(build_baseline(name, data.shape, 2, 1, 6, 0, {}), data, 0.4)
     for module in flow.modules():
-        if isinstance(module, nn.Module) and type(module) is SpectralConvolution:
+        if type(module) is SpectralConvolution:
             module.weight.data.mul_(4)
-    assert audit(flow, data, evaluate(flow, data, "test", 1, 4, 0)).verdict == "passed"
+    assert audited(flow, data).verdict == "passed"
     faulty = retype(flow, old, new)
-    result = audit(faulty, data, evaluate(faulty, data, "test", 1, 4, 0))
+    result = audited(faulty, data)
     assert result.verdict == "failed" and any(reason in text for text in result.reasons), result.reasons
 
 
@@ -173,18 +158,17 @@ def test_the_operator_norm_of_the_audit_equals_the_norm_of_the_dense_matrix(shap
 
 def test_the_audit_catches_a_biased_estimate():
     """Use weights near the identity, whose traces are large and vary little."""
-    data = pipeline()
-    flow = build_baseline("residual_flow", data.shape, 2, 1, 6, 0, {})
-    flow.initialise(data.prepare(data.raw("train")[:], torch.Generator().manual_seed(0))[0])
+    data = toy_pipeline()
+    flow = initialised(build_baseline("residual_flow", data.shape, 2, 1, 6, 0, {}), data)
     with torch.no_grad():
         for module in flow.modules():
             if isinstance(module, SpectralConvolution):
                 module.weight.mul_(0.1)
                 centre = module.weight.shape[-1] // 2
                 module.weight[:, :, centre, centre] += torch.eye(*module.weight.shape[:2])
-    assert audit(flow, data, evaluate(flow, data, "test", 1, 4, 0)).verdict == "passed"
+    assert audited(flow, data).verdict == "passed"
     faulty = retype(flow, Contraction, TruncatedBlock)
-    result = audit(faulty, data, evaluate(faulty, data, "test", 1, 4, 0))
+    result = audited(faulty, data)
     assert result.verdict == "failed" and "the mean of its estimated log-dets is" in result.reasons[0]
     assert any(text.startswith("flow: the mean") for text in result.reasons)
 
@@ -224,20 +208,9 @@ def test_a_wrong_baseline_row_is_an_error_with_place_and_reason(tmp_path, flows,
         settle(load_suite(write(tmp_path, flows, extra)), "smoke", "cpu").plan()
 
 
-def row(name, **options):
-    return DensityTrial(
-        suite="small",
-        profile="smoke",
-        data=DataRef(label="digits", name="digits"),
-        layer=LayerRef(row=name, layer=name, baseline=True, options=options),
-        flow=FlowSettings(levels=1, steps=1, width=4),
-        training=TrainingSettings(steps=2, batch_size=4, evaluate_every=1),
-        seed=0,
-    )
-
-
 def test_a_density_that_is_no_flow_is_fitted_audited_as_far_as_it_can_be_and_restored(tmp_path):
-    trial = row("mixture", components=[1, 3])
+    layer = LayerRef(row="mixture", layer="mixture", baseline=True, options={"components": [1, 3]})
+    trial = density_trial(layer, "digits", training={"steps": 2, "batch_size": 4, "evaluate_every": 1})
     record = run_density(trial, None, tmp_path, lambda done, text: None)
     (values,) = record.rows
     assert (record.status, values["audit"], values["steps"]) == ("ok", "passed", 1), record.audit["reasons"]
@@ -261,7 +234,7 @@ class HalfTheDensity(Mixture):
 
 
 def test_the_audit_catches_a_density_that_depends_on_the_batch():
-    data = pipeline()
+    data = toy_pipeline()
     flow = build_baseline("gaussian", data.shape, 1, 1, 1, 0, {})
     training = fit(flow, data, TrainingSettings(steps=1), 0, lambda done, text: None)
     for cls, verdict in ((type(flow), "passed"), (HalfTheDensity, "failed")):

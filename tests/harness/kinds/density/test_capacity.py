@@ -91,15 +91,14 @@ def test_a_layer_that_does_not_compete_has_no_lead(run):
             record.rows[0]["audit"] = "failed"
     points = [drawn_leads(axes) for axes in figures(Results.of(plan, records))["capacity"].axes]
     assert [[len(leads) for leads in panel] for panel in points] == [[3, 2, 3, 3, 3]] * 2
+    names = [field.name for field in fields(Results.of(*run))]
+    assert names == ["digits and digits width 4", "digits steps 2", "digits attention"]
 
 
 def test_without_several_capacities_or_a_control_there_is_no_figure(recorded):
     for only in ("dataset=digits,digits attention", "layer=emerging,periodic"):
         plan, trials = settle(load_suite("capacity"), "smoke", "cpu", only=[only], seeds=3).plan()
         assert figures(Results.of(plan.limited(trials), records_of(trials, recorded))) == {}
-
-
-def test_leads_are_drawn_by_the_reach_of_the_couplings(recorded):
     plan, _ = settle(load_suite("reach"), "smoke", "cpu", seeds=3).plan()
     results = Results.of(plan, records_of(plan.trials, recorded))
     (axes,) = figures(results)["capacity"].axes
@@ -107,11 +106,6 @@ def test_leads_are_drawn_by_the_reach_of_the_couplings(recorded):
     assert [text.get_text() for text in axes.get_xticklabels()] == ["1", "9", "all"]
     assert [len(leads) for leads in drawn_leads(axes)] == [3] * 3  # of three layers
     assert [field.name for field in fields(results)] == list(plan.columns)
-
-
-def test_models_of_other_coupling_networks_are_compared_apart(run):
-    names = [field.name for field in fields(Results.of(*run))]
-    assert names == ["digits and digits width 4", "digits steps 2", "digits attention"]
 
 
 def test_a_flow_with_attention_trains_and_passes_its_audit(run, tmp_path):

@@ -1,40 +1,18 @@
 """The gate of a trial's couplings: what the audit says of a closed one, what a suite may ask, what its report says."""
 
-import numpy as np
 import pytest
 import torch
+from toys import audited, density_trial, initialised, toy_pipeline
 
-from harness.audit.audit import audit
-from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
-from harness.datasets.base import Splits
-from harness.evaluation.evaluation import evaluate
 from harness.kinds.density.trial import DensityTrial
 from harness.kinds.parameters.trial import ParametersTrial
 from harness.pipeline.models import build_flow
-from harness.pipeline.pipeline import Pipeline
 from harness.planning.settle import load_suite, settle
 from harness.reporting.report import ReportedResults
 
-FLOW = {"levels": 1, "steps": 1, "width": 4}
-
-
-@pytest.fixture
-def data():
-    draw = np.random.default_rng(0)
-    parts = [draw.integers(0, 17, (n, 1, 8, 8), dtype=np.int16) for n in (32, 8, 8)]
-    return Pipeline(Splits(*parts, levels=17, description="random"), DataRef(label="random", name="random"))
-
 
 def trial(**flow):
-    return DensityTrial(
-        suite="toy",
-        profile="quick",
-        data=DataRef(label="digits", name="digits"),
-        layer=LayerRef(row="conv1x1", layer="conv1x1"),
-        flow=FlowSettings(**FLOW | flow),
-        training=TrainingSettings(steps=10),
-        seed=0,
-    )
+    return density_trial(data="digits", flow=flow, training={"steps": 10}, profile="quick")
 
 
 @pytest.mark.parametrize(
@@ -42,16 +20,16 @@ def trial(**flow):
     [("published", -50.0, "failed"), ("bounded", -50.0, "passed"), ("bounded", 50.0, "passed")],
 )
 @pytest.mark.parametrize("coupling", ["image", "glow", "sequence", "attention"])
-def test_a_saturated_gate_passes_the_audit_only_if_bounded(coupling, gate, s, verdict, data):
+def test_a_saturated_gate_passes_the_audit_only_if_bounded(coupling, gate, s, verdict):
     settings = trial(coupling=coupling, gate=gate, steps=2)  # the second step mixes both halves: small values are lost
-    flow = build_flow(data.shape, settings.layer, settings.flow, 0)
-    flow.initialise(data.prepare(data.raw("train")[:], torch.Generator().manual_seed(0))[0])
+    data = toy_pipeline((1, 8, 8), 17, (32, 8, 8))
+    flow = initialised(build_flow(data.shape, settings.layer, settings.flow, 0), data)
     net = flow.levels[0].steps[0].coupling.net
     head = net.log_scale[-1] if coupling == "sequence" else net.last
     bias = next(value for name, value in head.named_parameters() if name.endswith("bias"))
     with torch.no_grad():
         bias[-2:] = s  # of the two moved channels
-    result = audit(flow, data, evaluate(flow, data, "test", 1, 8, 0))
+    result = audited(flow, data, 8)
     assert result.verdict == verdict, result.reasons
     if verdict == "failed":
         assert any("x -> z -> x" in reason for reason in result.reasons), result.reasons
@@ -79,9 +57,6 @@ def test_the_galaxy_suite_bounds_the_gate_except_in_its_published_protocol():
         assert len(remarked) == (profile == "paper")
     changed = settle(suite, "paper", "cpu", settings=["flow.gate=bounded"]).plan()[0]
     assert {trial.flow.gate for trial in changed.trials} == {"bounded"}
-
-
-def test_the_caption_states_the_gate_for_layers_only():
     plan = settle(load_suite("density"), "smoke", "cpu", settings=["flow.gate=bounded"]).plan()[0]
     glow, baselines = ReportedResults.of(plan, []).report.tables[0].caption.split("Complete flows")
     assert "scales bounded" in glow and "scales bounded" not in baselines

@@ -1,4 +1,4 @@
-"""A density trial from data to record, on a toy data set."""
+"""A density trial from data to record, on a toy data set, and layers that change their parameters in training."""
 
 import json
 import math
@@ -9,21 +9,24 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from torch import nn
+from toys import density_trial
 
 import harness.kinds.density.run
 from flows import Glow
 from harness.core.records import read_record, write_record
-from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
-from harness.core.trial import TRIALS
+from harness.core.settings import DataRef, LayerRef
+from harness.core.trial import IDENTITY, ORIGIN, OUTCOME, TRIALS
 from harness.datasets import Splits, Store, find_dataset
 from harness.evaluation.evaluation import evaluate
 from harness.kinds.density.run import below_floor
 from harness.kinds.density.run import run as run_density
-from harness.kinds.density.trial import DensityTrial
 from harness.kinds.density.weights import load_flow
 from harness.pipeline.models import build_flow
 from harness.pipeline.pipeline import Pipeline
+from layers import LAYERS
 from layers.conv1x1 import Conv1x1
+from layers.scale import Scale
 
 STORE = Store(None, Path("no-cache"), offline=True)
 NEW_SPLITS = ({"split": 1}, {"split": 1, "keep_test": True})
@@ -45,15 +48,8 @@ def data(use_data):
 
 
 def trial(layer="conv1x1", options=(), training=(), flow=(), **settings):
-    return DensityTrial(
-        suite="toy",
-        profile="smoke",
-        data=DataRef(label="toy", name="toy", **dict(settings)),
-        layer=LayerRef(row=layer, layer=layer, options=options),
-        flow=FlowSettings(**{"levels": 1, "steps": 1, "width": 4} | dict(flow)),
-        training=TrainingSettings(**TRAINING | dict(training)),
-        seed=0,
-    )
+    data, layer = DataRef(label="toy", name="toy", **settings), LayerRef(row=layer, layer=layer, options=options)
+    return density_trial(layer, data, flow, TRAINING | dict(training))
 
 
 def run(trial, out):
@@ -64,15 +60,6 @@ def run(trial, out):
     return record
 
 
-def test_a_record_says_that_test_events_were_seen_in_training(data, tmp_path):
-    splits = toy("sequence")
-    data(replace(splits, test=splits.train[:12]))
-    notes = run(trial(), tmp_path).notes
-    assert notes["data warning"] == "12 of 12 test events (100.0%) equal training events"
-    data(splits)
-    assert "data warning" not in run(trial(), tmp_path).notes
-
-
 @pytest.mark.parametrize("kind", ["image", "sequence"])
 def test_a_record_has_every_measure(kind, data, tmp_path):
     splits = toy(kind)
@@ -80,20 +67,7 @@ def test_a_record_has_every_measure(kind, data, tmp_path):
     record = run(trial(training={"draws": 2}), tmp_path)
     (row,) = record.rows
     assert record.status == "ok" and record.audit["verdict"] == row["audit"] == "passed"
-    identity = {
-        "kind",
-        "suite",
-        "profile",
-        "dataset",
-        "layer",
-        "repetition",
-        "seed",
-        "status",
-        "reason",
-        "device",
-        "id",
-    }
-    assert set(row) == set(TRIALS["density"].columns) - identity - {"check"}
+    assert set(row) == set(TRIALS["density"].columns) - {*IDENTITY, *OUTCOME, *ORIGIN, "repetition"}
     assert all(math.isfinite(row[name]) for name in ("bits_per_dim", "nats_per_dim", "standard_error", "condition"))
     assert row["median"] <= row["worst"] and row[row["unit"]] <= row["worst"] and row["test_events"] == len(splits.test)
     assert row["validation"] == min(record.curves["validation"]) and row["steps"] == 6
@@ -101,10 +75,8 @@ def test_a_record_has_every_measure(kind, data, tmp_path):
     assert total == pytest.approx(row["nats_per_dim"], abs=1e-12)
     assert row["importance_weighted"] <= row[row["unit"]] and row["draws"] == 2 and row["passes"] == 6
     assert row["parameters"] > row["masked_free"] > 0 and not row["below_floor"]
-    assert (row["unit"], row["floor"] == 0) == {
-        "image": ("bits_per_dim", True),
-        "sequence": ("nats_per_dim", False),
-    }[kind]
+    unit = "bits_per_dim" if kind == "image" else "nats_per_dim"
+    assert (row["unit"], row["floor"] == 0) == (unit, kind == "image")
     assert "2 dequantisation draws" in record.notes["draws"]
     arrays = np.load(tmp_path / "records" / record.arrays)
     assert np.array_equal(arrays["data"], splits.test)
@@ -146,7 +118,7 @@ def test_the_test_split_is_read_after_training(data, tmp_path, monkeypatch):
     assert "validation" in reads[:first] and set(reads[first:]) == {"test", "train", "validation"}
 
 
-def test_a_record_describes_its_data(data, tmp_path):
+def test_a_record_describes_its_data_and_notes_seen_test_events_and_cut_events(data, tmp_path):
     """Filtered data have no resolution floor, and the record states the reason."""
     record = run(trial(), tmp_path)
     assert record.notes["data"] == "binomial toy" and record.notes["splits"] == "40 train, 12 validation, 12 test"
@@ -157,6 +129,20 @@ def test_a_record_describes_its_data(data, tmp_path):
     notes = {"floor": "a band-pass filter moves it", "checksum": "12ab", "steps": "0.0005 NU, 0.05 mmHg"}
     assert notes.items() <= record.notes.items()
     assert record.rows[0]["floor"] is None and record.rows[0]["below_floor"] is False
+    splits = toy("sequence")
+    data(replace(splits, test=splits.train[:12]))
+    notes = run(trial(), tmp_path).notes
+    assert notes["data warning"] == "12 of 12 test events (100.0%) equal training events"
+    data(splits)
+    assert "data warning" not in run(trial(), tmp_path).notes
+    # Events are squeezed to 4x1x37, and the prime 37 is above the largest radix.
+    draw = np.random.default_rng(0)
+    data(Splits(*(draw.integers(0, 5, (n, 1, 2, 74)).astype(np.int16) for n in (40, 12, 12)), 5, description="toy"))
+    record = run(trial("butterfly"), tmp_path)
+    assert (record.status, record.audit["verdict"]) == ("ok", "passed")
+    cut = "D = 148 = 2 * 2 * 37 is cut into parts of 147, 1: the prime 37 is above 31; parts do not mix"
+    assert record.notes["layer"] == cut
+    assert "layer" not in run(trial("conv1x1"), tmp_path).notes
 
 
 def test_a_hundred_unpermuted_samples_and_a_hundred_test_images_are_saved(data, tmp_path, monkeypatch):
@@ -183,10 +169,7 @@ def test_divergence_is_an_outcome_with_its_curves(data, tmp_path):
 
 @pytest.mark.parametrize(
     ("settings", "reason"),
-    [
-        ({"layer": "butterfly", "options": {"levels": 9}}, "butterfly"),
-        ({"flow": {"levels": 5}}, "levels = 5"),
-    ],
+    [({"layer": "butterfly", "options": {"levels": 9}}, "butterfly"), ({"flow": {"levels": 5}}, "levels = 5")],
 )
 def test_a_flow_that_cannot_be_built_is_unsupported(settings, reason, data, tmp_path):
     record = run(trial(**settings), tmp_path)
@@ -198,7 +181,7 @@ def test_raw_lattice_values_end_below_the_floor(data, tmp_path):
     splits = toy()
     flat = [np.repeat(part[:, :, :1], 4, axis=2) for part in splits.parts().values()]
     data(replace(splits, train=flat[0], validation=flat[1], test=flat[2]))
-    training = {"steps": 200, "evaluate_every": 50, "learning_rate": 1e-1}
+    training = {"steps": 150, "evaluate_every": 50, "learning_rate": 1e-1}
     record = run(trial(training=training, dequantise=False, allow_unbounded=True), tmp_path)
     (row,) = record.rows
     assert record.status == "ok" and row["bits_per_dim"] < 0 and row["below_floor"]
@@ -242,17 +225,6 @@ def test_a_layer_that_cannot_invert_gives_no_samples(data, tmp_path, monkeypatch
     json.dumps(record.audit, allow_nan=False)
 
 
-def test_the_record_notes_that_a_layer_cut_the_event(data, tmp_path):
-    """Events are squeezed to 4x1x37, and the prime 37 is above the largest radix."""
-    draw = np.random.default_rng(0)
-    data(Splits(*(draw.integers(0, 5, (n, 1, 2, 74)).astype(np.int16) for n in (40, 12, 12)), 5, description="toy"))
-    record = run(trial("butterfly"), tmp_path)
-    assert (record.status, record.audit["verdict"]) == ("ok", "passed")
-    cut = "D = 148 = 2 * 2 * 37 is cut into parts of 147, 1: the prime 37 is above 31; parts do not mix"
-    assert record.notes["layer"] == cut
-    assert "layer" not in run(trial("conv1x1"), tmp_path).notes
-
-
 def test_a_layer_that_changes_settings_of_torch_fails_its_audit(data, tmp_path, monkeypatch):
     def build(*args):
         torch.autograd.set_detect_anomaly(True)
@@ -276,3 +248,78 @@ def test_a_trial_trains_on_its_new_split_and_states_the_share_of_test(tmp_path):
     assert not np.array_equal(tested[0], tested[1]) and np.array_equal(tested[0], tested[2])
     assert len({each.id for each in (plain, *drawn)}) == 3
     assert "split 1: the events of train, validation and test pooled" in records[1].notes["data"]
+
+
+class Thawed(Scale):
+    """Train a scale that was counted as frozen."""
+
+    def __init__(self, shape):
+        super().__init__(shape)
+        self.log_scale.requires_grad_(False)
+
+    def initialise(self, x):
+        self.log_scale.requires_grad_(True)
+
+
+class Replaced(Scale):
+    """Put a new parameter in the place of the trained one."""
+
+    def train(self, mode=True):
+        if not mode:
+            self.log_scale = nn.Parameter(self.log_scale.detach().clone())
+        return super().train(mode)
+
+
+class Versioned(Scale):
+    """Keep a version in the state_dict: no fault."""
+
+    def get_extra_state(self):
+        return {"version": 2}
+
+    def set_extra_state(self, state):
+        assert state == {"version": 2}
+
+
+class Rebound(Scale):
+    """Limit the weights by an assignment to .data: no fault of a training, as the optimiser follows."""
+
+    def forward(self, x):
+        self.log_scale.data = self.log_scale.data.clamp(-3, 3)
+        return super().forward(x)
+
+
+@pytest.fixture
+def tried(data, tmp_path, monkeypatch):
+    """Return a function that trains a class as the layer of a trial, and returns the record."""
+
+    def run_one(layer, **training):
+        monkeypatch.setitem(LAYERS, "tried", layer)
+        return run(trial("tried", training=training), tmp_path)
+
+    return run_one
+
+
+@pytest.mark.parametrize(
+    ("layer", "reason"),
+    [
+        (Thawed, "and Adam received"),
+        (Replaced, "parameters replaced, frozen or thawed in training, which Adam does not follow: levels.0"),
+    ],
+)
+def test_parameters_that_adam_does_not_train_as_counted_fail_the_audit(layer, reason, tried):
+    (row,) = tried(layer).rows
+    assert row["audit"] == "failed" and reason in row["audit_reason"]
+
+
+def test_what_adam_received_is_what_is_counted(tried):
+    counts = [tried(layer).rows[0]["parameters"] for layer in (Thawed, Scale)]
+    assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize("ema", ["none", "all", "separate"])
+@pytest.mark.parametrize("layer", [Scale, Versioned, Rebound])
+def test_idioms_without_effect_change_no_training(layer, ema, tried):
+    record, plain = tried(layer, ema=ema), tried(Scale, ema=ema)
+    assert record.rows[0]["audit"] == "passed", record.rows[0]["audit_reason"]
+    assert json.dumps(record.curves["validation"]) == json.dumps(plain.curves["validation"])
+    assert torch.tensor(record.rows[0]["bits_per_dim"]).isfinite()

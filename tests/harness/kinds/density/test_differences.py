@@ -1,4 +1,4 @@
-"""The table of leads over two 1x1 convolutions and of the way from there to the oracle; the ranking figure."""
+"""The table of leads over two 1x1 convolutions and of the way to the oracle; the ranking figure, and the answer."""
 
 import math
 import random
@@ -7,11 +7,13 @@ import statistics
 import pytest
 from scipy import stats
 
+from harness.kinds.density.figures import ranking
 from harness.kinds.density.figures.ranking import figures
 from harness.kinds.density.tables.differences import leads_table
 from harness.kinds.density.trial import DensityTrial
 from harness.planning.settle import load_suite, settle
 from harness.reporting.frame import Results
+from harness.reporting.report import ReportedResults
 
 CONTROL = "conv1x1-twice"
 
@@ -63,18 +65,12 @@ def test_leads_and_shares_are_of_paired_seeds_with_their_intervals(table_of):
     assert "100 is as good as knowing" in table.caption
 
 
-def test_with_eight_seeds_a_lead_has_its_test(table_of):
+def test_eight_seeds_have_a_test_and_an_oracle_that_fails_bounds_nothing(table_of):
     table = table_of(8)
     assert all(", p " in lead for _, lead, _ in table.rows)
     assert "mean [bootstrap 95 % interval, p as in the differences] over" in table.caption
-
-
-def test_an_oracle_that_fails_its_audit_bounds_nothing(table_of):
     assert len(table_of(3, audit="failed").header) == 2
     assert len(table_of(3, bits_per_dim=1.5).header) == 2, "it is worse than the control on some seed"
-
-
-def test_without_the_control_there_is_no_table(table_of):
     assert table_of(3, only=["layer=emerging,woodbury"]) is None
 
 
@@ -86,3 +82,34 @@ def test_the_best_row_is_in_the_panel_however_far_ahead(recorded):
     (axes,) = figures(Results.of(plan.limited(trials), records))["ranking"].axes
     low, high = axes.get_xlim()
     assert low < 0 and high > 4.1, "0 is the best row, the others are 4 and more behind"
+
+
+def findings(run):
+    result = ReportedResults.of(*run).report.answer
+    return {each.subject: each for each in result.findings}, dict(result.remarks)
+
+
+@pytest.mark.parametrize("seeds", [3, 8])
+def test_the_answer_and_the_figure_say_the_same_of_a_noisy_layer_before_a_steady_one(many_seeds, seeds):
+    """The noisy one has the higher mean, and is not shown to be behind; so the other one is not "next" to it."""
+    plan, records = many_seeds(seeds)
+    best, steady, noisy = plan.rows
+    values = {best: 2.0, steady: 2.05, noisy: 2.1}
+    for record in records:
+        row, seed = record.trial["layer"]["row"], record.trial["seed"]
+        spread = 0.4 if row == noisy else 0.002
+        record.rows[0]["bits_per_dim"] = values[row] + spread * ((seed % 3) - 1) * (row != best)
+    results = Results.of(plan, records)
+    finding = findings((plan, records))[0]["digits"]
+    _, close, apart = finding.text.removesuffix(".").split("; ")
+    assert finding.verdict == "2 of 3 are left, 1 is shown to be behind"
+    remark = dict(ReportedResults.of(plan, records).report.answer.remarks).get("Equal means", ("",))[0]
+    assert remark.startswith("Shown to be behind although the mean is not higher: ")
+    assert f"{steady} on digits, and not {noisy}." in remark
+    assert close.startswith(f"not shown to be behind: {noisy} +") and steady not in close
+    assert apart.startswith(f"shown to be behind: {steady} +0.0") and noisy not in apart
+    panel = ranking.figures(results)["ranking"].axes[0]
+    names = [label.get_text() for label in panel.get_yticklabels()]
+    assert names == [best, steady, noisy], "by their means"
+    shaded = [names[round(patch.get_y() + patch.get_height() / 2)] for patch in panel.patches]
+    assert shaded == [best, noisy], "the layers that the answer does not show to be behind"

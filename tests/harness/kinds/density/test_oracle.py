@@ -1,17 +1,18 @@
-"""The oracle row: it knows the permutation, and equals the same layer on unpermuted data exactly."""
+"""Rows with options of their own: the oracle, which knows the permutation, and the control of two 1x1 convolutions."""
 
 import numpy as np
 import pytest
 import torch
+from toys import audited, density_trial, initialised, toy_pipeline, write_suite
 
 from flows import Permutation
-from harness.audit.audit import audit
+from harness.audit.linear import smaller
 from harness.core.errors import SuiteError
-from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
-from harness.datasets import Splits, Store, find_dataset
+from harness.core.settings import DataRef, LayerRef
+from harness.datasets import Store, find_dataset
 from harness.evaluation.evaluation import evaluate
+from harness.kinds.density.run import _rebuild
 from harness.kinds.density.run import run as run_density
-from harness.kinds.density.trial import DensityTrial
 from harness.kinds.density.weights import load_flow, weights_path
 from harness.pipeline.models import build_flow
 from harness.pipeline.pipeline import Pipeline
@@ -19,15 +20,10 @@ from harness.planning.settle import load_suite, settle
 
 
 def trial(oracle, permute, layer="conv1x1", seed=0, **settings):
-    return DensityTrial(
-        suite="toy",
-        profile="smoke",
-        data=DataRef(label="digits", name="digits", permute=permute, **settings),
-        layer=LayerRef(row=layer, layer=layer, oracle=oracle),
-        flow=FlowSettings(levels=2, steps=1, width=8),
-        training=TrainingSettings(steps=6, batch_size=32, evaluate_every=3, draws=2),
-        seed=seed,
-    )
+    data = DataRef(label="digits", name="digits", permute=permute, **settings)
+    training = {"steps": 6, "batch_size": 32, "evaluate_every": 3, "draws": 2}
+    layer = LayerRef(row=layer, layer=layer, oracle=oracle)
+    return density_trial(layer, data, {"levels": 2, "width": 8}, training, seed=seed)
 
 
 def run(trial, out):
@@ -76,14 +72,10 @@ def test_a_permutation_per_seed_is_that_of_the_seed(tmp_path):
         record.curves.pop("seconds")
     assert oracle.curves == plain.curves != blind.curves
     assert blind.curves == fixed.curves and blind.rows[0]["bits_per_dim"] == fixed.rows[0]["bits_per_dim"]
-
-
-def test_an_oracle_without_a_permutation_is_unsupported(tmp_path):
     record = run(trial(True, None), tmp_path)
     assert record.status == "unsupported" and not record.rows
-    assert record.reason == "conv1x1: an oracle knows the permutation of the data, and these have none; " + (
-        "give them `permute`"
-    )
+    reason = "conv1x1: an oracle knows the permutation of the data, and these have none; give them `permute`"
+    assert record.reason == reason
 
 
 class NonzeroLogDet(Permutation):
@@ -139,14 +131,11 @@ class ForwardTwice(Permutation):
     ],
 )
 def test_the_audit_checks_the_permutation_of_an_oracle(mutant, reason):
-    draw = np.random.default_rng(0)
-    parts = [draw.integers(0, 17, (count, 1, 8, 8), dtype=np.uint8) for count in (32, 8, 8)]
-    data = Pipeline(Splits(*parts, levels=17, description=""), DataRef(label="x", name="x", permute=5))
+    data = toy_pipeline((1, 8, 8), 17, (32, 8, 8), permute=5)
     oracle = trial(True, 5)
     flow = build_flow(data.shape, oracle.layer, oracle.flow, 0, oracle.data.permute)
     flow.permutation = mutant(flow.permutation.shape, flow.permutation.order)
-    flow.initialise(data.prepare(data.raw("train")[:], torch.Generator().manual_seed(0))[0])
-    result = audit(flow, data, evaluate(flow, data, "test", 1, 4, 0))
+    result = audited(initialised(flow, data), data)
     assert (result.verdict == "passed") == (reason is None), result.reasons
     assert reason is None or any(text.startswith(reason) for text in result.reasons), result.reasons
 
@@ -168,22 +157,89 @@ profiles:
 
 
 def test_a_suite_must_declare_an_oracle_on_unpermuted_data_as_unsupported(tmp_path):
-    file = tmp_path / "oracle.yaml"
-    file.write_text(SUITE)
-    suite = load_suite(file)
+    suite = load_suite(write_suite(tmp_path, SUITE))
     with pytest.raises(SuiteError, match=r"oracle.yaml:6:.*oracle \(quick digits\): .*`unsupported: true`"):
         settle(suite, "quick", "cpu").plan()
     _, picked = settle(suite, "quick", "cpu", only=["dataset=permuted-digits"]).plan()
     assert [trial.layer.oracle for trial in picked] == [False, True]
     assert ["oracle" in trial.model_dump(mode="json")["layer"] for trial in picked] == [False, True]
-    file.write_text("unsupported: true\n" + SUITE)
-    assert len(settle(load_suite(file), "quick", "cpu").plan()[0].trials) == 4
-    starred = SUITE.replace("conv1x1: {}", '"*": {}').replace("kind: density", "kind: density\nunsupported: true")
-    file.write_text(starred)
-    assert "conv1x1" in settle(load_suite(file), "quick", "cpu").plan()[0].rows, (
-        "an oracle does not stand for its layer"
-    )
+    declared = "kind: density\nunsupported: true"
+    path = write_suite(tmp_path, SUITE, "kind: density", declared)
+    assert len(settle(load_suite(path), "quick", "cpu").plan()[0].trials) == 4
+    path = write_suite(tmp_path, SUITE.replace("conv1x1: {}", '"*": {}'), "kind: density", declared)
+    rows = settle(load_suite(path), "quick", "cpu").plan()[0].rows
+    assert "conv1x1" in rows, "an oracle does not stand for its layer"
     counted = SUITE.replace("kind: density", "kind: parameters").replace("quick:\n", "quick:\n    widths: [4]\n")
-    file.write_text(counted.replace(", permute: 0", ""))
+    path = write_suite(tmp_path, counted, ", permute: 0")
     with pytest.raises(SuiteError, match=r"oracle.yaml:6:\d+: 'oracle' means nothing in a suite of kind parameters"):
-        load_suite(file)
+        load_suite(path)
+
+
+def two_convolutions(keep_mixer, **options):
+    layer = LayerRef(row="two 1x1", layer="conv1x1", keep_mixer=keep_mixer, options=options)
+    flow = {"levels": 2, "width": 8, "mixer": "qr"}
+    return density_trial(layer, "digits", flow, {"steps": 2, "batch_size": 32})
+
+
+def flow_of(trial, shape=(1, 8, 8)):
+    return build_flow(shape, trial.layer, trial.flow, trial.seed)
+
+
+def test_each_step_has_a_mixer_and_a_layer_with_weights_of_their_own():
+    single, double = (dict(flow_of(two_convolutions(keep)).linear_layers()) for keep in (False, True))
+    assert list(single) == ["level0/step0/layer", "level1/step0/layer"]
+    assert list(double) == [f"level{level}/step0/{name}" for level in (0, 1) for name in ("mixer", "layer")]
+    for level in (0, 1):
+        mixer, layer = (double[f"level{level}/step0/{name}"] for name in ("mixer", "layer"))
+        assert (mixer.parameterisation, layer.parameterisation) == ("qr", "plu")
+        assert not torch.allclose(mixer.matrix(), layer.matrix())
+        assert torch.equal(layer.matrix(), single[f"level{level}/step0/layer"].matrix())
+    made = two_convolutions(True, parameterisation="dense")
+    for _, layer in flow_of(made, (1, 128, 128)).linear_layers():
+        small = smaller(layer, lambda old, shape: _rebuild(made, old, shape))
+        assert small.parameterisation == layer.parameterisation and small.dim < layer.dim
+        assert torch.equal(small.matrix(), layer.matrix()), "weights that do not depend on the size are copied"
+
+
+def test_the_audit_covers_both_convolutions(tmp_path):
+    records = [run_density(two_convolutions(keep), None, tmp_path, lambda done, text: None) for keep in (False, True)]
+    assert [record.audit["verdict"] for record in records] == ["passed", "passed"]
+    assert [record.audit["linear_layers"] for record in records] == [2, 4]
+    counts = [record.rows[0]["parameters"] for record in records]
+    mixers = [flow_of(two_convolutions(True)).get_submodule(f"levels.{level}.steps.0.mixer") for level in (0, 1)]
+    assert counts[1] - counts[0] == sum(weight.numel() for mixer in mixers for weight in mixer.parameters())
+
+
+CONTROL = """\
+suite: control
+kind: density
+title: Control
+layers:
+  two: {layer: conv1x1, keep_mixer: true}
+  "*": {}
+profiles:
+  quick:
+    flow: {levels: 1, steps: 1, width: 8}
+    datasets: {digits: {}}
+"""
+
+
+def test_a_suite_plans_the_control_beside_its_layer(tmp_path):
+    plan, _ = settle(load_suite(write_suite(tmp_path, CONTROL)), "quick", "cpu", only=["layer=two"]).plan()
+    assert {"two", "conv1x1", "recurrence"} <= set(plan.rows)
+    assert plan.unsupported, "recurrence refuses images, and `*` names it without a word of the suite"
+    kept = {made.layer.row for made in plan.trials if "keep_mixer" in made.model_dump(mode="json")["layer"]}
+    assert kept == {"two"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("layer: conv1x1", "layer: woodbury", "two: keep_mixer has no effect, as woodbury does not replace the mixer"),
+        ("width: 8", "mixer: none", "two: keep_mixer has no effect on digits, where flow.mixer is none; give plu, qr"),
+    ],
+)
+def test_a_control_without_effect_is_refused(tmp_path, old, new, message):
+    with pytest.raises(SuiteError, match=rf"control.yaml:5:\d+: {message}") as caught:
+        load_suite(write_suite(tmp_path, CONTROL, old, new))
+    assert len(str(caught.value).splitlines()) == 1

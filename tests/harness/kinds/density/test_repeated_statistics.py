@@ -6,19 +6,18 @@ import statistics
 import pandas as pd
 import pytest
 from scipy import stats
+from toys import FIRST, SECOND, THIRD
 
 import harness
 from harness.core.errors import UserError
 from harness.kinds.density.captions import sources, sources_text
 from harness.kinds.density.likelihoods import density, ranking
-from harness.kinds.density.tables.events import single_events
 from harness.kinds.density.trial import DensityTrial
 from harness.reporting.frame import Results
 from harness.reporting.report import ReportedResults, write_report
 
 SHARE = 0.2
 DRAWN = {"seed", "split", "tuning", "permute"}
-FIRST, SECOND, THIRD = "conv1x1", "my_layer & co", "<script>"
 
 
 @pytest.fixture
@@ -50,16 +49,13 @@ def values_of(records, row, column="digits"):
     return [record.rows[0][unit] for record in trials]
 
 
-def test_rows_are_paired_by_repetition_and_not_by_seed(repeated):
+def test_rows_are_paired_by_repetition_with_corrected_intervals(repeated):
     """All repetitions have one seed of the training, so that seeds pair nothing."""
     results = Results.of(*repeated(8, vary={"split"}))
     assert set(density(results)["pair"]) == set(range(8)) and density(results)["seed"].nunique() == 1
     rank = ranking(results, "digits")
     assert rank.share == pytest.approx(SHARE) and rank.sample == "8 repetitions"
     assert {len(each.values) for each in rank.differences.values()} == {8} and rank.tested
-
-
-def test_means_and_differences_have_corrected_intervals(repeated):
     plan, records = repeated(8)
     report = ReportedResults.of(plan, records).report
     values = values_of(records, FIRST)
@@ -94,34 +90,6 @@ def test_what_was_drawn_once_may_order_the_layers_otherwise(repeated, many_seeds
     permuted = replanned(many_seeds(3), lambda trial: {"data.permute": 0})
     assert "another permutation" in sources_text(Results.of(*permuted))
     assert sources_text(Results.of(*one_seed(many_seeds(3)))) == "", "no interval covers anything"
-
-
-def with_events(run, events, worst):
-    """Return a run with the number of test events and the worst of them, `worst` above the mean by layer."""
-    plan, records = run
-    for record in records:
-        row = record.rows[0]
-        above = worst.get(record.trial["layer"]["row"], 0.0)
-        row |= {"worst": row[row["unit"]] + above, "test_events": events}
-    return plan, records
-
-
-def test_a_lead_that_one_event_makes_is_said(repeated):
-    plan, records = with_events(repeated(8), 11, {SECOND: 0.1, THIRD: 0.2, FIRST: 0.0})
-    assert not any(text.startswith("digits") for text in single_events(Results.of(plan, records)))
-    # Without an event that is 30 above the mean of 11, the others have a mean 3 lower.
-    plan, records = with_events((plan, records), 11, {THIRD: 30.0})
-    results = ReportedResults.of(plan, records)
-    without = [(11 * value - (value + 30)) / 10 for value in values_of(records, THIRD)]
-    assert statistics.fmean(without) < statistics.fmean(values_of(records, FIRST))
-    text = (
-        f"digits: without the worst test event of each training {THIRD} has the lowest mean, not {FIRST}; {THIRD} lies "
-        f"before {SECOND}"
-    )
-    assert single_events(results)[0] == text
-    for record in records:  # of a version without the number
-        record.rows[0]["test_events"] = None
-    assert single_events(Results.of(plan, records)) == []
 
 
 @pytest.mark.usefixtures("no_figures")

@@ -3,6 +3,7 @@
 from collections import defaultdict
 
 import pytest
+from toys import write_suite
 
 from harness.core.errors import SuiteError, UserError
 from harness.planning.settle import settle
@@ -36,8 +37,7 @@ profiles:
 @pytest.fixture(scope="module")
 def planned(tmp_path_factory):
     """Return a function that plans the suite under `--set` options and others of the command line."""
-    path = tmp_path_factory.mktemp("repeated") / "repeated.yaml"
-    path.write_text(SUITE)
+    path = write_suite(tmp_path_factory.mktemp("repeated"), SUITE)
 
     def plan(*settings, profile="quick", **options):
         return settle(read_suite(path), profile, "cpu", settings=settings, **options).plan()
@@ -96,9 +96,15 @@ def test_candidates_are_those_of_their_repetition_and_shared_where_nothing_of_th
     assert len(some) == 2 * 2 + 3 * 2 * 2
 
 
-def test_repetitions_are_outermost_each_with_its_candidates_first(planned):
+def test_repetitions_are_outermost_keep_test_splits_and_leave_seeds_alone_as_before(planned):
     order = [(trial.repetition, trial.kind) for trial in planned().plan.trials]
     assert list(dict.fromkeys(order)) == [(number, kind) for number in range(3) for kind in ("tuning", "density")]
+    trials = planned("repetitions.keep_test=true").plan.trials
+    assert {(trial.data.split, trial.data.keep_test) for trial in trials} == {(0, True), (1, True), (2, True)}
+    # Trials without repetitions say nothing of them, so that their ids are those of records from before.
+    for trial in planned(profile="smoke").plan.trials:
+        content = trial.model_dump(mode="json")
+        assert not {"repetition", "split", "keep_test"} & {*content, *content["data"], *content.get("tuning", ())}
 
 
 @pytest.mark.parametrize("profile", ["smoke", "quick"])
@@ -137,11 +143,6 @@ def test_the_strongest_of_seeds_and_repetitions_counts(planned):
     assert repeats("repetitions=null") == {("digits", "seed 0"), ("permuted", "seed 0")}
 
 
-def test_a_kept_test_split_is_part_of_the_data(planned):
-    trials = planned("repetitions.keep_test=true").plan.trials
-    assert {(trial.data.split, trial.data.keep_test) for trial in trials} == {(0, True), (1, True), (2, True)}
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -163,23 +164,13 @@ def test_a_wrong_repetition_is_one_clear_error(planned, change, message):
 
 
 def test_seeds_beside_repetitions_in_one_part_of_a_file_are_refused(tmp_path):
-    path = tmp_path / "both.yaml"
-    path.write_text(SUITE.replace("    repetitions: {number: 3}", "    repetitions: {number: 3}\n    seeds: 2"))
-    with pytest.raises(SuiteError, match=r"both.yaml:\d+:\d+: repetitions and seeds exclude each other; keep one"):
+    path = write_suite(tmp_path, SUITE, "{number: 3}", "{number: 3}\n    seeds: 2")
+    with pytest.raises(SuiteError, match=r"repeated.yaml:\d+:\d+: repetitions and seeds exclude each other; keep one"):
         settle(read_suite(path), "quick", "cpu")
-
-
-def test_a_data_set_with_one_split_alone_is_refused_with_its_place(tmp_path):
-    path = tmp_path / "one.yaml"
-    path.write_text(SUITE.replace("      digits: {}\n", "      waveforms: {}\n"))
+    path = write_suite(tmp_path, SUITE, "      digits: {}\n", "      waveforms: {}\n")
     settle(read_suite(path), "quick", "cpu")
-    with pytest.raises(SuiteError, match=r"one.yaml:\d+:\d+: data set waveforms: is generated and has no test split"):
+    with pytest.raises(
+        SuiteError, match=r"repeated.yaml:\d+:\d+: data set waveforms: is generated and has no test split"
+    ):
         settle(read_suite(path), "quick", "cpu", settings=["repetitions.keep_test=true"])
     settle(read_suite(path), "quick", "cpu", settings=["repetitions={number: 2, vary: [training, tuning]}"])
-
-
-def test_seeds_alone_are_as_before(planned):
-    """Trials without repetitions say nothing of them, so that their ids are those of records from before."""
-    for trial in planned(profile="smoke").plan.trials:
-        content = trial.model_dump(mode="json")
-        assert not {"repetition", "split", "keep_test"} & {*content, *content["data"], *content.get("tuning", ())}

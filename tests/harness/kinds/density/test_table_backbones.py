@@ -4,15 +4,16 @@ import math
 
 import pytest
 import torch
+from toys import density_trial
 
 from flows.backbones.columns import ColumnCoupling
 from flows.baselines import build_baseline
 from flows.masked import MaskedBlock
-from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
+from harness.core.settings import DataRef, FlowSettings, TrainingSettings
 from harness.datasets import Store, find_dataset
 from harness.evaluation.evaluation import evaluate
 from harness.kinds.density.run import run as run_density
-from harness.kinds.density.trial import DensityTrial, Tuning
+from harness.kinds.density.trial import Tuning
 from harness.kinds.density.weights import load_flow, weights_path
 from harness.pipeline.models import backbone_of
 from harness.pipeline.pipeline import Pipeline
@@ -23,15 +24,8 @@ WINE = DataRef(label="wine", name="sklearn_tables", options={"table": "wine"}, p
 
 
 def trial(**flow):
-    return DensityTrial(
-        suite="small",
-        profile="smoke",
-        data=WINE,
-        layer=LayerRef(row="conv1x1", layer="conv1x1"),
-        flow=FlowSettings(**{"steps": 2, "width": 8} | flow),
-        training=TrainingSettings(steps=30, batch_size=32, evaluate_every=10, learning_rate=5e-3),
-        seed=0,
-    )
+    training = {"steps": 30, "batch_size": 32, "evaluate_every": 10, "learning_rate": 5e-3}
+    return density_trial(data=WINE, flow={"steps": 2, "width": 8} | flow, training=training)
 
 
 def silently(done, text):

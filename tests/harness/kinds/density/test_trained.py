@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
+from toys import density_trial
 
 import harness
 import harness.kinds.density.run
 from harness.core.errors import UserError
 from harness.core.records import write_record
-from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
+from harness.core.settings import DataRef
 from harness.datasets import Splits, Store, find_dataset
 from harness.kinds.density.run import run
 from harness.kinds.density.trial import CandidateTrial, DensityTrial
@@ -51,25 +52,13 @@ def trained(tmp_path, monkeypatch):
         with monkeypatch.context() as patch:
             loaded = SimpleNamespace(loaded=lambda store, options, new: splits)
             patch.setattr(harness.kinds.density.run, "find_dataset", lambda name: loaded)
-            trial = DensityTrial(
-                suite="toy",
-                profile="smoke",
-                data=DataRef(label="toy", name="toy", allow_unbounded=True, **encoding),
-                layer=LayerRef(row="butterfly", layer="butterfly"),
-                flow=FlowSettings(levels=1, steps=1, width=4),
-                training=TrainingSettings(steps=3, batch_size=16, evaluate_every=3, evaluation_batch=12),
-                seed=SEED,
-            )
+            reference = DataRef(label="toy", name="toy", allow_unbounded=True, **encoding)
+            training = {"steps": 3, "batch_size": 16, "evaluate_every": 3, "evaluation_batch": 12}
+            trial = density_trial("butterfly", reference, training=training, seed=SEED)
             record = run(trial, None, tmp_path, lambda done, text: None)
         about = {"suite": "toy", "kind": "density", "title": "", "question": "", "profile": "smoke", "device": "cpu"}
-        candidate = CandidateTrial(
-            **{
-                name: getattr(trial, name)
-                for name in CandidateTrial.model_fields
-                if name not in ("kind", "candidate", "short")
-            },
-            candidate=0,
-        )
+        names = CandidateTrial.model_fields.keys() - {"kind", "candidate", "short"}
+        candidate = CandidateTrial(**{name: getattr(trial, name) for name in names}, candidate=0)
         Plan(**about, rows=("butterfly",), columns=("toy",), seeds=(SEED,), trials=(candidate, trial)).save(tmp_path)
         write_record(tmp_path / "records", record)
         return splits, trial, record, candidate
@@ -209,13 +198,8 @@ def test_third_party_code_is_imported_only_if_asked_to(trained, tmp_path, monkey
     named = DensityTrial.model_validate(values)
     plan = Plan.load(tmp_path).model_copy(update={"trials": (named,)})
     plan.save(tmp_path)
-    sources = {"layers/butterfly.py": "0" * 12}
-    about = {
-        "id": named.id,
-        "trial": named.model_dump(mode="json"),
-        "environment": {"sources": sources},
-        "arrays": None,
-    }
+    environment = {"sources": {"layers/butterfly.py": "0" * 12}}
+    about = {"id": named.id, "trial": named.model_dump(mode="json"), "environment": environment, "arrays": None}
     write_record(tmp_path / "records", replace(record, **about))
     with pytest.raises(UserError, match=r"needs mine\.py:Mine, .* give third_party=True"):
         harness.load_flow(tmp_path, named.id)

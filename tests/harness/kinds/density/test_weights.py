@@ -2,10 +2,10 @@
 
 import pytest
 import torch
+from toys import density_trial
 
 from harness.core.errors import UserError
-from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
-from harness.kinds.density.trial import DensityTrial
+from harness.core.settings import FlowSettings
 from harness.kinds.density.weights import load_flow, save_flow, weights_path, write_weights
 from harness.pipeline.models import build_flow
 
@@ -13,15 +13,7 @@ SHAPE = (2, 4, 4)
 
 
 def trial(layer="butterfly", seed=0):
-    return DensityTrial(
-        suite="toy",
-        profile="smoke",
-        data=DataRef(label="toy", name="toy"),
-        layer=LayerRef(row=layer, layer=layer),
-        flow=FlowSettings(levels=2, steps=1, width=4),
-        training=TrainingSettings(),
-        seed=seed,
-    )
+    return density_trial(layer, flow={"levels": 2}, seed=seed)
 
 
 @pytest.fixture
@@ -77,21 +69,15 @@ def test_a_damaged_file_is_one_message(saved, damage):
     assert str(path) in message and "run the suite again" in message and "\n" not in message
 
 
-def test_a_missing_file_is_one_message(tmp_path):
-    with pytest.raises(UserError, match="no such file"):
-        load_flow(trial(), tmp_path / "none.pt")
-
-
-def test_weights_of_another_trial_are_refused(saved):
+def test_weights_of_another_trial_or_that_do_not_fit_or_are_missing_are_refused(saved, tmp_path):
     planned, _, path = saved
     with pytest.raises(UserError, match=f"weights of trial {planned.id}, not of"):
         load_flow(trial(seed=1), path)
-
-
-def test_weights_that_do_not_fit_are_refused(saved):
     planned, flow, path = saved
     state = flow.state_dict()
     state.popitem()
     write_weights(path, {"trial": planned.id, "shape": SHAPE, "changes": {}, "values": None, "state": state})
     with pytest.raises(UserError, match="do not fit"):
         load_flow(planned, path)
+    with pytest.raises(UserError, match="no such file"):
+        load_flow(trial(), tmp_path / "none.pt")

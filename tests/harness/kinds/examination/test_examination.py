@@ -26,7 +26,7 @@ def examined(*args, **options):
     return record.rows[0]
 
 
-def test_mixing_classes_are_residues_modulo_the_odd_factor():
+def test_mixing_classes_are_residues_which_a_1x1_joins_if_its_channels_are_in_different_ones():
     """D = 12 = 3 * 4 in the order (c, t): two levels pair entries 6 and 3 apart."""
     row = examined("mixing", (3, 4), levels=2, initialisation="rotation")
     assert (row["classes"], row["sizes"], row["density"]) == (3, "4 + 4 + 4", pytest.approx(1 / 3))
@@ -35,9 +35,6 @@ def test_mixing_classes_are_residues_modulo_the_odd_factor():
     )
     row = examined("mixing", (3, 2), levels=1, initialisation="rotation")
     assert row["log10_permutations"] == pytest.approx(math.log10(kept / math.factorial(6)))
-
-
-def test_a_1x1_joins_classes_only_if_its_channels_are_in_different_ones():
     options = {"levels": [2, 1], "partition": [8, 4], "initialisation": "rotation"}
     assert examined("mixing", (2, 6), **options)["sizes"] == "4 + 4 + 2 + 2", "residues of two in each part"
     options["levels"] = [3, 2]
@@ -46,9 +43,6 @@ def test_a_1x1_joins_classes_only_if_its_channels_are_in_different_ones():
     # In channels_last order 8 entries are four whole positions, and a 1x1 of two channels stays within a position.
     assert examined("mixing", (2, 6), "dense", **options, flatten="channels_last")["sizes"] == "8 + 4"
     assert examined("mixing", (1, 12), "dense", **options)["sizes"] == "8 + 4", "a 1x1 of one channel mixes nothing"
-
-
-def test_sizes_of_many_equal_classes_are_abbreviated():
     assert examined("mixing", (1, 12), levels=1)["sizes"] == "6 x 2"
 
 

@@ -42,18 +42,12 @@ def counts(tmp_path_factory):
     return {(line["dataset"], line["layer"], line["width"]): line for line in lines}
 
 
-def test_counts_are_the_published_ones(counts):
+def test_counts_of_every_layer_at_every_width_are_the_published_ones(counts):
     for model, (total, free) in PUBLISHED.items():
         line = counts[model]
         assert (line["parameters"], line["published"]) == (total, total) and free in (None, line["masked_free"]), model
-
-
-def test_counts_at_other_widths(counts):
     assert {model: counts[model]["parameters"] for model in OTHERS} == OTHERS
     assert {model for model, line in counts.items() if not pd.isna(line["published"])} == PUBLISHED.keys()
-
-
-def test_every_layer_at_every_width(counts):
     rows = {row for _, row, _ in counts}
     widths = {(column, width) for column, _, width in counts}
     assert widths == {("mimic", 16), ("mimic", 64), ("cifar10", 512), ("permuted-cifar10", 512)}

@@ -26,10 +26,23 @@ def only(*lines, threads=1):
     return point
 
 
-def test_the_medians_of_processes_are_compared():
+def test_medians_of_processes_are_compared_and_the_worst_of_the_others_reported():
     near = only(line(median_ms=1.0), line(1, median_ms=1.1, iqr_ms=0.2))
     assert near.median_ms == pytest.approx(1.05) and near.iqr_ms == 0.2 and near.entries == 96
     assert near.gap == pytest.approx(0.1) and not near.unstable and pd.isna(only(line()).gap)
+    point = only(line(inverse_error=1e-6, peak_bytes=10), line(1, inverse_error=1e-5, peak_bytes=8))
+    assert point.inverse_error == 1e-5 and point.peak_bytes == 10
+    assert pd.isna(only(line()).inverse_error)
+    failed = {"median_ms": None, "status": "error", "reason": "no"}
+    all_failed, half = only(line(**failed), line(1, **failed)), only(line(**failed), line(1))
+    assert all_failed.status == "error" and not all_failed.unstable
+    assert half.status == "ok" and half.median_ms == 1.0 and half.unstable
+    lines = [line(layer="b"), line(layer="a"), line(1, layer="b"), line(layer="a", operation="inverse")]
+    assert [(p.layer, p.operation) for p in rows_of(together(lines))] == [
+        ("b", "forward"),
+        ("a", "forward"),
+        ("a", "inverse"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -68,19 +81,6 @@ def test_growth_is_the_slope_of_the_logarithms_with_students_interval():
     assert grown([1.0, 2.0]) is None and grown([None] * 4) is None
 
 
-def test_a_failure_is_reported_only_if_no_process_measured_the_point():
-    failed = {"median_ms": None, "status": "error", "reason": "no"}
-    all_failed, half = only(line(**failed), line(1, **failed)), only(line(**failed), line(1))
-    assert all_failed.status == "error" and not all_failed.unstable
-    assert half.status == "ok" and half.median_ms == 1.0 and half.unstable
-
-
-def test_the_largest_error_and_memory_are_reported():
-    point = only(line(inverse_error=1e-6, peak_bytes=10), line(1, inverse_error=1e-5, peak_bytes=8))
-    assert point.inverse_error == 1e-5 and point.peak_bytes == 10
-    assert pd.isna(only(line()).inverse_error)
-
-
 def test_memory_outside_torch_is_a_remark_at_the_peak(runtime_run):
     plan, records = runtime_run
     for record in records:
@@ -90,42 +90,15 @@ def test_memory_outside_torch_is_a_remark_at_the_peak(runtime_run):
     assert " [1]" in row[1] and "outside torch's allocator, which are not counted" in memory.notes[0]
 
 
-def test_points_keep_their_order_and_are_separate_per_layer():
-    lines = [line(layer="b"), line(layer="a"), line(1, layer="b"), line(layer="a", operation="inverse")]
-    assert [(p.layer, p.operation) for p in rows_of(together(lines))] == [
-        ("b", "forward"),
-        ("a", "forward"),
-        ("a", "inverse"),
-    ]
-
-
-def test_a_layer_is_fastest_where_the_spreads_are_apart(runtime_run):
-    plan, records = runtime_run
-    findings = {each.subject: each for each in ReportedResults.of(plan, records).report.answer.findings}
-    first = findings["spatial: forward + backward, 3×16×16, batch 4"]
-    assert first.verdict == "clearly fastest"
-    assert (
-        first.text
-        == "conv1x1 1.00 ms (0.995 to 1.00); clearly slower: my_layer & co 2.00 ms (2.00 to 2.00), and 1 more."
-    )
-    assert {subject.split(":")[0] for subject in findings} == {"spatial", "batch"}
-
-
 def test_a_report_begins_with_the_first_sweep(runtime_run):
     plan, records = runtime_run
     results = ReportedResults.of(plan, records)
     first = next(iter(sweeps.figures(results)))
     assert first == "runtime-spatial" and first.startswith(results.report.answer.figures)
-
-
-def test_layers_whose_spreads_meet_share_the_lead(runtime_run):
+    assert ReportedResults.of(runtime_run[0], []).report.answer is None
     plan, records = runtime_run
     for row in records[2].rows:  # the largest shape
         row["iqr_ms"] = 0.2 * row["median_ms"] if row["layer"] == "conv1x1" else row["median_ms"] * 1.2
     finding = ReportedResults.of(plan, records).report.answer.findings[0]
     assert finding.verdict == "no single fastest"
     assert "; no clear difference from my_layer & co 2.00 ms (0.800 to 3.20) † " in finding.text
-
-
-def test_without_times_there_is_no_answer(runtime_run):
-    assert ReportedResults.of(runtime_run[0], []).report.answer is None

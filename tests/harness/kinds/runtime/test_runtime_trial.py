@@ -12,24 +12,18 @@ from layers import LAYERS, InvertibleLinear, UnsupportedShape
 from layers.conv1x1 import Conv1x1
 
 
-@pytest.fixture
-def faulty_layers():
-    """Register two faulty layers, and remove them afterwards."""
+class Faulty(InvertibleLinear):
+    def forward(self, x):
+        return x, x.new_zeros(())
 
-    class Faulty(InvertibleLinear, name="faulty"):
-        def forward(self, x):
-            return x, x.new_zeros(())
+    def inverse(self, y):
+        raise RuntimeError("no inverse today")
 
-        def inverse(self, y):
-            raise RuntimeError("no inverse today")
 
-    class Picky(InvertibleLinear, name="picky"):
-        def __init__(self, shape):
-            super().__init__(shape)
-            raise UnsupportedShape("picky: serves nothing; use another layer")
-
-    yield
-    del LAYERS["faulty"], LAYERS["picky"]
+class Picky(InvertibleLinear):
+    def __init__(self, shape):
+        super().__init__(shape)
+        raise UnsupportedShape("picky: serves nothing; use another layer")
 
 
 class Averages(Conv1x1):
@@ -112,7 +106,8 @@ def test_every_layer_and_operation_has_a_row(tmp_path):
         assert row.get("inverse_error", 0) < 1e-4
 
 
-def test_a_faulty_layer_is_a_row_and_the_others_are_timed(tmp_path, faulty_layers):
+def test_a_faulty_layer_is_a_row_and_the_others_are_timed(tmp_path, register):
+    register(faulty=Faulty, picky=Picky)
     record = run_runtime(trial("faulty", "conv1x1", "picky"), None, tmp_path, lambda fraction, text: None)
     status = {(row["layer"], row["operation"]): row["status"] for row in record.rows}
     assert status == {
@@ -127,16 +122,12 @@ def test_a_faulty_layer_is_a_row_and_the_others_are_timed(tmp_path, faulty_layer
 
 
 def test_rows_note_that_a_layer_cut_the_event(tmp_path):
+    threads = torch.get_num_threads()
     prime = trial("butterfly", "conv1x1").model_copy(update={"shape": (2, 37)})
     record = run_runtime(prime, None, tmp_path, lambda fraction, text: None)
     remarks = [(row["layer"], "the prime 37 is above 31" in row.get("remark", "")) for row in record.rows]
+    assert torch.get_num_threads() == threads
     assert remarks == [("butterfly", True)] * 2 + [("conv1x1", False)] * 2
-
-
-def test_the_number_of_threads_is_unchanged(tmp_path):
-    before = torch.get_num_threads()
-    run_runtime(trial("conv1x1"), None, tmp_path, lambda fraction, text: None)
-    assert torch.get_num_threads() == before
 
 
 @pytest.mark.parametrize(("factor", "error"), [(float("nan"), None), (1.01, pytest.approx(0.01, rel=0.1))])
@@ -165,14 +156,11 @@ def test_a_layer_that_changes_global_settings_is_an_error_and_others_are_timed(t
     assert torch.get_default_dtype() == torch.float32 and not torch.nn.modules.module._global_forward_hooks
 
 
-def test_an_operation_that_returns_kept_results_is_an_error(tmp_path, register):
+def test_kept_results_are_an_error_and_memory_outside_torch_is_in_the_row(tmp_path, register):
     register(looks_up=LooksUp)
     record = run_runtime(trial("looks_up", "conv1x1"), None, tmp_path, lambda fraction, text: None)
     assert [row["status"] for row in record.rows] == ["ok", "error", "ok", "ok"]
     assert "of former values is kept" in record.rows[1]["reason"] and record.rows[1]["median_ms"] is None
-
-
-def test_memory_outside_torch_is_in_the_row(tmp_path, register):
     register(by_numpy=ByNumpy)
     large = trial("by_numpy").model_copy(update={"batch": 1024})
     forward, inverse = run_runtime(large, None, tmp_path, lambda fraction, text: None).rows

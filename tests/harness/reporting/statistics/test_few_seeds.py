@@ -105,9 +105,6 @@ def test_repetitions_have_the_variance_of_overlapping_splits_and_the_same_correc
             error = math.sqrt((1 / 5 + (0.25 if share else 0.0)) * np.var(values, ddof=1))
             assert each.interval == pytest.approx(stats.t.interval(1 - LEVEL / 3, 4, np.mean(values), error))
     assert len(pairs) == len(list(combinations(rows, 2)))
-
-
-def test_one_or_two_seeds_show_nothing():
     pairs = judged({"one": [1.0], "two": [1.0, 1.0], "three": [1.0, 1.1, 0.9]})
     assert [each.separated for each in pairs.values()] == [False, False, True]
     assert pairs["three"].step == 1 and pairs["two"].interval is None, "pairs without a test are in no family"

@@ -103,13 +103,10 @@ def test_no_difference_is_claimed_from_tuning_noise(share):
     assert claimed(tuning_noise(), share) <= bounds(LEVEL)[1]
 
 
-def test_no_difference_is_claimed_from_splits_tuning_and_seeds_together():
+def test_no_difference_is_claimed_from_seeds_splits_and_tuning():
+    assert claimed(seeds_alone(), None) <= bounds(LEVEL)[1]
     noise = tuning_noise(seed=1) + seeds_alone(seed=2)
     assert claimed(overlapping_splits(0.2) * 0.1 + noise, 0.2) <= bounds(LEVEL)[1]
-
-
-def test_no_difference_is_claimed_from_seeds():
-    assert claimed(seeds_alone(), None) <= bounds(LEVEL)[1]
 
 
 @pytest.mark.parametrize("share", [0.1, 0.2])
@@ -203,8 +200,5 @@ def test_few_repetitions_have_an_interval_and_no_test():
     assert two.interval is None and (two.estimate.low, two.estimate.high) == (0.1, 0.2)
     assert three.leads == 0.0 and (-three).leads == 1.0
     assert three.evidence().endswith(f"of 3 repetitions: [{three.interval[0]:+.3f}, {three.interval[1]:+.3f}])")
-
-
-def test_a_test_split_is_a_part_of_the_events():
     with pytest.raises(ValueError, match="test share 1: "):
         judged({"a": [0.1, 0.2, 0.3]}, {"a": 1.0})

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from toys import write_suite
 
 from harness.core.records import blank_record, write_record
 from harness.kinds.density.trial import as_text
@@ -37,8 +38,7 @@ def tuned():
 @pytest.fixture(scope="session")
 def planned(tuned, tmp_path_factory):
     """Return a function that plans the suite under `--set` options and returns the plan."""
-    path = tmp_path_factory.mktemp("tuned") / "tuned.yaml"
-    path.write_text(tuned)
+    path = write_suite(tmp_path_factory.mktemp("tuned"), tuned)
 
     def plan(*settings):
         return settle(load_suite(path), "quick", "cpu", settings=settings).plan()[0]

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from toys import ROWS, tables_of
 
 from harness.core.records import blank_record
 from harness.kinds.density.figures import pareto, tuning
@@ -11,12 +12,10 @@ from harness.kinds.density.tables.equal_terms import equal_terms_table
 from harness.kinds.density.trial import DensityTrial, Tuning
 from harness.reporting.frame import Results, csv_bytes
 from harness.reporting.page.page_facts import trial_rows
-from harness.reporting.report import ReportedResults, write_report
+from harness.reporting.report import write_report
 from harness.reporting.statistics.expected_best import expected_best
 from harness.reporting.tables.rendering import latex, markdown
 
-ROWS = ("conv1x1", "my_layer & co", "<script>")
-DIGITS, WAVEFORMS = "digits, bits/dim ↓", "waveforms, nats/dim ↓"
 RATES = (0.01, 0.001, 0.03, 0.1)
 
 
@@ -69,14 +68,6 @@ def with_candidates(run, outcome_of):
     return plan.model_copy(update={"trials": (*found, *plan.trials)}), [*made, *records]
 
 
-def tables(run):
-    return {table.name.removeprefix("made_up-"): table for table in ReportedResults.of(*run).report.tables}
-
-
-def cell(table, row, column):
-    return next(cells for cells in table.rows if cells[0] == row)[table.header.index(column)]
-
-
 def mixed(row, column):
     """Return the tuning of a suite: the last layer is exempt, the second has options, waveforms has 2 candidates."""
     if row == ROWS[2]:
@@ -99,41 +90,20 @@ def searched(density_run, retuned):
 # What was chosen
 
 
-def test_the_table_of_choices_has_settings_edges_and_failures(searched):
-    names = [table.name for table in ReportedResults.of(*searched).report.tables]
-    assert names[:2] == ["made_up-likelihood", "made_up-choices"]
-    table = tables(searched)["choices"]
-    assert cell(table, ROWS[0], "digits") == "learning rate 0.001* (1 of 4 audit failed, 1 of 4 diverged)"
-    assert cell(table, ROWS[1], "digits") == "learning rate 0.1*, depth 4*, initialisation rotation"
-    assert cell(table, ROWS[0], "waveforms") == "learning rate 0.001", "two values have no inside"
-    assert cell(table, ROWS[2], "digits") == "not tuned"
-    assert table.caption == (
-        "Settings that validation chose, by data set. digits: 4 candidates of each layer, seed 100, 10 training steps "
-        "each (40 in the final training); learning rate 0.001 to 0.1, the same points for every layer; waveforms: 2 "
-        "candidates of each layer, seed 100, 10 training steps each (40 in the final training); learning rate 0.001 or "
-        "0.01, the same points for every layer."
-    )
-    assert table.notes[0].startswith("* the lowest or the highest value that was tried")
-    assert r"0.001{*} (1 of 4 audit failed, 1 of 4 diverged)" in latex(table)
-
-
-def test_the_choice_in_the_records_of_the_final_trials_counts(searched):
+def test_the_table_of_choices_has_settings_edges_and_failures(searched, density_run, retuned, check_text):
+    """The choice in the records of the final trials counts; without a valid candidate nothing was chosen."""
     plan, records = searched
+    tables = [tables_of(searched)[1]]
+    assert r"0.001{*} (1 of 4 audit failed, 1 of 4 diverged)" in latex(tables[0])
     for record in records:
         if record.trial["kind"] == "density" and record.trial["layer"]["row"] == ROWS[0]:
             record.rows[0]["chosen"] = (
                 '{"training.learning_rate": 0.01, "training.warmup": 16, "training.clip_norm": null}'
             )
-    text = cell(tables((plan, records))["choices"], ROWS[0], "digits")
-    assert text.startswith("learning rate 0.01, clip norm none, warmup 16 (")
-
-
-def test_without_a_valid_candidate_nothing_was_chosen(density_run, retuned):
-    run = retuned(density_run, mixed)
     outcomes = {ROWS[0]: ["diverged"] * 4, ROWS[1]: [2.5, None, None, None]}
-    table = tables(with_candidates(run, lambda row, column, number: outcomes[row][number]))["choices"]
-    assert cell(table, ROWS[0], "digits") == "none (4 of 4 diverged)"
-    assert cell(table, ROWS[1], "digits") == "learning rate 0.01, depth 2*, initialisation identity (3 of 4 missing)"
+    without = with_candidates(retuned(density_run, mixed), lambda row, column, number: outcomes[row][number])
+    tables += [tables_of(run)[1] for run in ((plan, records), without)]
+    check_text("choices", *map(markdown, tables))
 
 
 # What is ranked
@@ -146,7 +116,11 @@ def test_untuned_results_have_no_order_anywhere(many_seeds, write_run, no_figure
     results = Results.of(plan, records)
     text = write_report(write_run(plan, records)).text
     assert "Nothing was tuned: every layer has the settings of the suite, so no order is given." in text
-    assert ORDER.search(text) is None and "§" not in text and "choices" not in tables((plan, records))
+    assert (
+        ORDER.search(text) is None
+        and "§" not in text
+        and not any("choices" in table.name for table in tables_of((plan, records)))
+    )
     for terms in ("steps", "width", "parameters"):
         table = markdown(equal_terms_table(results, terms))
         assert "Nothing was tuned" in table and ORDER.search(table) is None and "†" not in table
@@ -158,15 +132,9 @@ def test_untuned_results_have_no_order_anywhere(many_seeds, write_run, no_figure
 
 def test_an_exempt_layer_is_marked_and_in_no_ranking(many_seeds, retuned):
     run = retuned(many_seeds(8), lambda row, column: None if row == ROWS[0] else candidates())
-    made = tables(run)
-    likelihood, differences = made["likelihood"], made["differences"]
-    assert cell(likelihood, ROWS[0], DIGITS).endswith("] §") and cell(likelihood, ROWS[1], DIGITS).endswith("]")
+    likelihood = tables_of(run)[0]
     assert likelihood.bold == {(1, 1)}, "although the exempt layer has the lowest mean"
-    assert (cell(differences, ROWS[0], "digits"), cell(differences, ROWS[1], "digits")) == (
-        "–",
-        "lowest mean; lowest in 8 of 8",
-    )
-    assert "§ not tuned, so in no ranking" in likelihood.notes and r"] \S{}" in latex(likelihood)
+    assert r"] \S{}" in latex(likelihood)
     wide = equal_terms_table(Results.of(*run), "width")
     assert "] §, " in wide.rows[0][1] and "§ not tuned, so in no ranking" in wide.notes
     figure = pareto.figures(Results.of(*run))["pareto"]
@@ -189,17 +157,6 @@ def test_columns_of_the_same_data_that_differ_in_tuning_are_separate_fields(many
 # The candidates themselves
 
 
-def test_the_figure_of_tuning_counts_a_failure_as_the_highest_value(searched):
-    figure = tuning.figures(Results.of(*searched))["tuning"]
-    assert len(figure.axes) == 2, "a panel per data set"
-    lines = figure.axes[0].lines
-    assert [list(line.get_xdata()) for line in lines] == [[1, 2, 3, 4]] * 2
-    assert list(lines[0].get_ydata()) == list(expected_best([3.0, 2.0, 3.0, 3.0]).mean)
-    assert list(lines[1].get_ydata()) == list(expected_best(OUTCOMES[ROWS[1]]).mean)
-    assert "a failed candidate counts as the highest value of its layer" in figure.get_supxlabel()
-    assert tuning.figures(Results.of(searched[0], [])) == {}
-
-
 def test_the_figure_of_tuning_has_the_mean_of_repetitions_with_candidates_of_their_own(density_run, retuned, replanned):
     def repeat(trial):
         if getattr(trial, "tuning", None) is None:
@@ -219,7 +176,7 @@ def test_the_figure_of_tuning_has_the_mean_of_repetitions_with_candidates_of_the
     assert "means over repetitions" in " ".join(text.get_text() for text in figure.texts)
 
 
-def test_a_failed_candidate_is_a_row_of_its_own_and_no_failure_of_the_run(searched):
+def test_a_failed_candidate_is_a_row_of_its_own_and_the_highest_value_of_the_figure(searched):
     results = Results.of(*searched)
     assert results.status_line == "32 trials: 30 ok, 1 audit failed in tuning, 1 diverged in tuning"
     rows = [row for row in trial_rows(results) if row.cells[0] == "tuning" and row.cells[2] == ROWS[0]]
@@ -230,3 +187,11 @@ def test_a_failed_candidate_is_a_row_of_its_own_and_no_failure_of_the_run(search
     found = dict(zip(names, first.split(","), strict=False))
     assert (found["kind"], found["candidate"], found["learning_rate"]) == ("tuning", "0", "0.5")
     assert {"chosen", "candidates", "options", "validation"} <= set(names)
+    figure = tuning.figures(Results.of(*searched))["tuning"]
+    assert len(figure.axes) == 2, "a panel per data set"
+    lines = figure.axes[0].lines
+    assert [list(line.get_xdata()) for line in lines] == [[1, 2, 3, 4]] * 2
+    assert list(lines[0].get_ydata()) == list(expected_best([3.0, 2.0, 3.0, 3.0]).mean)
+    assert list(lines[1].get_ydata()) == list(expected_best(OUTCOMES[ROWS[1]]).mean)
+    assert "a failed candidate counts as the highest value of its layer" in figure.get_supxlabel()
+    assert tuning.figures(Results.of(searched[0], [])) == {}

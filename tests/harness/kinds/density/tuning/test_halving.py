@@ -235,15 +235,6 @@ def test_a_short_candidate_is_not_audited_and_its_record_is_one_of_the_trial(pla
     assert "audit None is not one of" in full(plan)[0].fault(record)
 
 
-def test_every_layer_trains_as_much(plan, leave, tmp_path):
-    """The number kept depends on the number of candidates, not on their values."""
-    for trial in short(plan):
-        leave(trial, 2.0)
-    for trial in short(plan, "butterfly"):
-        leave(trial, 10.0**trial.candidate)
-    assert len(due(plan, tmp_path)) == len(due(plan, tmp_path, "butterfly")) == 3
-
-
 @pytest.mark.system
 def test_halving_runs_on_the_smoke_profile_and_reads_no_test_split(tmp_path, capsys):
     """A finished run has nothing left to do, and the same suite with all candidates needs only the others."""

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from toys import write_suite
 
 from harness.core.errors import SuiteError
 from harness.planning.settle import load_suite
@@ -41,9 +42,7 @@ RATE = "training.learning_rate: {low: 1e-3, high: 1e-1, scale: log}"
     ],
 )
 def test_each_fault_is_one_message_with_its_place(tuned, tmp_path, old, new, line, column, words):
-    path = tmp_path / "tuned.yaml"
-    assert old in tuned
-    path.write_text(tuned.replace(old, new, 1))
+    path = write_suite(tmp_path, tuned, old, new)
     with pytest.raises(SuiteError) as caught:
         load_suite(path)
     match = re.fullmatch(rf"{re.escape(str(path))}:(\d+):(\d+): (.+)", str(caught.value))

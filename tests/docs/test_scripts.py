@@ -1,0 +1,153 @@
+"""The scripts of docs/ follow the rules and definitions that they state."""
+
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from matplotlib.patches import PathPatch
+
+from layers.butterfly import Butterfly
+
+SETS = ("a", "b", "c", "d")
+EQUAL = "butterfly or Woodbury"  # in the order of their means
+BEHIND = {("emerging", "a"): (0.5, 0.5), ("emerging", "b"): (-0.5, 0), ("periodic", "a"): (0.1, 0.1)}
+
+
+@pytest.fixture(scope="module")
+def script(load_script):
+    return load_script("extensions/decision_table.py")
+
+
+def pairs(leads):
+    """Return comparisons of (layer, data set) -> lead over each 1x1 control, 0 where none is shown."""
+    rows = []
+    for (layer, dataset), by_control in leads.items():
+        for control, lead in zip(("conv1x1", "conv1x1-twice"), by_control, strict=True):
+            first, second, sign = (layer, control, -1) if control == "conv1x1" else (control, layer, 1)
+            rows.append(
+                (dataset, first, second, sign * lead, sign * lead - 0.1, sign * lead + 0.1, lead != 0, "nats/dim")
+            )
+    return pd.DataFrame(rows, columns=["dataset", "first", "second", "difference", "low", "high", "separated", "unit"])
+
+
+def test_leads_on_three_of_four_data_sets_are_strong_unless_replications_turned_them(script):
+    found = pairs({("emerging", name): ((0.5, 0.4) if name != "d" else (0, 0)) for name in SETS})
+    answer = script.answer(found, SETS)
+    assert (answer.layers, answer.sure) == ("Emerging convolution", "strong: 3 of 4 data sets")
+    assert [(lead.dataset, lead.sign) for lead in answer.leads] == [("a", 1), ("b", 1), ("c", 1), ("d", 0)]
+    assert answer.leads[0].text == "+0.500 [+0.400, +0.600] nats/dim"
+    assert script.answer(found, SETS, frozenset({"emerging"})).sure == "weak: 3 of 4 data sets"
+    found = pairs({("butterfly", "a"): (0.9, 0.9), ("entry-scale", "a"): (0.8, 0.8), ("woodbury", "a"): (0.2, 0.2)})
+    found.loc[len(found)] = ("a", "butterfly", "woodbury", -0.7, -0.9, -0.5, True, "nats/dim")
+    assert script.answer(found, SETS).layers == "butterfly or a scale for each entry"
+    rows = [
+        ("a", "conv1x1", "emerging", "turned"),
+        ("a", "butterfly", "conv1x1-twice", "turned"),
+        ("b", "cdflow", "conv1x1-twice", "turned"),
+        ("a", "periodic", "woodbury", "turned"),
+        ("a", "conv1x1", "woodbury", "weakened"),
+    ]
+    outcomes = pd.DataFrame(rows, columns=["dataset", "first", "second", "outcome"])
+    assert script.turned_layers(outcomes, "a") == {"emerging", "butterfly"}
+
+
+def test_the_tables_of_the_page_are_those_of_the_script(script):
+    """Print them by `python docs/extensions/decision_table.py` and put them into the page."""
+    page = (script.ROOT / "docs" / "findings" / "decision.md").read_text()
+    assert all(table in page for table in script.tables(script.REPORT, script.DRAWS))
+
+
+@pytest.mark.parametrize(
+    ("leads", "sets", "layer", "sure"),
+    [
+        ({("emerging", "a"): (0.9, 0), ("butterfly", "a"): (0.3, 0.1)}, SETS, "butterfly", "weak: 1 of 1 data set"),
+        ({("woodbury", "a"): (0.2, 0.2), ("butterfly", "a"): (0.3, 0.1)}, SETS, EQUAL, "weak: 1 of 1 data set"),
+        (BEHIND, SETS, "periodic convolution", "weak: 1 of 1 data set"),
+        ({("emerging", "a"): (0.5, 0), ("periodic", "a"): (0.2, 0)}, SETS, "1x1 convolution", "none shown"),
+        ({("emerging", "a"): (0.5, -0.5)}, SETS, "1x1 convolution", "none shown"),
+        ({("emerging", "a"): (0.5, 0.5)}, ("e",), None, "not measured"),
+        ({("emerging", "a"): (0.5, 0.5)}, (), None, "not measured"),
+    ],
+)
+def test_the_answer_follows_from_the_leads(script, leads, sets, layer, sure):
+    answer = script.answer(pairs(leads), sets)
+    assert answer.sure == sure and layer in (None, answer.layers)
+
+
+ROOT = Path(__file__).parents[2]
+ALL, HALF, QUARTER = Fraction(1), Fraction(1, 2), Fraction(1, 4)
+
+
+@pytest.fixture(scope="module")
+def replayed(load_script):
+    return load_script("extensions/halving_replay.py")
+
+
+@pytest.fixture(scope="module")
+def complete(replayed):
+    """Return the tunings of the suite `tuned`: four candidates of 200 steps, evaluated after every 50."""
+    return list(replayed.tunings([ROOT / "reports" / "tuned-2core-epyc"]))
+
+
+def test_a_rule_that_keeps_all_changes_no_choice_and_one_that_halves_counts_both_rungs(replayed, complete):
+    outcomes = [replayed.replay(tuning, QUARTER, ALL) for tuning in complete]
+    assert len(outcomes) == 80 and {outcome.loss for outcome in outcomes} == {0.0}
+    assert {outcome.steps for outcome in outcomes} == {QUARTER + 1}
+    for tuning in complete:
+        failed = len(tuning.candidates) - len(tuning.values(tuning.candidates))
+        outcome = replayed.replay(tuning, QUARTER, HALF)
+        assert failed or outcome.steps == QUARTER + HALF
+        assert outcome.loss is None or outcome.loss >= 0
+    assert {replayed.replay(tuning, Fraction(1, 3), HALF) for tuning in complete} == {None}
+    assert "| 1/2" in replayed.table(complete) and "| 1/3                      " not in replayed.table(complete)
+
+
+def test_a_worse_choice_is_a_loss(replayed, complete):
+    """The candidate of the highest value is kept where the values of the first rung are reversed."""
+    tuning = next(tuning for tuning in complete if len(tuning.values(tuning.candidates)) == 4)
+    changed = {}
+    for name, record in tuning.records.items():
+        values = [None if value is None else -value for value in record.curves["validation"]]
+        changed[name] = replayed.replace(record, curves=record.curves | {"validation": values})
+    reversed_ = replayed.Tuning(tuning.candidates, changed)
+    assert replayed.replay(reversed_, QUARTER, QUARTER).loss > 0 == replayed.replay(tuning, QUARTER, ALL).loss
+
+
+@pytest.fixture(scope="module")
+def drawing(load_script):
+    return load_script("figures/butterfly_supports.py")
+
+
+def drawn(axes):
+    """Return the matrix of blue cells of a panel."""
+    size = round(axes.get_xlim()[1])
+    matrix = np.zeros((size, size), dtype=int)
+    (cells,) = (patch for patch in axes.patches if isinstance(patch, PathPatch))
+    for outline in cells.get_path().to_polygons():
+        assert np.ptp(outline, axis=0).tolist() == [1, 1]
+        column, row = outline.min(axis=0).astype(int)
+        matrix[row, column] += 1
+    return matrix
+
+
+def test_draws_the_factors_of_the_paper(drawing):
+    layers = [Butterfly((1, 16)), Butterfly((3, 8), block_size=3)]
+    panels = {axes.get_title(): axes for axes in drawing.support_figure(layers).axes if axes.axison}
+    supports = {name: support for layer in layers for name, support in drawing.factor_supports(layer).items()}
+    assert panels.keys() == supports.keys() and len(panels) == 7
+    for name, support in supports.items():
+        assert np.array_equal(drawn(panels[name]), support.astype(int))
+        assert panels[name].get_ylim() == (len(support), 0)  # row 0 on top, as in a matrix
+
+
+@pytest.mark.parametrize(("shape", "width", "levels"), [((1, 16), 1, 4), ((3, 8), 3, 3), ((2, 6), 2, 1)])
+def test_supports_equal_those_of_the_layer(drawing, shape, width, levels):
+    """A layer of one factor with weights away from the identity is non-zero exactly where its picture is blue."""
+    supports = drawing.factor_supports(Butterfly(shape, block_size=width, levels=levels))
+    assert len(supports) == levels
+    for level, support in enumerate(supports.values(), start=1):
+        layer = Butterfly(shape, block_size=width, levels=[level], initialisation="rotation")
+        assert torch.equal(layer.dense() != 0, torch.from_numpy(support))
