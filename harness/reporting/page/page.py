@@ -7,7 +7,6 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -31,7 +30,7 @@ FILES = {
     TABLE: "a line for each measured case of each trial",
     ARCHIVE: "plan and records: python -m harness report records.zip --out DIR makes the report and CSV files again",
 }
-CAPTION = 600  # characters: five lines of the page
+LEAD = re.compile(r"^(.{,600}[.;]|.*?[.;]|.*)(?: (.*))?$")  # the sentences of a caption that fit into five lines
 RESERVED = ("answer", "trials", "origin", "numbers", "theme", "menu")  # ids in the template of the page
 
 _ENVIRONMENT = Environment(
@@ -43,16 +42,7 @@ _ENVIRONMENT = Environment(
 )
 _ENVIRONMENT.filters["without_paths"] = without_paths
 
-
-def _lead(caption: str) -> tuple[str, str]:
-    """Return the sentences of a caption that fit into five lines of the page, the first always, and the others."""
-    sentences = re.split(r"(?<=[.;]) +", caption)
-    lengths = list(accumulate(len(sentence) + 1 for sentence in sentences))
-    number = max(1, sum(length <= CAPTION for length in lengths))
-    return " ".join(sentences[:number]), " ".join(sentences[number:])
-
-
-_ENVIRONMENT.filters["lead"] = _lead
+_ENVIRONMENT.filters["lead"] = lambda caption: LEAD.findall(caption)[0]
 
 
 @dataclass(frozen=True)
