@@ -40,9 +40,7 @@ _ENVIRONMENT = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_ENVIRONMENT.filters["without_paths"] = without_paths
-
-_ENVIRONMENT.filters["lead"] = lambda caption: LEAD.findall(caption)[0]
+_ENVIRONMENT.filters.update(without_paths=without_paths, lead=lambda caption: LEAD.findall(caption)[0])
 
 
 @dataclass(frozen=True)
