@@ -91,3 +91,10 @@ def test_the_band_is_that_of_resampled_candidates():
     assert np.quantile(by_hand, (0.025, 0.975)) == pytest.approx((best.low[1], best.high[1]), abs=0.15)
     best = expected_best([2.0])
     assert best.mean.tolist() == [2.0] and np.isnan([*best.low, *best.high]).all()
+
+
+def test_a_corrected_p_value_is_no_smaller_than_those_of_stronger_effects():
+    assert holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": 0.5}) == pytest.approx(
+        {"a": 0.04, "c": 0.09, "b": 0.09, "d": 0.5}
+    )
+    assert holm({"a": 0.7, "b": 0.6}) == {"b": 1.0, "a": 1.0}
