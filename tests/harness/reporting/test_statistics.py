@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from harness.reporting.statistics.expected_best import expected_best
-from harness.reporting.statistics.statistics import Estimate, estimate, judged, paired_differences, spread_text
+from harness.reporting.statistics.statistics import Estimate, estimate, holm, judged, paired_differences, spread_text
 
 VALUES = [2.31, 2.35, 2.29, 2.40, 2.33, 2.30, 2.36, 2.32, 2.31]
 
