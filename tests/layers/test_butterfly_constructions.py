@@ -8,6 +8,8 @@ import torch
 from layers.butterflies.pairs import ButterflyPart, ButterflyPlan
 from layers.butterflies.permutations import benes_levels
 from layers.butterflies.stages import apply_stages, stages_of_plan
+from layers.butterfly import Butterfly
+from layers.conv1x1 import Conv1x1
 from layers.periodic import Periodic
 
 
@@ -98,3 +100,28 @@ def test_every_periodic_convolution(shape, kernel_size, perturbed):
     torch.testing.assert_close(torch.linalg.slogdet(weight).logabsdet.sum(), log_det.detach())
     back = apply_stages([(stage, torch.linalg.inv(matrices)) for stage, matrices in reversed(chain)], y)
     torch.testing.assert_close(back, entries_of(x).to(y.dtype), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("shape", [(3, 4, 2), (4, 6), (2, 1, 2), (1, 8)])
+def test_a_1x1_convolution(shape, shared, perturbed):
+    """One factor with zero off-diagonal blocks and W on the diagonal ones, in (h, w, c) order."""
+    conv = perturbed(Conv1x1, shape, 0.2)
+    weight = conv.matrix().detach()
+    pair = torch.block_diag(weight, weight)
+    x = torch.randn(2, *shape, dtype=torch.float64)
+    expected, log_det = conv(x)
+    if conv.channels > 1:  # through the parameters of a layer
+        options = {"block_size": conv.channels, "levels": [1], "flatten": "channels_last", "shared": shared}
+        layer = Butterfly(shape, **options).double()
+        (matrices,) = layer.product.matrices
+        matrices.set_matrices(pair.expand_as(matrices.matrices()))
+        y, value = layer(x)
+        torch.testing.assert_close(y, expected)
+        torch.testing.assert_close(value, log_det)
+        torch.testing.assert_close(layer.inverse(expected), x)
+        torch.testing.assert_close(layer.dense(), conv.dense())
+    plan = ButterflyPlan((ButterflyPart(conv.positions, (1,)),), shared)
+    (stage,) = stages_of_plan(plan, conv.channels)[0]
+    y = apply_stages([(stage, pair.expand(sum(plan.lengths), -1, -1))], entries_of(x))
+    torch.testing.assert_close(y, entries_of(expected))

@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from layers.emerging import Emerging
+from layers.linalg import causal
 
 pytestmark = pytest.mark.usefixtures("path")
 
@@ -72,3 +73,16 @@ def test_initialisation():
         assert 0.018 < float(noise[mask].std()) < 0.022
         assert float(noise[mask].abs().max()) < 0.1
     assert (layer.bias == 0).all() and Emerging((4, 64), bias=False).bias is None
+
+
+@pytest.mark.parametrize(
+    ("shape", "kernel_size"), [((2, 5, 7), 3), ((2, 4, 7), 9), ((3, 6, 5), 5), ((3, 1, 1), 5), ((2, 23), 9)]
+)
+@torch.no_grad()
+def test_inverse_is_exact_for_every_block_size(shape, kernel_size, case, monkeypatch, perturbed):
+    for unknowns in (1, 6, 12, 1000):
+        with case(unknowns=unknowns):
+            monkeypatch.setattr(causal, "BLOCK_UNKNOWNS", unknowns)
+            layer = perturbed(Emerging, shape, 0.1, kernel_size=kernel_size)
+            x = torch.randn(4, *shape, dtype=torch.float64)
+            torch.testing.assert_close(layer.inverse(layer(x)[0]), x, rtol=1e-8, atol=1e-8)

@@ -1,10 +1,13 @@
 """The linear recurrence in both directions of time: its definition, its bound, long sequences, and its two scans."""
 
 import copy
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
 
+from layers import recurrence
 from layers.recurrence import LARGEST_NORM, LARGEST_POLE, OneWay, Recurrence, scan
 
 LONG = 5000
@@ -149,3 +152,63 @@ class TestCompiled:
             layer.inverse(layer(y)[0])
         calls = {event.key: event.count for event in profile.key_averages()}
         assert calls["invertbench::recurrence"] == 4
+
+
+FAULTS = {
+    "the carried state is dropped": ("y = y + starts.mT @ from_start.T", "y = y"),
+    "a block ends one position early": ("powers[size - 1 - place]", "powers[(size - 2 - place).clamp(min=0)]"),
+    "a block starts one position late": ("outputs @ powers[place]", "outputs @ powers[place + 1]"),
+    "states decay over a block by a step too few": ("[powers[size], identity]", "[powers[size - 1], identity]"),
+    "blocks are carried forward in time alone": ("between, states, backwards)", "between, states, False)"),
+    "positions of a block run forward alone": ("place.flip(0) if backwards else place", "place"),
+    "an output sees its own state": ("powers[: size - 1] @ inputs", "powers[1:size] @ inputs"),
+    "padding is at the end alone": ("(padding, 0) if backwards else (0, padding)", "(0, padding)"),
+}
+
+
+def planted(right, wrong):
+    """Return the module of the layer with a fault."""
+    source = Path(recurrence.__file__).read_text()
+    assert right in source
+    module = ModuleType("planted")
+    # Without its name the class is not registered.
+    exec(source.replace(right, wrong).replace(', name="recurrence"', ""), vars(module))
+    return module
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_faults_of_the_scan_differ_from_the_definition(fault):
+    system, x = stable(4, 2, 2), torch.randn(2, 2, 999, dtype=torch.float64)
+    module = planted(*FAULTS[fault])
+    differs = [
+        not torch.allclose(module.scan(x, system, 4, backwards), definition(x, system, 4, backwards)[0], atol=1e-6)
+        for backwards in (False, True)
+    ]
+    assert any(differs)
+
+
+LOG_DET = "return log_abs_det(self.weight, self.positions)"
+LAYER_FAULTS = {
+    "one direction twice": ("for backwards in (False, True)", "for backwards in (False, False)", "map"),
+    "the directions in the other order": ("for backwards in (False, True)", "for backwards in (True, False)", "map"),
+    "log-det of one position": (LOG_DET, "return log_abs_det(self.weight, 1)", "log-det"),
+    "log-det of one direction": (LOG_DET, LOG_DET + " * self.backwards", "log-det"),
+    "inverse with the radius of A": ("transition - inputs @ outputs,", "transition,", "inverse"),
+    "inverse in the other direction": ("inputs @ inverse, -outputs,", "inputs @ inverse, outputs,", "inverse"),
+}
+
+
+@pytest.mark.parametrize("fault", LAYER_FAULTS)
+def test_faults_of_the_layer_are_found(fault, perturbed):
+    right, wrong, what = LAYER_FAULTS[fault]
+    correct = perturbed(Recurrence, (3, 60), 0.2, states=4)
+    faulty = planted(right, wrong).Recurrence((3, 60), states=4).double()
+    faulty.load_state_dict(correct.state_dict())
+    x, matrix = torch.randn(2, 3, 60, dtype=torch.float64), correct.dense()
+    y, log_det = faulty(x)
+    agrees = {
+        "map": torch.allclose(y.flatten(1), x.flatten(1) @ matrix.T),
+        "log-det": torch.allclose(log_det, torch.linalg.slogdet(matrix).logabsdet),
+        "inverse": torch.allclose(faulty.inverse(y), x),
+    }
+    assert [name for name, same in agrees.items() if not same] == [what]
