@@ -11,6 +11,7 @@ from matplotlib.patches import PathPatch
 
 from layers.butterfly import Butterfly
 
+ROOT = Path(__file__).parents[2]
 SETS = ("a", "b", "c", "d")
 EQUAL = "butterfly or Woodbury"  # in the order of their means
 BEHIND = {("emerging", "a"): (0.5, 0.5), ("emerging", "b"): (-0.5, 0), ("periodic", "a"): (0.1, 0.1)}
@@ -56,8 +57,19 @@ def test_leads_on_three_of_four_data_sets_are_strong_unless_replications_turned_
 
 def test_the_tables_of_the_page_are_those_of_the_script(script):
     """Print them by `python docs/extensions/decision_table.py` and put them into the page."""
-    page = (script.ROOT / "docs" / "findings" / "decision.md").read_text()
-    assert all(table in page for table in script.tables(script.REPORT, script.DRAWS))
+    page = (ROOT / "docs" / "findings" / "decision.md").read_text()
+    assert all(table in page for table in script.tables())
+
+
+def test_leads_on_tables_are_over_a_random_permutation_and_the_matrix_that_permutes(script):
+    usual = tuple(script.TABLES.usual)
+    found = pairs({("orthogonal", "a"): (0.5, 0.4), ("emerging", "a"): (0.9, 0.9)})
+    found = found.replace({"conv1x1": usual[0], "conv1x1-twice": usual[1]})
+    answer = script.answer(found, SETS, study=script.TABLES)
+    assert usual == ("permutation", "plu")
+    assert (answer.layers, answer.sure) == ("orthogonal matrix", "weak: 1 of 1 data set")
+    found = pairs({("whitening", "a"): (-0.5, 0.0)}).replace({"conv1x1": usual[0], "conv1x1-twice": usual[1]})
+    assert script.answer(found, SETS, study=script.TABLES).layers == "random permutation"
 
 
 @pytest.mark.parametrize(
@@ -77,7 +89,6 @@ def test_the_answer_follows_from_the_leads(script, leads, sets, layer, sure):
     assert answer.sure == sure and layer in (None, answer.layers)
 
 
-ROOT = Path(__file__).parents[2]
 ALL, HALF, QUARTER = Fraction(1), Fraction(1, 2), Fraction(1, 4)
 
 

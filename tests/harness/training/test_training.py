@@ -72,10 +72,9 @@ class Data:
         self.prepared = []
 
     def raw(self, split):
-        return self.splits[split]
-
-    def groups(self, split):
-        return torch.arange(len(self.splits[split]))
+        values = self.splits[split]
+        values.groups = torch.arange(len(values))  # of equal events: none are
+        return values
 
     def augment(self, raw, generator):
         return raw
