@@ -28,7 +28,8 @@ class Fixed(InvertibleLinear, name="fixed"):
     Two are a c x c matrix W at every position, y[:, p] = W x[:, p]. ``map="rotation"``: W is orthogonal with
     determinant 1, drawn uniformly (Haar). ``map="whitening"``: W is the identity until `initialise` fits it to the
     first minibatch of training (`layers.linalg.whitening`), so that the channels of the whole data are nearly
-    uncorrelated and of variance 1; the mean stays.
+    uncorrelated and of variance 1; the mean stays. Where couplings start as the identity, a second one in a flow meets
+    white data and is nearly diagonal, so that only the first one mixes.
 
     Determinant: log|det| = 0; for rotation and whitening n log|det W| by one LU decomposition.
     Inverse: the inverse permutation, the transposed transform, or W^-1 at every position.
