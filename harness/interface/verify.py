@@ -32,7 +32,7 @@ VERIFIED = Path("reports/verified")
 
 @dataclass(frozen=True)
 class Verification:
-    """What a sample of the trials of a run gives when it runs again.
+    """The outcome of training a sample of the trials of a run again.
 
     Attributes:
         comparison: of the records that were handed in (A) with those of the new run (B).
