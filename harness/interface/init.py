@@ -92,6 +92,7 @@ def init(source: Place, out: Annotated[Path | None, optional(path, str | Path)] 
 
 
 def _write(target: Path, chosen: dict[str, Any], profiles: Sequence[dict[str, Any]]) -> None:
+    """Write the suite of the template, whose profile `smoke` is followed by these."""
     text = _ENVIRONMENT.get_template("suite.yaml.jinja").render(**chosen, profiles=profiles)
     write_atomically(target, text.encode())
 

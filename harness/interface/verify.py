@@ -69,7 +69,8 @@ def verify(
         data: the folder of the data sets; by default $INVERTBENCH_DATA.
 
     Raises:
-        UserError: no trial has ended well, data are missing or others, or `out` is in use.
+        UserError: no trial has ended well, data are missing or others, kept weights are not those of their trial, or
+            `out` is in use.
     """
     from harness.reporting.compare.comparison import Thresholds, compare
 
@@ -87,17 +88,17 @@ def verify(
     stated, again = (out / name / plan.suite for name in ("stated", "again"))
     if (again / FILE).exists():
         raise UserError(f"{again}: holds a verification already; give another --out, or remove it")
+    weights = {}
+    for trial in sample:
+        module = sibling(type(trial), "trained")
+        if module is not None and module.has_weights(trial, folder):
+            weights[trial.id] = module.contradictions(trial, records[trial.id], folder, root)
     limited = plan.limited([trial for trial in plan.trials if trial.id in drawn or trial.id in before])
     for place, kept in ((stated, drawn | before.keys()), (again, before.keys())):
         with writing(make_folder(place)):
             limited.save(place)
             for name in sorted(kept & records.keys()):
                 write_record(place / "records", records[name])
-    weights = {}
-    for trial in sample:
-        module = sibling(type(trial), "trained")
-        if module is not None and module.has_weights(trial, folder):
-            weights[trial.id] = module.contradictions(trial, records[trial.id], folder, root)
     options = RunArguments(out=again.parent, data=root)
     with claimed(again):
         run_remaining(limited, again, executor_class("local")(), options)
