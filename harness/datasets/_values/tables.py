@@ -229,18 +229,21 @@ def read_table(name: str, path: Path, header: bool, separator: str, missing: Seq
             f"{shown_bytes(most)}, {MEMORY_SHARE:.0%} of the available memory; write fewer"
         )
     with _text(name, path) as file:
-        frame = pd.read_csv(
-            file,
-            sep=separator,
-            header=0 if header else None,
-            names=list(range(len(first))),
-            index_col=False,
-            skipinitialspace=True,
-            na_values=cast("list[str]", [*MISSING, *missing]),
-            keep_default_na=False,
-            low_memory=False,
-            float_precision="round_trip",  # others round some numbers wrongly
-        )
+        try:
+            frame = pd.read_csv(
+                file,
+                sep=separator,
+                header=0 if header else None,
+                names=list(range(len(first))),
+                index_col=False,
+                skipinitialspace=True,
+                na_values=cast("list[str]", [*MISSING, *missing]),
+                keep_default_na=False,
+                low_memory=False,
+                float_precision="round_trip",  # others round some numbers wrongly
+            )
+        except pd.errors.ParserError as error:
+            raise _not_split(name, error) from error
     if frame.shape != (count, len(first)):
         raise DataError(f"{name}: is read as {len(frame):,} of {count:,} rows; write it without blank lines and quotes")
     return Table(name, header, tuple(cell.strip() for cell in first), frame)
@@ -250,9 +253,19 @@ def _rows(name: str, path: Path, separator: str) -> Iterator[tuple[int, list[str
     """Yield (line number, cells) of each row that is not blank."""
     with _text(name, path) as file:
         reader = csv.reader(file, delimiter=separator, skipinitialspace=True)
-        for cells in reader:
-            if cells:
-                yield reader.line_num, cells
+        try:
+            for cells in reader:
+                if cells:
+                    yield reader.line_num, cells
+        except csv.Error as error:
+            raise _not_split(f"{name}: line {reader.line_num}", error) from error
+
+
+def _not_split(where: str, error: Exception) -> DataError:
+    return DataError(
+        f"{where}: cannot be split into cells ({error}), as after a quote that is not closed; close it, or write the "
+        "file without its column of long texts"
+    )
 
 
 @contextlib.contextmanager
@@ -265,11 +278,6 @@ def _text(name: str, path: Path) -> Iterator[TextIO]:
     except UnicodeDecodeError as error:
         raise DataError(
             f"{name}: is not text in UTF-8 ({error.reason}); write it so, as numbers separated by commas"
-        ) from error
-    except (csv.Error, ValueError) as error:  # ValueError: of pandas
-        raise DataError(
-            f"{name}: cannot be split into cells ({error}), as after a quote that is not closed; close it, or write "
-            "the file without its column of long texts"
         ) from error
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{name}: cannot be decompressed ({error}); get it anew") from error

@@ -101,7 +101,7 @@ FAULTS = {
     "an open quote": (
         GOOD + '"' + 50_000 * "long, " + "\n",
         {},
-        "cannot be split .* quote that is not closed",
+        "line 102: cannot be split .* quote that is not closed",
     ),
     "an open quote in the last row": ('a,b\n1,"2\n3,4\n', {}, "cannot be split .* quote that is not closed"),
     "a decimal comma": (
