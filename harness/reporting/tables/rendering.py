@@ -23,7 +23,7 @@ SENTENCE = 240  # characters of a sentence of a caption, from which on it descri
 FOOTNOTE = 120  # characters of a remark below a table: two lines of a column
 MARK = re.compile(r"\[\d+\]|[^\w\s]+?(?=:? )")  # begins the remark that explains it
 PAGE = 680  # points of a part on average; LaTeX scales it to the width of a page, 505, with letters of 6 points
-LINES = 48  # rows of the parts of a table that one page holds
+LINES = 48  # lines of the parts of a table that one page holds
 CHARACTER, GAP = 4.6, 8.0  # points: a character in LaTeX's \small, and the room between two columns of a table
 
 
@@ -127,9 +127,9 @@ def latex(table: Table) -> str:
     marked = [shortened(note, FOOTNOTE) for note in table.notes if (mark := MARK.match(note)) and mark[0] in cells]
     rest = [text for text in (*others, *table.notes) if text not in marked and text not in caption]
     label = f"tab:{re.sub(r'[^a-z0-9-]+', '-', table.name.lower())}"
-    parts = [_tabular(part) for part in _parts(table, _points, PAGE)]
-    at_once = max(1, LINES // (len(table.rows) + 3))
-    pages = [parts[first : first + at_once] for first in range(0, len(parts), at_once)]
+    parts = _parts(table, _points, PAGE)
+    at_once = max(1, LINES // max(map(_lines, parts)))
+    pages = [[*map(_tabular, parts[first : first + at_once])] for first in range(0, len(parts), at_once)]
     footnotes = r"\quad ".join(map(escape_latex, marked))
     about = f"% About {label}, for the text or an appendix:"
     environment = "table*" if len(parts) > 1 or _points(table) > COLUMN else "table"
@@ -204,6 +204,12 @@ def _points(table: Table) -> float:
     longest = [max(len(row[column]) for row in cells) for column in range(len(table.header))]
     widths = [LONG if table.is_long(column) else count for column, count in enumerate(longest)]
     return sum(CHARACTER * width + GAP for width in widths)
+
+
+def _lines(table: Table) -> int:
+    """Return about how many lines LaTeX sets, heading and rules included; long texts are folded."""
+    long = [column for column in range(len(table.header)) if table.is_long(column)]
+    return 3 + sum(max([1, *(math.ceil(len(row[column]) / LONG) for column in long)]) for row in table.rows)
 
 
 def _characters(table: Table) -> float:

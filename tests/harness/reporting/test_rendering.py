@@ -135,6 +135,18 @@ def test_a_table_too_wide_to_read_is_cut_into_parts_that_keep_the_first_column_a
     assert latex(narrow).count(r"\begin{tabular}") == 1
 
 
+def test_parts_whose_texts_fold_into_lines_take_as_many_pages_as_these_lines_need():
+    def pages(text):
+        rows = tuple((f"row{number}", *[text] * 4) for number in range(15))
+        written = latex(Table("choices", "A caption.", ("layer", *"abcd"), rows, words=frozenset(range(1, 5))))
+        assert written.count(r"\begin{tabular}") == 2
+        return written.count(r"\begin{table*}")
+
+    assert pages("x " * 40) == 2  # two lines in each row, thus 33 in each part, of 48 on a page
+    assert pages("x " * 24 + "x") == 2
+    assert pages("x" * 40) == 1
+
+
 def test_a_terminal_shows_a_table_in_parts_and_a_pipe_gets_it_whole(monkeypatch):
     table = Table("t", "caption", ("layer", *map(str, range(9))), (("a", *["2.391 [2.371, 2.403]"] * 9),))
     assert plain(table).count("layer") == 1
