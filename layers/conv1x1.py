@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +14,8 @@ from layers.base import InvertibleLinear, check_choice
 from layers.linalg.householder import householder_vectors, product_of_reflections, reflected
 from layers.linalg.mixing import as_events, as_rows, has_few_positions, mix_channels
 from layers.linalg.plu import log_abs_det, plu_matrix
+
+Initialisation = Literal["orthogonal", "permutation"]
 
 
 class Conv1x1(InvertibleLinear, name="conv1x1"):
@@ -30,7 +32,8 @@ class Conv1x1(InvertibleLinear, name="conv1x1"):
 
     the reflections' vectors v_i, R (stored whole) and s itself, which may change its sign: 2c^2 + c parameters of
     which c^2 + c (c + 1) / 2 reach the map, although only the direction of a v_i counts. A v_i = 0 reflects nothing.
-    W starts as a random orthogonal matrix (Haar), the same for the same draw, in every parameterisation.
+    W starts as a random orthogonal matrix (Haar), or as a random permutation of the channels, which leaves each of them
+    whole; both are the same for the same draw, in every parameterisation.
 
     Determinant:
         log|det| = n * sum(log_s) for PLU, n * sum(log|s|) for QR, n * log|det W| by one LU decomposition, O(c^3),
@@ -49,6 +52,10 @@ class Conv1x1(InvertibleLinear, name="conv1x1"):
 
     Shapes: every (C, L) and (C, H, W)
     Source: Glow (Kingma and Dhariwal, NeurIPS 2018); QR: Emerging convolutions (Hoogeboom et al., ICML 2019)
+
+    Args:
+        parameterisation: "plu", "qr" or "dense".
+        initialisation: of W, "orthogonal" or "permutation".
     """
 
     replaces_mixer = True
@@ -58,12 +65,18 @@ class Conv1x1(InvertibleLinear, name="conv1x1"):
     permutation: Tensor
     sign: Tensor
 
-    def __init__(self, shape: tuple[int, ...], *, parameterisation: Literal["plu", "qr", "dense"] = "plu") -> None:
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        *,
+        parameterisation: Literal["plu", "qr", "dense"] = "plu",
+        initialisation: Initialisation = "orthogonal",
+    ) -> None:
         super().__init__(shape)
         check_choice("conv1x1", "parameterisation", parameterisation, ("plu", "qr", "dense"))
         self.parameterisation = parameterisation
         dtype = torch.get_default_dtype()
-        orthogonal = random_orthogonal(self.channels)
+        orthogonal = initial_matrix("conv1x1", self.channels, initialisation)
         if parameterisation == "dense":
             self.weight = nn.Parameter(orthogonal.to(dtype))
             return
@@ -168,6 +181,14 @@ class Conv1x1(InvertibleLinear, name="conv1x1"):
             upper = self.upper.triu(1) + one * (self.sign * self.log_s.exp())
             weight = one[self.permutation] @ lower @ upper
         return torch.kron(weight, torch.eye(self.positions, dtype=weight.dtype, device=weight.device))
+
+
+def initial_matrix(layer: str, size: int, initialisation: Initialisation) -> Tensor:
+    """Return the orthogonal matrix with which a layer starts, drawn with torch's global generator, float64."""
+    check_choice(layer, "initialisation", initialisation, get_args(Initialisation))
+    if initialisation == "permutation":
+        return torch.eye(size, dtype=torch.float64)[torch.randperm(size)]
+    return random_orthogonal(size)
 
 
 def random_orthogonal(size: int) -> Tensor:

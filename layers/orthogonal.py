@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from layers.base import InvertibleLinear, check_choice
-from layers.conv1x1 import random_orthogonal
+from layers.conv1x1 import Initialisation, initial_matrix
 from layers.linalg.householder import householder_vectors, product_of_reflections, reflected
 from layers.linalg.mixing import mix_channels
 
@@ -16,7 +16,8 @@ from layers.linalg.mixing import mix_channels
 class Orthogonal(InvertibleLinear, name="orthogonal"):
     r"""Orthogonal 1x1 convolution: y[:, p] = W x[:, p] at each of the n positions p, W^T W = I; no bias.
 
-    W starts as a random orthogonal matrix W_0 (Haar), the same for the same draw, in every parameterisation:
+    W starts as a random orthogonal matrix W_0 (Haar), or as a random permutation of the channels, which leaves each of
+    them whole; both are the same for the same draw, in every parameterisation:
 
         householder    W = H_1 ... H_c diag(signs),         H_i = I - 2 v_i v_i^T / (v_i^T v_i),
         cayley         W = W_0 (I - A) (I + A)^-1,          A = lower - lower^T,
@@ -41,6 +42,7 @@ class Orthogonal(InvertibleLinear, name="orthogonal"):
 
     Args:
         parameterisation: "householder", "cayley" or "exponential".
+        initialisation: of W, "orthogonal" or "permutation".
     """
 
     replaces_mixer = True
@@ -54,12 +56,13 @@ class Orthogonal(InvertibleLinear, name="orthogonal"):
         shape: tuple[int, ...],
         *,
         parameterisation: Literal["householder", "cayley", "exponential"] = "householder",
+        initialisation: Initialisation = "orthogonal",
     ) -> None:
         super().__init__(shape)
         check_choice("orthogonal", "parameterisation", parameterisation, ("householder", "cayley", "exponential"))
         self.parameterisation = parameterisation
         dtype = torch.get_default_dtype()
-        vectors, signs = householder_vectors(random_orthogonal(self.channels))
+        vectors, signs = householder_vectors(initial_matrix("orthogonal", self.channels, initialisation))
         self.register_buffer("signs", signs.to(dtype))
         if parameterisation == "householder":
             self.reflections = nn.Parameter(vectors.to(dtype))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from layers.base import InvertibleLinear
-from layers.conv1x1 import random_orthogonal
+from layers.conv1x1 import Initialisation, initial_matrix, random_orthogonal
 from layers.linalg.householder import householder_vectors, product_of_reflections, reflected
 from layers.linalg.mixing import mix_channels
 
@@ -20,8 +20,8 @@ class SVD(InvertibleLinear, name="svd"):
 
     with reflections H_i = I - 2 v_i v_i^T / (v_i^T v_i), K_i likewise, and free a_i. So every s_i is in [1 / bound,
     bound], the condition number of W is at most bound^2, and d log(s_i) / d a_i = 1 at the start, a_i = 0. The signs
-    are fixed. W starts as a random orthogonal matrix (Haar), the same as that of `conv1x1` for the same draw; V starts
-    as another one.
+    are fixed. W starts as a random orthogonal matrix (Haar) or a random permutation, the same as that of `conv1x1` for
+    the same draw; V starts as another orthogonal matrix.
 
     Determinant: log|det| = n * sum(log(s)) = n log(bound) * sum(tanh(a / log(bound))).
     Inverse: V diag(signs / s) U^T at every position.
@@ -39,6 +39,7 @@ class SVD(InvertibleLinear, name="svd"):
 
     Args:
         bound: the largest singular value, above 1.
+        initialisation: of W, "orthogonal" or "permutation".
 
     Raises:
         ValueError: the bound is not a finite number above 1.
@@ -48,13 +49,16 @@ class SVD(InvertibleLinear, name="svd"):
 
     signs: Tensor
 
-    def __init__(self, shape: tuple[int, ...], *, bound: float = 100.0) -> None:
+    def __init__(
+        self, shape: tuple[int, ...], *, bound: float = 100.0, initialisation: Initialisation = "orthogonal"
+    ) -> None:
         super().__init__(shape)
         if not 1 < bound < math.inf:
             raise ValueError(f"svd: bound = {bound!r} is not allowed; use a finite number above 1, such as 100")
         self.bound = bound
         dtype = torch.get_default_dtype()
-        start, right = random_orthogonal(self.channels), householder_vectors(random_orthogonal(self.channels))[0]
+        start = initial_matrix("svd", self.channels, initialisation)
+        right = householder_vectors(random_orthogonal(self.channels))[0]
         left, signs = householder_vectors(start @ product_of_reflections(right))
         self.left, self.right = nn.Parameter(left.to(dtype)), nn.Parameter(right.to(dtype))
         self.a = nn.Parameter(torch.zeros(self.channels))

@@ -3,6 +3,8 @@ import torch
 
 from layers import free_parameters
 from layers.conv1x1 import Conv1x1, random_orthogonal
+from layers.orthogonal import Orthogonal
+from layers.svd import SVD
 from layers.linalg.householder import product_of_reflections
 
 EVERY = ["plu", "qr", "dense"]
@@ -48,6 +50,29 @@ def test_the_initial_matrix_is_the_sampled_one(parameterisation):
     torch.manual_seed(0)
     torch.testing.assert_close(layer.matrix(), random_orthogonal(8).float())
     assert all(parameter.is_contiguous() for parameter in layer.parameters())
+
+
+@pytest.mark.parametrize(
+    ("layer_class", "options"),
+    [
+        *((Conv1x1, {"parameterisation": name}) for name in EVERY),
+        *((Orthogonal, {"parameterisation": name}) for name in ("householder", "cayley", "exponential")),
+        (SVD, {}),
+    ],
+)
+def test_a_learned_matrix_may_start_as_a_permutation(layer_class, options):
+    torch.manual_seed(0)
+    layer = layer_class((8, 3), initialisation="permutation", **options)
+    torch.manual_seed(0)
+    start = torch.eye(8)[torch.randperm(8)]
+    x = torch.randn(4, 8, 3)
+    y, log_det = layer(x)
+    torch.testing.assert_close(y, start @ x, atol=5e-6, rtol=0)
+    ((y * torch.randn_like(y)).sum() + log_det.sum()).backward()
+    gradients = [parameter.grad for parameter in layer.parameters() if parameter.grad is not None]
+    assert all(gradient.isfinite().all() for gradient in gradients) and any(map(torch.any, gradients))
+    with pytest.raises(ValueError, match="'identity'.*orthogonal.*permutation"):
+        layer_class((8, 3), initialisation="identity")
 
 
 def test_the_initial_matrix_is_haar_distributed():
