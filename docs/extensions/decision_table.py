@@ -70,6 +70,8 @@ TABLES = Study(
         "qr": "QR",
         "svd": "SVD",
         "orthogonal": "orthogonal matrix",
+        "plu-from-permutation": "LU from a permutation",
+        "orthogonal-from-permutation": "orthogonal from a permutation",
         "woodbury": "Woodbury",
         "butterfly": "butterfly",
         "monarch": "Monarch",
