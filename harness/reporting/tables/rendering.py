@@ -66,13 +66,7 @@ class Table:
 
 def markdown(table: Table) -> str:
     """Return caption, table and notes, each a paragraph."""
-    text = tabulate(
-        _cells(table, escape_markdown, "**{}**"),
-        [escape_markdown(cell) for cell in table.header],
-        tablefmt="pipe",
-        colalign=table.alignment,
-        disable_numparse=True,
-    )
+    text = _tabulated(table, table.header, "pipe", escape_markdown, "**{}**")
     notes = "\n".join(f"- {escape_markdown(note)}" for note in table.notes)
     return "\n\n".join(part for part in (escape_markdown(table.caption), text, notes) if part)
 
@@ -82,17 +76,8 @@ def plain(table: Table) -> str:
 
     A table wider than the terminal is in parts, each with the first column; a file or a pipe gets it whole.
     """
-    width = terminal_width()
-    texts = [
-        tabulate(
-            _cells(part, one_line, "{} *"),
-            [one_line(cell) for cell in part.header],
-            tablefmt="simple",
-            colalign=part.alignment,
-            disable_numparse=True,
-        )
-        for part in _parts(table, _characters, width)
-    ]
+    parts = _parts(table, _characters, terminal_width())
+    texts = [_tabulated(part, part.header, "simple", one_line, "{} *") for part in parts]
     notes = [one_line(note) for note in table.notes] + (["* bold"] if table.bold else [])
     return "\n\n".join(part for part in (one_line(table.caption), *texts, "\n".join(notes)) if part)
 
@@ -154,13 +139,7 @@ def latex(table: Table) -> str:
 def _tabular(table: Table) -> str:
     """Return the cells as LaTeX, scaled to the width of the line if they are wider."""
     above, header = _grouped(table)
-    text = tabulate(
-        _cells(table, escape_latex, r"\textbf{{{}}}"),
-        [escape_latex(cell) for cell in header],
-        tablefmt="latex_raw",
-        colalign=table.alignment,
-        disable_numparse=True,
-    )
+    text = _tabulated(table, header, "latex_raw", escape_latex, r"\textbf{{{}}}")
     for rule in (r"\toprule", r"\midrule", r"\bottomrule"):
         text = text.replace(r"\hline", rule, 1)
     text = text.replace(r"\toprule", "\n".join([r"\toprule", *above]), 1)
@@ -218,14 +197,17 @@ def _characters(table: Table) -> float:
     return sum(4 + max(len(one_line(row[column])) for row in cells) for column in range(len(table.header)))
 
 
-def _cells(table: Table, escape: Callable[[str], str], bold: str) -> list[list[str]]:
-    return [
+def _tabulated(table: Table, header: Sequence[str], form: str, escape: Callable[[str], str], bold: str) -> str:
+    """Return header and cells, escaped, in a format of tabulate; `bold` is the form of a cell that stands out."""
+    cells = [
         [
             bold.format(escape(cell)) if (number, column) in table.bold else escape(cell)
             for column, cell in enumerate(row)
         ]
         for number, row in enumerate(table.rows)
     ]
+    names = [escape(cell) for cell in header]
+    return tabulate(cells, names, tablefmt=form, colalign=table.alignment, disable_numparse=True)
 
 
 def _grouped(table: Table) -> tuple[list[str], list[str]]:
