@@ -39,7 +39,8 @@ def import_layer(spec: str, folder: Path | None = None) -> type[InvertibleLinear
 
 def _adapted(obj: Any) -> type[InvertibleLinear] | str:
     """Return a class or function of another library as a layer; else what would be adapted, for a message."""
-    adapted = adapt(obj) if inspect.isclass(obj) or inspect.isroutine(obj) else None
+    possible = inspect.isclass(obj) or inspect.isroutine(obj)
+    adapted = adapt(obj) if possible else None
     return adapted or (
         f", nor a torch.nn.Module with forward(x) -> (y, log_det) and inverse(y) ({lacking(obj)}), nor a transform "
         "of nflows, normflows, FrEIA, zuko, pyro or torch.distributions"
