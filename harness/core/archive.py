@@ -13,7 +13,7 @@ import json
 import lzma
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -96,30 +96,6 @@ def reading(folder: Path) -> Iterator[None]:
         ) from error
 
 
-Readers = Mapping[str, Callable[[Trial | None], Record]]
-
-
-def record_readers(run: Path) -> Readers:
-    """Return, by trial id, the functions that read the records in a run's folder or archive.
-
-    Given the trial, they also check that the record is one of it; they raise a UserError if it is damaged.
-
-    Raises:
-        UserError: the archive or the folder cannot be read.
-    """
-    if (archive := archive_of(run)) is not None:
-        texts = sorted(Archive.read(archive).records.items())
-        return {name: partial(_from_archive, archive, name, text) for name, text in texts}
-    folder = run / "records"
-    with reading(folder):  # a glob would find nothing in a folder that cannot be read
-        paths = sorted(folder.iterdir()) if folder.exists() else []
-    return {
-        path.stem: partial(read_record, path)
-        for path in paths
-        if path.suffix == ".json" and not path.name.startswith(".")
-    }
-
-
 @dataclass(frozen=True)
 class StoredRecords:
     """The records of a run."""
@@ -134,40 +110,49 @@ def read_records(run: Path, trials: Iterable[Trial], others: bool = False) -> St
     Raises:
         UserError: the archive or the folder cannot be read.
     """
-    planned, readers = {trial.id: trial for trial in trials}, record_readers(run)
-    names = [name for name in planned if name in readers]
-    names += [name for name in readers if others and name not in planned]
-    return _read(run, readers, names, planned)
+    planned, contents = {trial.id: trial for trial in trials}, _contents(run)
+    names = [name for name in planned if name in contents]
+    names += [name for name in contents if others and name not in planned]
+    return _read(run, {name: contents[name] for name in names}, planned)
 
 
 def read_others(run: Path, trials: Iterable[Trial]) -> StoredRecords:
     """Return the records of all trials but these; raise a UserError if the archive or the folder cannot be read."""
-    planned, readers = {trial.id for trial in trials}, record_readers(run)
-    return _read(run, readers, [name for name in readers if name not in planned], {})
+    planned = {trial.id for trial in trials}
+    return _read(run, {name: content for name, content in _contents(run).items() if name not in planned}, {})
 
 
-def _read(run: Path, readers: Readers, names: Iterable[str], trials: Mapping[str, Trial]) -> StoredRecords:
+def _contents(run: Path) -> Mapping[str, Path | bytes]:
+    """Return, by trial id, the files of the records in a run's folder, or their JSON in an archive."""
+    if (archive := archive_of(run)) is not None:
+        return dict(sorted(Archive.read(archive).records.items()))
+    folder = run / "records"
+    with reading(folder):  # a glob would find nothing in a folder that cannot be read
+        paths = sorted(folder.iterdir()) if folder.exists() else []
+    return {path.stem: path for path in paths if path.suffix == ".json" and not path.name.startswith(".")}
+
+
+def _read(run: Path, contents: Mapping[str, Path | bytes], trials: Mapping[str, Trial]) -> StoredRecords:
     records: dict[str, Record] = {}
     damaged: dict[str, str] = {}
-    for name in names:
+    for name, content in contents.items():
         try:
-            records[name] = readers[name](trials.get(name))
+            if isinstance(content, Path):
+                records[name] = read_record(content, trials.get(name))
+            else:
+                records[name] = parse_record(content, name, trials.get(name))
         except UserError as error:
             damaged[name] = str(error).removeprefix(f"{folder_of(run)}/")
+        except ValueError as error:
+            archive = run.name if run.is_file() else FILE
+            reason = bounded(str(error), LONGEST_REASON)
+            damaged[name] = f"{archive}: not a readable record of {name} ({reason}); {HINT}"
     return StoredRecords(records, damaged)
 
 
 def folder_of(run: Path) -> Path:
     """Return the folder of a run, or the one that its archive is in."""
     return run.parent if run.is_file() else run
-
-
-def _from_archive(archive: Path, name: str, text: bytes, trial: Trial | None) -> Record:
-    try:
-        return parse_record(text, name, trial)
-    except ValueError as error:
-        reason = bounded(str(error), LONGEST_REASON)
-        raise UserError(f"{archive}: not a readable record of {name} ({reason}); {HINT}") from error
 
 
 def _by_id(lines: bytes) -> dict[str, bytes]:

@@ -39,17 +39,18 @@ _RULES = {
 """Rule that a value of the right type breaks, to be read after the value, with the context of pydantic's error."""
 
 
-class Explained(NamedTuple):
-    """One fault of a value."""
+class Problem(NamedTuple):
+    """One fault of a value, such as a suite, and where it is."""
 
     place: Place
     message: str
     at_key: bool = False  # the key at this place is wrong, rather than its value
+    origin: str | None = None  # the option of the command line that set the value
 
 
 def explain(
     error: ValidationError, model: type[BaseModel] | None = None, kinds: Mapping[str, type[BaseModel]] | None = None
-) -> list[Explained]:
+) -> list[Problem]:
     """Return the faults that pydantic has found.
 
     Args:
@@ -61,7 +62,7 @@ def explain(
     return [_explained(detail, model, kinds or {}) for detail in error.errors(include_url=False)]
 
 
-def _explained(detail: ErrorDetails, model: type[BaseModel] | None, kinds: Mapping[str, type[BaseModel]]) -> Explained:
+def _explained(detail: ErrorDetails, model: type[BaseModel] | None, kinds: Mapping[str, type[BaseModel]]) -> Problem:
     place, kind, value = tuple(detail["loc"]), detail["type"], detail["input"]
     context: Mapping[str, Any] = detail.get("ctx", {})
     outer, name = place[:-1], dotted(place) or "the file"
@@ -75,9 +76,9 @@ def _explained(detail: ErrorDetails, model: type[BaseModel] | None, kinds: Mappi
         hint = guess(key, re.findall(r"'([^']*)'", context["expected"]))
         rule += f"; {hint}" if hint else ""
     if place and place[-1] == "[key]":
-        return Explained(outer, f"{dotted(place[:-2])}: the key {place[-2]!r} {rule}", at_key=True)
+        return Problem(outer, f"{dotted(place[:-2])}: the key {place[-2]!r} {rule}", at_key=True)
     if kind == "missing":
-        return Explained(outer, f"the key {place[-1]!r} is missing{inside}; add it", at_key=True)
+        return Problem(outer, f"the key {place[-1]!r} is missing{inside}; add it", at_key=True)
     if kind == "extra_forbidden":
         key = str(place[-1])
         others = [other for other, its_model in kinds.items() if key in _keys(its_model, outer)]
@@ -86,12 +87,12 @@ def _explained(detail: ErrorDetails, model: type[BaseModel] | None, kinds: Mappi
         if others:
             this = next(other for other, its_model in kinds.items() if its_model is model)
             message = f"{key!r} means nothing in a suite of kind {this}, only of kind {' or '.join(others)}; remove it"
-        return Explained(place, message, at_key=True)
+        return Problem(place, message, at_key=True)
     if kind in _TYPES:
-        return Explained(place, f"{name}: expected {_TYPES[kind]}, got {shown(value)}")
+        return Problem(place, f"{name}: expected {_TYPES[kind]}, got {shown(value)}")
     if kind in ("value_error", "json_invalid"):  # the message names the value
-        return Explained(place, f"{name}: {context['error']}")
-    return Explained(place, f"{name}: {shown(value)} {rule}")
+        return Problem(place, f"{name}: {context['error']}")
+    return Problem(place, f"{name}: {shown(value)} {rule}")
 
 
 def dotted(place: Place) -> str:

@@ -23,12 +23,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder
-from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from types import ModuleType
 
 from harness.core.errors import UserError
 from harness.core.files import SOURCE, read_file
+from harness.core.provenance.environment import package_version
 from harness.core.run_options import PROJECT
 
 PACKAGES = ("layers", "flows", "harness")
@@ -145,10 +146,8 @@ def _named_files(folder: Path, tree: ast.AST) -> Iterator[Path]:
 @cache
 def _version(top: str) -> str:
     """Return the installed version of the package that provides a module; "unknown" without metadata."""
-    for name in (top, *packages_distributions().get(top, ())):
-        with contextlib.suppress(PackageNotFoundError):
-            return version(name)
-    return "unknown"
+    versions = map(package_version, (top, *packages_distributions().get(top, ())))
+    return next(filter(None, versions), "unknown")
 
 
 def module_of_file(path: Path) -> ModuleType:

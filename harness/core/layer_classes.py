@@ -34,12 +34,14 @@ def resolve_layer(spec: str, folder: Path | None = None) -> type[InvertibleLinea
 
 def import_layer(spec: str, folder: Path | None = None) -> type[InvertibleLinear]:
     """Do the same, but keep what the file of the layer does to torch's default dtype."""
-    return resolve_class("layer", spec, InvertibleLinear, LAYERS, folder, adapt, _nor)  # type: ignore[type-abstract]
+    return resolve_class("layer", spec, InvertibleLinear, LAYERS, folder, _adapted)  # type: ignore[type-abstract]
 
 
-def _nor(obj: Any) -> str:
-    """Return the end of the message that an object is no layer: the other kinds of objects that are adapted."""
-    return (
+def _adapted(obj: Any) -> type[InvertibleLinear] | str:
+    """Return a class or function of another library as a layer; else what would be adapted, for a message."""
+    possible = inspect.isclass(obj) or inspect.isroutine(obj)
+    adapted = adapt(obj) if possible else None
+    return adapted or (
         f", nor a torch.nn.Module with forward(x) -> (y, log_det) and inverse(y) ({lacking(obj)}), nor a transform "
         "of nflows, normflows, FrEIA, zuko, pyro or torch.distributions"
     )

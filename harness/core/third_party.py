@@ -19,7 +19,7 @@ from harness.core.file_modules import PACKAGES, Followed, follow, module_of_file
 from harness.core.files import SOURCE, read_file
 
 T = TypeVar("T")
-Adapt = Callable[[Any], type[T] | None]
+Adapt = Callable[[Any], type[T] | str]
 
 
 def resolve_class(
@@ -28,8 +28,7 @@ def resolve_class(
     base: type[T],
     registry: dict[str, type[T]],
     folder: Path | None,
-    adapt: Adapt[T] = lambda obj: None,
-    nor: Callable[[Any], str] = lambda obj: "",
+    adapt: Adapt[T] = lambda obj: "",
 ) -> type[T]:
     """Return the class that `spec` names.
 
@@ -39,8 +38,8 @@ def resolve_class(
         base: the class that it must derive from, without methods left abstract.
         registry: name -> class of the registered ones, which importing a file may extend.
         folder: searched first for a relative FILE.py (the suite's folder), before the working directory.
-        adapt: returns the class to use in place of a class or function of another library; None for all others.
-        nor: returns what else `adapt` would accept, for the message that refuses an object.
+        adapt: returns the class to use in place of a class or function of another library; for all other objects, what
+            it would accept, for the message that refuses them.
 
     Raises:
         UserError: there is no such name, file or class, or it cannot be imported or is not of this kind.
@@ -49,7 +48,7 @@ def resolve_class(
     if place and name:
         said, before = f"{noun} {spec!r}", set(registry)
         try:
-            return _class_of(_module(said, place, folder), noun, place, name, base, adapt, nor)
+            return _class_of(_module(said, place, folder), noun, place, name, base, adapt)
         except BaseException:
             for registered in registry.keys() - before:
                 del registry[registered]
@@ -191,18 +190,10 @@ def _module(said: str, place: str, folder: Path | None) -> ModuleType:
             raise
 
 
-def _class_of(
-    module: ModuleType,
-    noun: str,
-    place: str,
-    name: str,
-    base: type[T],
-    adapt: Adapt[T],
-    nor: Callable[[Any], str],
-) -> type[T]:
+def _class_of(module: ModuleType, noun: str, place: str, name: str, base: type[T], adapt: Adapt[T]) -> type[T]:
     obj = getattr(module, name, None)
-    adapted = adapt(obj) if inspect.isclass(obj) or inspect.isroutine(obj) else None
-    if adapted is not None:
+    adapted = adapt(obj)
+    if not isinstance(adapted, str):
         return adapted
     needed = _abstract(base, base)
     if isinstance(obj, type) and issubclass(obj, base):
@@ -219,7 +210,7 @@ def _class_of(
     if not hasattr(module, name):
         raise UserError(f"{place} has no class {name!r}{suggestion(name, classes)}; {there}")
     public = f"{base.__module__.rpartition('.')[0]}.{base.__name__}"
-    raise UserError(f"{place}:{name} is not a subclass of {public}{nor(obj)}; {there}")
+    raise UserError(f"{place}:{name} is not a subclass of {public}{adapted}; {there}")
 
 
 def _abstract(cls: type, base: type) -> list[str]:

@@ -20,7 +20,7 @@ from harness.core.explain import explain
 from harness.core.provenance.environment import usable_cores
 from harness.core.settings import Settings
 from harness.execution import executors
-from harness.planning.cells import Where, raise_faults
+from harness.planning.cells import raise_faults
 from harness.planning.overrides import assigned, blamed, merged, parse_pairs
 
 if TYPE_CHECKING:
@@ -156,8 +156,7 @@ def check_section(suite: SuiteFile) -> None:
     try:
         model.model_validate({"cluster": suite.cluster})
     except ValidationError as error:
-        faults = [Where(place).says(text, at_key) for place, text, at_key in explain(error, model)]
-        raise_faults(suite.origin.document, faults)
+        raise_faults(suite.origin.document, explain(error, model))
 
 
 def attached_trials(folder: Path, executor: Executor) -> set[str]:

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from harness.core.errors import SuiteError, UserError
-from harness.core.explain import Place
+from harness.core.explain import Place, Problem
 from harness.core.settings import LayerRef
 from harness.planning.strict_yaml import Document
 from harness.planning.suite_model import EVERY_LAYER, AnyRow
@@ -39,37 +39,27 @@ class Where:
 
     def says(self, message: str, at_key: bool = False) -> Problem:
         """Return a problem at this place; `at_key` points at the key rather than at the value."""
-        return Problem(self, message, at_key)
+        return Problem(self.place, message, at_key, self.origin)
 
     def at(self, place: Place) -> Where:
         """Return a place inside this one."""
         return Where((*self.place, *place), self.origin)
 
 
-@dataclass(frozen=True)
-class Problem:
-    """One reason why a suite cannot run, and where it is."""
-
-    where: Where
-    message: str
-    at_key: bool = False
-
-    @property
-    def text(self) -> str:
-        """The message, after the option of the command line that caused it."""
-        return self.message if self.where.origin is None else f"{self.where.origin}: {self.message}"
-
-    def position(self, document: Document) -> tuple[int, int]:
-        """Return line and column in the file; (0, 0) of an option of the command line."""
-        return document.position(self.where.place, self.at_key) if self.where.origin is None else (0, 0)
-
-
 def raise_faults(document: Document, problems: Iterable[Problem]) -> None:
-    """Raise one SuiteError with every problem on a line of its own, in the order of the file; without any, return."""
-    ordered = sorted({(problem.position(document), problem.text) for problem in problems})
-    if not ordered:
+    """Raise one SuiteError with every problem on a line of its own, in the order of the file; without any, return.
+
+    Those of options of the command line come first, each after its option.
+    """
+    options, located = set(), set()
+    for place, message, at_key, origin in problems:
+        if origin is None:
+            located.add((document.position(place, at_key), message))
+        else:
+            options.add(f"{origin}: {message}")
+    lines = sorted(options) + [document.located(position, message) for position, message in sorted(located)]
+    if not lines:
         return
-    lines = [document.located(position, text) if any(position) else text for position, text in ordered]
     if len(lines) > MAX_SHOWN:
         lines[MAX_SHOWN:] = [f"{document.name}: and {len(lines) - MAX_SHOWN} more"]
     raise SuiteError("\n".join(lines))

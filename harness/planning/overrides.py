@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from harness.core.errors import SuiteError, UserError, nearest, suggestion
-from harness.core.explain import Explained, Place, explain, model_at
+from harness.core.explain import Place, Problem, explain, model_at
 from harness.planning.cells import Changes, Scope, Where, option_behind
 from harness.planning.strict_yaml import load
 from harness.planning.suite_base import Suite
@@ -80,7 +80,7 @@ def scope_of(
         if label not in labels[key]:
             noun = "data set" if key == "datasets" else key.removesuffix("s")
             message = f"profiles.{name} has no {noun} {label!r}; {nearest(label, labels[key])}"
-            wrong.append(Explained((key, label), message))
+            wrong.append(Problem((key, label), message))
     whole = merged(suite.origin.document.value["profiles"][name], content, 2, labels)
     if content:
         try:
@@ -190,7 +190,7 @@ def _leaves(value: Any, place: Place) -> Iterator[Place]:
         yield from _leaves(inner, (*place, key))
 
 
-def blamed(changes: Changes, faults: Iterable[Explained], otherwise: str) -> list[str]:
+def blamed(changes: Changes, faults: Iterable[Problem], otherwise: str) -> list[str]:
     """Return the message of each fault after the option that caused it; `otherwise`: all of them together."""
     return [f"{option_behind(changes, fault.place) or otherwise}: {fault.message}" for fault in faults]
 

@@ -12,7 +12,7 @@ from harness.core.errors import SuiteError, nearest
 from harness.core.explain import explain, shown
 from harness.core.run_options import PROJECT
 from harness.core.texts import control_fault
-from harness.planning.cells import Where, raise_faults
+from harness.planning.cells import raise_faults
 from harness.planning.strict_yaml import Document, document_of, read
 from harness.planning.suite_base import Origin, Suite, SuiteFile
 from harness.planning.suite_model import SUITES
@@ -53,8 +53,7 @@ def read_suite(source: Source, *, data: Path | None = None, examined: bool = Fal
         suite: SuiteFile = kinds[document.value["kind"]].model_validate(document.value)
     except ValidationError as error:
         model = kinds.get(str(document.value.get("kind")), SuiteFile)
-        faults = explain(error, model, kinds)
-        raise_faults(document, [Where(place).says(message, at_key) for place, message, at_key in faults])
+        raise_faults(document, explain(error, model, kinds))
         raise
     origin = Origin(document, folder, data, examined)
     return suite.attach(origin._replace(parts=_joined(suite, origin)))

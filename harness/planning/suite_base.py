@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple,
 
 from pydantic import Field, PrivateAttr, create_model
 
+from harness.core.explain import Problem
 from harness.core.settings import DataRef, Flag, Settings
 from harness.core.third_party import is_third_party
 from harness.core.trial import Trial
-from harness.planning.cells import Cell, Problem, Scope, Where
+from harness.planning.cells import Cell, Scope, Where
 from harness.planning.strict_yaml import Document
 from harness.planning.suite_model import (
     EVERY_LAYER,

@@ -10,12 +10,13 @@ import torch
 from flows import UnsupportedEvent
 from flows.baselines import baseline_options
 from harness.core.errors import UserError, nearest
+from harness.core.explain import Problem
 from harness.core.layer_classes import option_errors
 from harness.core.settings import FlowSettings
 from harness.core.third_party import same_folder
 from harness.datasets import find_dataset
 from harness.pipeline.models import layer_shapes
-from harness.planning.cells import Cell, Column, Problem, Scope, Where
+from harness.planning.cells import Cell, Column, Scope, Where
 from harness.planning.suite_model import EVERY_LAYER, MOST_CELLS, MOST_TRIALS
 from layers import UnsupportedShape
 

@@ -5,6 +5,7 @@ Records have no paths and no user; the host name on request.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import platform
@@ -19,6 +20,7 @@ NOT_ASKED = "no layer asked for a kernel"
 CLOCKS = ("clocks.sm", "clocks.mem", "clocks.max.sm", "clocks.max.mem")  # of a GPU: current and highest
 UNKNOWN_MEMORY = 4 << 30  # bytes assumed to be available if the system does not report them
 _FIELD = re.compile(r"^(\w+):\s+(\d+) kB$", re.MULTILINE)
+_MODEL = re.compile(r"^model name[ \t]*:[ \t]*(.*?)[ \t]*$", re.MULTILINE)
 
 
 def environment(device: str) -> dict[str, Any]:
@@ -133,13 +135,9 @@ def usable_gpus() -> tuple[str, ...]:
 
 def cpu_model() -> str:
     """Return the processor's name from the kernel, else from `platform`."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() == "model name":
-                return value.strip()
-    except OSError:
-        pass
+    with contextlib.suppress(OSError):
+        if (line := _MODEL.search(Path("/proc/cpuinfo").read_text(encoding="utf-8"))) is not None:
+            return line[1]
     return platform.processor() or platform.machine()
 
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from harness.core.errors import UserError, nearest
+from harness.core.explain import Problem
 from harness.core.settings import Scaling, augmentation_fault
-from harness.planning.cells import Column, Problem, Scope, Where
+from harness.planning.cells import Column, Scope, Where
 
 if TYPE_CHECKING:
     from harness.datasets import Dataset

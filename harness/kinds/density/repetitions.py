@@ -19,8 +19,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from harness.core.explain import Problem
 from harness.core.settings import PER_SEED, Count, Flag, Settings
-from harness.planning.cells import Problem, Scope
+from harness.planning.cells import Scope
 
 STRIDE = 1000  # between the seeds of two draws
 MOST = 100  # repetitions

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
 
+from harness.core.explain import Problem
 from harness.core.settings import Augmentation, Count, DataRef, Flag, Permute, Settings, StatedScalings
 from harness.core.third_party import reference
 from harness.core.trial import Trial
@@ -25,7 +26,7 @@ from harness.kinds.density.rows import BaselineRow, TrainedCell, TrainedRow
 from harness.kinds.density.trial import OPTION, DensityTrial
 from harness.kinds.density.tuning.planned import tuning_of, tuning_problems
 from harness.kinds.runtime.trial import RuntimeTrial
-from harness.planning.cells import Cell, Problem, Scope, Where
+from harness.planning.cells import Cell, Scope, Where
 from harness.planning.suite_base import Suite
 from harness.planning.suite_model import AnyRow, Average, ColumnKeys, Label, LayerSettings, ProfileKeys
 from harness.timing.settings import TimingSettings

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
+from harness.core.explain import Problem
 from harness.core.settings import Settings
 from harness.core.trial import Trial
 from harness.kinds.parameters.trial import ParametersTrial
-from harness.planning.cells import Problem, Scope
+from harness.planning.cells import Scope
 from harness.planning.suite_base import Suite
 from harness.planning.suite_model import ProfileKeys, Published, ShapedColumn, Widths
 

@@ -135,15 +135,6 @@ def test_a_damaged_record_of_an_archive_is_named(archive):
     )
 
 
-def test_a_record_names_no_arrays_outside_of_its_folder(density_run, write_run, tmp_path):
-    plan, records = density_run
-    folder = write_run(plan, records[:1])
-    path = folder / "records" / f"{records[0].id}.json"
-    assert Results.read(folder).arrays(records[0].id) is not None
-    path.write_text(path.read_text().replace(records[0].arrays, f"../{records[0].arrays}"))
-    assert "is not the name of its arrays" in Results.read(folder).damaged[records[0].id]
-
-
 def test_read_records_takes_those_that_exist_in_the_given_order(parameters_run, tmp_path):
     plan, records = parameters_run
     for record in records[:2]:

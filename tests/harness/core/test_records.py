@@ -1,10 +1,16 @@
-import json
+"""Records survive the disk; another value, a foreign record and arrays that could be none are named."""
 
+import io
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
 import pytest
 
 from harness.core.errors import UserError
 from harness.core.files import write_atomically
-from harness.core.records import blank_record, read_record, write_record
+from harness.core.records import blank_record, read_record, unpacked_arrays, write_record
 from harness.core.settings import FlowSettings, LayerRef
 from harness.kinds.parameters.trial import ParametersTrial
 
@@ -27,20 +33,20 @@ def test_a_record_survives_the_disk(tmp_path):
     assert ParametersTrial.model_validate(read_record(path).trial).id == TRIAL.id
 
 
-def test_a_measure_that_is_no_column_is_refused(tmp_path):
-    record = blank_record(TRIAL, "ok", None)
-    record.rows = [{"parameters": 1}, {"parameters": 2, "bits_per_dim": 0.5, "paramters": 3}]
-    with pytest.raises(ValueError, match="'bits_per_dim', 'paramters' is not a column of results of kind 'parameters'"):
-        write_record(tmp_path, record)
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), object()])
-def test_values_without_json_are_refused_and_the_old_record_is_kept(tmp_path, value):
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"parameters": float("nan")}, "not JSON compliant"),
+        ({"parameters": float("inf")}, "not JSON compliant"),
+        ({"parameters": object()}, "not JSON serializable"),
+        ({"bits_per_dim": 0.5, "paramters": 3}, "'bits_per_dim', 'paramters' is not a column of results of kind 'para"),
+    ],
+)
+def test_a_record_that_could_not_be_read_again_is_refused_and_the_old_one_is_kept(tmp_path, row, words):
     record = blank_record(TRIAL, "ok", None)
     path = write_record(tmp_path, record)
-    record.rows = [{"parameters": value}]
-    with pytest.raises((ValueError, TypeError)):
+    record.rows = [row]
+    with pytest.raises((ValueError, TypeError), match=words):
         write_record(tmp_path, record)
     assert read_record(path).rows == []
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
@@ -63,6 +69,7 @@ def test_values_without_json_are_refused_and_the_old_record_is_kept(tmp_path, va
         {"trial": {}},
         {"id": "another"},
         {"format": 1},
+        {"arrays": f"../{TRIAL.id}.{'0' * 64}.npz"},
         {"notes": {"remark": "\x1b[31m"}},
     ],
     ids=str,
@@ -87,3 +94,56 @@ def test_an_interrupted_write_leaves_the_old_content(tmp_path, monkeypatch):
         write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def packed(**arrays):
+    content = io.BytesIO()
+    np.savez_compressed(content, **arrays)
+    return content.getvalue()
+
+
+def header(shape, dtype="|u1", values=b""):
+    """Return an .npy file that announces a shape."""
+    content = io.BytesIO()
+    np.lib.format.write_array_header_1_0(content, {"descr": dtype, "fortran_order": False, "shape": shape})
+    return content.getvalue() + values
+
+
+def archive(**members):
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, data in members.items():
+            file.writestr(f"{name}.npy", data)
+    return content.getvalue()
+
+
+def test_arrays_are_unpacked_as_numpy_does():
+    arrays = {"data": np.arange(6, dtype="u1").reshape(2, 3), "map a 1: b": np.eye(2, dtype="f2"), "n": np.array(3)}
+    arrays["fortran"] = np.asfortranarray(np.arange(6.0).reshape(2, 3))
+    unpacked = unpacked_arrays(packed(**arrays), Path("records/a.npz"))
+    assert unpacked.keys() == arrays.keys()
+    assert all(
+        (unpacked[name] == array).all() and unpacked[name].dtype == array.dtype for name, array in arrays.items()
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (packed(bomb=np.zeros(3 << 28, "u1")), "they would take"),
+        (archive(huge=header((10**12,), "<f8")), ""),
+        (archive(huge=header((10**30, 10**30), "<f8")), ""),
+        (archive(short=header((4,), values=b"abc")), ""),
+        (archive(objects=header((1,), "|O", b"12345678")), "pickle|object|Object"),
+        (archive(texts=header((1,), "<U2", b"12345678")), "no array of numbers"),
+        (archive(axes=header((1,) * 9, values=b"a")), "no array of numbers"),
+        (archive(long=header((1,), "|u1").replace(b"shape", b"sh" + b" " * 200 + b"ape")), ""),
+        (archive(none=b""), ""),
+        (b"rubbish", "not a zip file"),
+    ],
+    ids=["bomb", "huge", "overflow", "short", "objects", "texts", "axes", "header", "none", "rubbish"],
+)
+def test_what_cannot_be_arrays_of_a_record_is_one_message(content, words):
+    with pytest.raises(UserError, match=rf"records/a\.npz: damaged arrays \(.*({words})") as caught:
+        unpacked_arrays(content, Path("records/a.npz"))
+    assert "\n" not in str(caught.value)

@@ -81,11 +81,17 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("make", "name", "dataset", "options"), CASES, ids=[name for _, name, *_ in CASES])
-def test_a_suite_holds_the_options_that_load_the_data(tmp_path, monkeypatch, capsys, make, name, dataset, options):
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Return the working directory of commands to which a step takes 0.05 s."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(module, "_seconds_of_a_step", lambda suite, root: 0.05)
-    path = init(make(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize(("make", "name", "dataset", "options"), CASES, ids=[name for _, name, *_ in CASES])
+def test_a_suite_holds_the_options_that_load_the_data(folder, capsys, make, name, dataset, options):
+    path = init(make(folder))
     assert path.name == f"{name}.yaml"
     written = yaml.safe_load(path.read_text())
     found = written["profiles"]["quick"]["datasets"][name]
@@ -99,15 +105,14 @@ def test_a_suite_holds_the_options_that_load_the_data(tmp_path, monkeypatch, cap
     assert steps == round(min(max(600 * (module.os.cpu_count() or 1) / (5 * 5 * 2.25) / 0.05, 100), 2000), -2)
 
 
-def test_recordings_of_many_gains_are_taken_in_physical_units(tmp_path, monkeypatch, write_segment):
-    monkeypatch.chdir(tmp_path)
+def test_recordings_of_many_gains_are_taken_in_physical_units(folder, monkeypatch, write_segment):
     roots = []
     monkeypatch.setattr(module, "_seconds_of_a_step", lambda suite, root: roots.append(root) or 0.05)
     for number in range(12):
         signals = {name: DRAW.integers(-900, 900, 4000) for name in ("PLETH", "ABP")}
-        write_segment(tmp_path / "people", f"p{number}", signals, gains={"PLETH": 100 + number})
-    found = yaml.safe_load(init(tmp_path / "people").read_text())["profiles"]["smoke"]["datasets"]["people"]
-    assert found["data"] == "wfdb" and roots == [tmp_path]
+        write_segment(folder / "people", f"p{number}", signals, gains={"PLETH": 100 + number})
+    found = yaml.safe_load(init(folder / "people").read_text())["profiles"]["smoke"]["datasets"]["people"]
+    assert found["data"] == "wfdb" and roots == [folder]
     assert found["options"] == {
         "records": "people/*",
         "channels": ["PLETH", "ABP"],
@@ -118,42 +123,37 @@ def test_recordings_of_many_gains_are_taken_in_physical_units(tmp_path, monkeypa
 
 
 @pytest.mark.parametrize(("file", "name"), [("2024.csv", "data-2024"), ("no.csv", "data-no"), ("µV.csv", "v")])
-def test_a_name_that_yaml_would_read_otherwise_gets_a_prefix(tmp_path, monkeypatch, file, name):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(module, "_seconds_of_a_step", lambda suite, root: 0.05)
-    path = init(table(tmp_path / file, a=DRAW.normal(size=100)))
+def test_a_name_that_yaml_would_read_otherwise_gets_a_prefix(folder, file, name):
+    path = init(table(folder / file, a=DRAW.normal(size=100)))
     assert path.name == f"{name}.yaml" and load_suite(path).suite == name
 
 
-def test_a_scale_follows_from_the_tails(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(module, "_seconds_of_a_step", lambda suite, root: 0.05)
+def test_a_scale_follows_from_the_tails(folder):
     for name, values, expected in (
         ("normal", DRAW.normal(size=1000), None),
         ("outlier", np.append(DRAW.normal(size=999), 20.0), {"a": "standard"}),
         ("cauchy", DRAW.standard_cauchy(1000), {"a": "asinh"}),
     ):
-        path = init(table(tmp_path / f"{name}.csv", a=values, b=DRAW.normal(size=1000)))
+        path = init(table(folder / f"{name}.csv", a=values, b=DRAW.normal(size=1000)))
         load_suite(path)
         assert yaml.safe_load(path.read_text())["profiles"]["smoke"]["datasets"][name].get("preprocessing") == expected
 
 
-def test_what_cannot_be_read_is_refused_and_nothing_is_overwritten(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "words.csv").write_text("a,b\n" + "one,two\n" * 40)
-    (tmp_path / "mine.docx").write_text("")
+def test_what_cannot_be_read_is_refused_and_nothing_is_overwritten(folder):
+    (folder / "words.csv").write_text("a,b\n" + "one,two\n" * 40)
+    (folder / "mine.docx").write_text("")
     for name, reason in (
         ("words.csv", "has no column of numbers"),
         ("mine.docx", "no data set takes it; give a table"),
         ("gone.csv", "there is no such file or folder"),
     ):
         with pytest.raises(UserError, match=reason):
-            init(tmp_path / name)
-    assert not list(tmp_path.glob("*.yaml"))
-    (tmp_path / "few.yaml").write_text("mine")
+            init(folder / name)
+    assert not list(folder.glob("*.yaml"))
+    (folder / "few.yaml").write_text("mine")
     with pytest.raises(UserError, match=r"few.yaml: exists; name another file with --out"):
-        init(four_digits(tmp_path))
-    assert (tmp_path / "few.yaml").read_text() == "mine"
+        init(four_digits(folder))
+    assert (folder / "few.yaml").read_text() == "mine"
 
 
 @pytest.mark.system

@@ -52,6 +52,7 @@ def shown(table):
         ({"profiles__quick__datasets": {"digit": {}}}, "tiny: profiles.quick.datasets.digit: .*did you mean digits"),
         ({"title": "a\x07b"}, "tiny: title: .*control character"),
         ({"training__steps": object()}, "tiny: not a suite .*is a object.*; give mappings"),
+        ({"training__learning_rate": float("nan")}, r"tiny: not a suite \(Out of range float values"),
     ],
 )
 def test_faults_of_a_mapping_name_its_keys(changes, message):
@@ -109,7 +110,7 @@ ODD = {
     "retry_failed": [None, "yes", 1],
     "stale": [None, "maybe"],
     "seeds": [0, "2", 10**400],
-    "only": [None, [5], {"layer": None}, {"layer": nested()}, {3: "a"}],
+    "only": [None, [5], {"layer": None}, {"layer": nested()}, {"layer": []}, {3: "a"}],
     "settings": [None, [1], {"training": nested()}, {"x": b"x"}, {"x": 10**5000}, {Strange(): 1}],
     "layers": [None, "", [5], {"a": 1}, "\ud800"],
     "profil": ["quick"],

@@ -277,19 +277,6 @@ def test_a_plan_is_read_back_unchanged(suite, tmp_path):
     json.loads((tmp_path / "plan.json").read_text())
 
 
-def test_an_unreadable_plan_is_a_user_error(tmp_path):
-    with pytest.raises(UserError, match=r"no plan\.json"):
-        Plan.load(tmp_path)
-    (tmp_path / "plan.json").write_text("{")
-    with pytest.raises(UserError, match="not a readable plan"):
-        Plan.load(tmp_path)
-
-
-def test_the_error_of_an_unknown_profile_lists_the_profiles(suite):
-    with pytest.raises(UserError, match="no profile 'paper'; it has smoke, quick"):
-        plan(suite, "paper")
-
-
 def test_device_auto_falls_back_to_the_cpu_and_cuda_does_not(suite, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert settle(suite, "smoke", "auto").plan()[0].device == "cpu"
@@ -439,6 +426,8 @@ CONTRADICTIONS = {
 def test_a_plan_whose_parts_contradict_each_other_is_one_message(tmp_path, density_run, case):
     plan = density_run[0]
     plan = plan.model_copy(update={"trials": tuple(trial for trial in plan.trials if trial.kind == "density")})
+    with pytest.raises(UserError, match=r"no plan\.json"):
+        Plan.load(tmp_path)
     plan.save(tmp_path)
     assert Plan.load(tmp_path) == plan
     for name, (change, words) in CONTRADICTIONS.items():
@@ -467,14 +456,15 @@ def test_sections_are_named_as_files_and_agree_with_their_trials(tmp_path, param
     whole = part.model_copy(update={"suite": "whole", "kind": "claims", "sections": (section,)})
     whole.save(tmp_path)
     assert Plan.load(tmp_path) == whole
+
+    def headed(**changes):
+        return section.model_copy(update={"head": section.head.model_copy(update=changes)})
+
     for sections, words in (
         ((section, section), "two sections of one name or suite"),
-        ((section.model_copy(update={"head": part}),), "section one: it has trials of its own"),
-        ((section.model_copy(update={"head": section.head.model_copy(update={"rows": ()})}),), "section one: .* layer"),
-        (
-            (section.model_copy(update={"head": section.head.model_copy(update={"suite": "x"})}),),
-            "section one: it has no tri",
-        ),
+        ((headed(trials=part.trials),), "section one: it has trials of its own"),
+        ((headed(rows=()),), "section one: .* layer"),
+        ((headed(suite="x"),), "section one: it has no trials"),
         ((section.model_copy(update={"name": "../x"}),), "is no name of a file"),
     ):
         whole.model_copy(update={"sections": sections}).save(tmp_path)
@@ -484,19 +474,9 @@ def test_sections_are_named_as_files_and_agree_with_their_trials(tmp_path, param
 
 PLACES = {
     "flow: {levels: 1, steps: 1, width: 1}\n": ("flow: {levels: 1, steps: 0, width: 1}\n", "flow.steps", 4, 26),
-    "options: {rank_channels: 1, rank_space: 1}, flow: {width: 4}": (
-        "options: {rank_channels: 1, rank_space: 1}, flow: {width: 0}",
-        "layers.woodbury.flow.width",
-        8,
-        72,
-    ),
+    "flow: {width: 4}": ("flow: {width: 0}", "layers.woodbury.flow.width", 8, 72),
     "flow: {width: 2, steps: 2}": ("flow: {width: 2, steps: 0}", "profiles.quick.flow.steps", 15, 29),
-    "{options: {rank_channels: 5}, flow: {width: 5}}": (
-        "{options: {rank_channels: 5}, flow: {width: 0}}",
-        "profiles.quick.layers.woodbury.flow.width",
-        18,
-        61,
-    ),
+    "flow: {width: 5}": ("flow: {width: 0}", "profiles.quick.layers.woodbury.flow.width", 18, 61),
     "flow: {width: 3, steps: 3}": ("flow: {width: 0, steps: 3}", "profiles.quick.datasets.digits.flow.width", 21, 23),
     "{rank_space: 6}": ("{rank_space: zero}", "woodbury: option rank_space: 'zero'", 23, 51),
 }

@@ -153,36 +153,28 @@ def test_a_suite_may_declare_impossible_shapes_as_unsupported(tmp_path):
     assert load_suite(write(tmp_path, text), shapes=True).unsupported
 
 
-def test_a_layer_that_changes_the_working_directory_changes_it_for_no_other(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "moving.py").write_text(
-        "import os\nfrom layers.conv1x1 import Conv1x1\nos.chdir('/')\nclass Moving(Conv1x1):\n"
-        "    def __init__(self, shape):\n        os.chdir('/')\n        super().__init__(shape)\n"
-    )
-    load_suite(write(Path(), GOOD.replace("conv1x1: {}", "mine: {layer: moving.py:Moving}")), shapes=True)
-    assert Path.cwd() == tmp_path
-
-
-def test_a_third_party_layer_is_found_next_to_the_suite(tmp_path, monkeypatch):
-    (tmp_path / "elsewhere").mkdir()
-    source = "from layers.conv1x1 import Conv1x1\n\n\nclass Mine(Conv1x1):\n    pass\n"
-    (tmp_path / "my_layer.py").write_text(source)
-    path = write(tmp_path, GOOD.replace("conv1x1: {}", "mine: {layer: my_layer.py:Mine}"))
-    monkeypatch.chdir(tmp_path / "elsewhere")
-    assert load_suite(path, shapes=True).layers["mine"].layer == "my_layer.py:Mine"
-
-
-def test_layers_are_checked_on_one_thread(tmp_path):
+def test_a_layer_beside_the_suite_is_built_on_one_thread_and_changes_the_working_directory_for_no_other(
+    tmp_path, monkeypatch
+):
     """On busy cores, threads of the small models that a check builds wait for each other for seconds."""
-    source = "import torch\nfrom layers.conv1x1 import Conv1x1\n\n\nclass Mine(Conv1x1):\n"
-    source += "    def __init__(self, shape):\n        raise ValueError(f'{torch.get_num_threads()} at work')\n"
-    (tmp_path / "raising.py").write_text(source)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    (tmp_path / "theirs.py").write_text(
+        "import os, torch\nfrom layers.conv1x1 import Conv1x1\nos.chdir('/')\n"
+        "class Moving(Conv1x1):\n    def __init__(self, shape):\n"
+        "        os.chdir('/')\n        super().__init__(shape)\n"
+        "class Raising(Conv1x1):\n    def __init__(self, shape):\n"
+        "        raise ValueError(f'{torch.get_num_threads()} at work')\n"
+    )
+    path, text = Path("../tiny.yaml"), GOOD.replace("conv1x1: {}", "mine: {layer: theirs.py:Moving}")
+    path.write_text(text)
+    assert load_suite(path, shapes=True).layers["mine"].layer == "theirs.py:Moving"
+    assert Path.cwd() == tmp_path / "elsewhere"
+    path.write_text(text.replace("Moving", "Raising"))
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        [(*_, message)] = complaints(
-            write(tmp_path, GOOD.replace("conv1x1: {}", "mine: {layer: raising.py:Mine}")), shapes=True
-        )
+        [(*_, message)] = complaints(path, shapes=True)
         assert "1 at work" in message and torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)

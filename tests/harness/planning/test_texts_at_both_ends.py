@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from harness.core.errors import SuiteError, UserError
 from harness.core.texts import CONTROL, visible
-from harness.interface.options import selected
 from harness.planning.plan import Plan
 from harness.planning.settle import settle
 from harness.planning.suite import read_suite
@@ -86,16 +85,3 @@ def test_a_plan_that_could_not_be_read_is_not_written(tmp_path):
     plan = plan.model_copy(update={"command": "\\n" * 40_000})  # long, and with what looks like an escape
     plan.save(tmp_path)
     assert Plan.load(tmp_path) == plan
-
-
-def test_a_number_that_is_not_finite_is_named_as_one():
-    content = suite('NaN \\" Infinity')
-    content["profiles"]["smoke"]["training"] = {"learning_rate": float("nan")}
-    with pytest.raises(SuiteError, match=r"not a suite \(Out of range float values") as caught:
-        read_suite(content)
-    assert "string" not in str(caught.value)
-
-
-def test_an_empty_selection_is_no_selection_of_all():
-    with pytest.raises(ValueError, match=r"layer: expected .* a list of one or more, got a list"):
-        selected("layer", [])

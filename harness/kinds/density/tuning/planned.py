@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 from pydantic import ValidationError
 
-from harness.core.explain import explain
+from harness.core.explain import Problem, explain
 from harness.core.settings import FlowSettings, Settings, TrainingSettings
 from harness.kinds.density.repetitions import Drawn, drawn
 from harness.kinds.density.trial import Tuning
 from harness.kinds.density.tuning.space import TuningSettings
 from harness.kinds.density.tuning.strategy import MOST_SETTINGS
-from harness.planning.cells import Cell, Problem, Scope
+from harness.planning.cells import Cell, Scope
 
 
 def tuning_of(cell: Cell, repetition: Drawn) -> Tuning | None:

@@ -27,36 +27,24 @@ def test_provenance_is_json_without_user_names_and_paths():
     assert str(Path(__file__).parents[4]) not in text
 
 
-def test_git_state_of_a_checkout_and_elsewhere(tmp_path):
+def test_the_state_of_a_checkout_has_the_diff_of_its_source(tmp_path):
     assert git_state(tmp_path) == (None, "")
     git(tmp_path, "init", "-q")
     assert git_state(tmp_path) == (None, ""), "no commit yet"
-    (tmp_path / "file").write_text("one")
-    git(tmp_path, "add", "file")
-    git(tmp_path, "commit", "-q", "-m", "m")
-    clean, _ = git_state(tmp_path)
-    assert len(clean["commit"]) == 40 and clean["dirty"] is False
-    (tmp_path / "file").write_text("two")
-    assert git_state(tmp_path)[0] == clean | {"dirty": True}
-    # A package inside a checkout of another project is not part of that project.
-    (tmp_path / "inner").mkdir()
-    assert git_state(tmp_path / "inner") == (None, "")
-
-
-def test_the_diff_to_the_commit_is_recorded(tmp_path):
-    git(tmp_path, "init", "-q")
-    (tmp_path / "layers").mkdir()
-    (tmp_path / "layers" / "one.py").write_text("a = 1\n")
-    (tmp_path / "secret.txt").write_text("old\n")
+    source, other = tmp_path / "layers" / "one.py", tmp_path / "secret.txt"
+    source.parent.mkdir()
+    source.write_text("a = 1\n")
+    other.write_text("old\n")
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-q", "-m", "m")
-    assert git_state(tmp_path)[1] == ""
-    (tmp_path / "layers" / "one.py").write_text("a = 2\n")
-    (tmp_path / "secret.txt").write_text("new\n")
-    diff = git_state(tmp_path)[1]
-    assert "-a = 1\n+a = 2\n" in diff
-    assert "secret" not in diff, "the source alone"
-    assert git_state(tmp_path / "layers")[1] == "", "a package inside a checkout of something else"
+    clean, diff = git_state(tmp_path)
+    assert len(clean["commit"]) == 40 and clean["dirty"] is False and diff == ""
+    other.write_text("new\n")
+    assert git_state(tmp_path) == (clean | {"dirty": True}, "")
+    source.write_text("a = 2\n")
+    state, diff = git_state(tmp_path)
+    assert "-a = 1\n+a = 2\n" in diff and "secret" not in diff and len(state["diff"]) == 16
+    assert git_state(source.parent) == (None, ""), "a package inside a checkout of another project is not part of it"
 
 
 def test_a_run_knows_its_commit():
