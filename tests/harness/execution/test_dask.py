@@ -9,18 +9,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from small_dask import PROJECT, SmallDask
 
 from harness.core.records import read_record
-
-HERE = Path(__file__).parents[1]
-PROJECT = HERE.parents[1]
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
 COUNTED = """\
 suite: counted
 kind: parameters
-title: Counted
 layers: {conv1x1: {}, emerging: {}}
 profiles:
   quick: {widths: [8], flow: {levels: 1, steps: 1}, datasets: {digits: {}}}
@@ -28,7 +25,6 @@ profiles:
 TUNED = """\
 suite: tuned
 kind: density
-title: Tuned
 layers: {conv1x1: {}, butterfly: {}}
 tuning:
   candidates: 2
@@ -40,7 +36,6 @@ profiles:
 TABLE = """\
 suite: table
 kind: density
-title: A table
 layers: {conv1x1: {}}
 training: {steps: 4, batch_size: 32, evaluate_every: 2}
 profiles:
@@ -53,7 +48,6 @@ profiles:
 HELD = """\
 suite: held
 kind: density
-title: Held
 layers: {held: {layer: "mine/held.py:Held"}}
 training: {steps: 6, batch_size: 200, evaluate_every: 3}
 profiles:
@@ -80,10 +74,7 @@ class Held(LAYERS["conv1x1"]):
 @pytest.fixture
 def dask(tmp_path):
     pytest.importorskip("distributed")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(HERE)
-        import small_dask
-    cluster = small_dask.SmallDask(tmp_path / "dask")
+    cluster = SmallDask(tmp_path / "dask")
     yield cluster
     cluster.close()
 
@@ -103,7 +94,7 @@ def folder(tmp_path):
 @pytest.fixture
 def start(started, folder):
     """Return a function that starts `run` in the folder."""
-    return lambda *arguments: started(folder, os.environ, "run", *arguments)
+    return lambda *arguments: started(folder, os.environ, "-m", "harness", "run", *arguments)
 
 
 @pytest.fixture
@@ -201,7 +192,6 @@ def test_workers_that_answer_with_nonsense_are_left_out_and_run_no_code_here(das
     assert output.count("gets no more trials: ") == len(ANSWERS) - 1 and "No space left on device" in output, output
     assert "Traceback" not in output and "\x1b" not in output and "printed" not in output, output
     assert not (dask.folder / "bomb").exists(), "the command has unpickled an object of a worker"
-    assert not list((folder / "out" / "counted").rglob("a.log"))
 
 
 def test_the_end_of_the_scheduler_interrupts_the_run(dask, folder, start, wait_for):
