@@ -28,9 +28,8 @@ def pairs(leads):
     for (layer, dataset), by_control in leads.items():
         for control, lead in zip(("conv1x1", "conv1x1-twice"), by_control, strict=True):
             first, second, sign = (layer, control, -1) if control == "conv1x1" else (control, layer, 1)
-            rows.append(
-                (dataset, first, second, sign * lead, sign * lead - 0.1, sign * lead + 0.1, lead != 0, "nats/dim")
-            )
+            mean = sign * lead
+            rows.append((dataset, first, second, mean, mean - 0.1, mean + 0.1, lead != 0, "nats/dim"))
     return pd.DataFrame(rows, columns=["dataset", "first", "second", "difference", "low", "high", "separated", "unit"])
 
 
@@ -162,3 +161,17 @@ def test_supports_equal_those_of_the_layer(drawing, shape, width, levels):
     for level, support in enumerate(supports.values(), start=1):
         layer = Butterfly(shape, block_size=width, levels=[level], initialisation="rotation")
         assert torch.equal(layer.dense() != 0, torch.from_numpy(support))
+
+
+def test_lengths_of_an_autoregressive_process_and_of_a_sine(load_script):
+    script = load_script("extensions/correlation_lengths.py")
+    generator, length = np.random.default_rng(0), 256
+    process = np.zeros((2000, 1, length))
+    process[..., 0] = generator.normal(size=(2000, 1)) / np.sqrt(1 - 0.9**2)
+    for t in range(1, length):
+        process[..., t] = 0.9 * process[..., t - 1] + generator.normal(size=(2000, 1))
+    assert np.allclose(script.correlations(5 + 3 * process)[:20], 0.9 ** np.arange(20), atol=0.03)
+    assert script.lengths(process) == (10, 15), "0.9^10 < 1/e < 0.9^9, and 0.9^15 > 0.2 > 0.9^16"
+    phases = generator.uniform(0, 2 * np.pi, (2000, 1, 1))
+    sine = np.sin(2 * np.pi * np.arange(length) / 32 + phases)
+    assert script.lengths(np.concatenate([sine, 1000 + 7 * sine], axis=1)) == (7, 128), "channels count alike"

@@ -97,6 +97,16 @@ def test_a_reporter_lists_the_trials_that_run(folder, capsys, trial):
     assert not (folder / RUNNING).exists() and capsys.readouterr().err == f"[1/3] {second.slug}: ok\n"
 
 
+def test_a_quiet_run_names_failures_alone(trial, capsys):
+    one = trial("a")
+    reporter = Reporter(2, sys.stderr, None, lambda record: record.status == "ok")
+    reporter.update(one, 0.5, "half")
+    reporter.finished(one, blank_record(one, "ok", None))
+    assert capsys.readouterr() == ("", "")
+    reporter.finished(one, blank_record(one, "oom", "no memory left"))
+    assert capsys.readouterr().err == f"[2/2] {one.slug}: oom: no memory left\n"
+
+
 def test_only_incomplete_files_are_removed(tmp_path):
     kept = ["records/a.json", "records/.b.json.tmp.json", "weights/a.pt", "checkpoints/a/000000001.ckpt", "a.tmp"]
     cut = ["records/.a.json", ".plan.json", "checkpoints/a/.2.ckpt", "weights/.a.pt"]

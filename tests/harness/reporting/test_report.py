@@ -10,11 +10,9 @@ from harness.reporting.written import write_files
 
 
 def contents(folder):
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file() and "records" not in path.parts
-    }
+    """Return name -> content of the files of a folder, without its records."""
+    files = (path for path in folder.rglob("*") if path.is_file() and "records" not in path.parts)
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
 def test_a_report_is_a_function_of_the_records(runtime_run, write_run):
@@ -38,16 +36,13 @@ def test_a_report_writes_the_tables_as_markdown_and_latex(density_run, write_run
     line = f"Suite made_up, profile quick, trials {density_run[0].digest}, invertbench of an unknown version."
     assert line in text and line in tex and density_run[0].digest in (folder / "index.html").read_text()
     assert tex.count(r"\toprule") == 5 and r"my\_layer \& co" in tex
-    text = write_report(write_run(*density_run), at=["steps"]).text
-    assert text.startswith("Layers made up\n\nWhich?\n") and "At equal training steps" in text
-    assert "2.010 [2.000, 2.020]" in text and "my_layer & co" in text and "<script>" in text
-    assert not re.search(r"\\|\*\*|&\w+;|^[#|]", text, re.M), "no Markdown"
-    folder = write_run(*density_run)
-    write_report(folder)
     text = (folder / "index.html").read_text()
     assert 'href="results.csv"' in text and 'href="comparisons.csv"' in text and "records.zip" not in text
     assert (folder / "comparisons.csv").is_file()
-    write_report(folder, archive=True)
+    text = write_report(folder, at=["steps"], archive=True).text
+    assert text.startswith("Layers made up\n\nWhich?\n") and "At equal training steps" in text
+    assert "2.010 [2.000, 2.020]" in text and "my_layer & co" in text and "<script>" in text
+    assert not re.search(r"\\|\*\*|&\w+;|^[#|]", text, re.M), "no Markdown"
     text = (folder / "index.html").read_text()
     assert 'href="records.zip"' in text and 'href="results.csv"' not in text
     assert (folder / "results.csv").is_file() and (folder / "records.zip").is_file()
@@ -100,24 +95,17 @@ OPTIONAL = ("figures/*.svg", "table-at-*")
 MINE = {"figures/data.txt": b"mine", "table-mine.md": b"mine", "notes.txt": b"mine"}
 
 
-def texts(folder):
-    files = (path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
-
-
 def test_files_that_only_the_last_report_had_are_removed_by_name_and_others_stay(tmp_path, capsys):
-    victim = tmp_path / "victim"
-    victim.mkdir()
-    (victim / "kept.svg").write_bytes(b"x")
-    run = tmp_path / "run"
+    run, victim = tmp_path / "run", tmp_path / "victim"
+    write_files(victim, {"kept.svg": b"x"}, ())
     write_files(run, BEFORE | MINE, ())
     (run / "figures" / "link.svg").symlink_to(victim / "kept.svg")
     (run / "figures" / "folder.svg").mkdir()
     write_files(run, AFTER, OPTIONAL)
-    assert texts(run) == AFTER | MINE
+    assert contents(run) == AFTER | MINE
     removed = [line.rpartition(": ")[2] for line in capsys.readouterr().err.splitlines()]
     assert removed == [str(run / name) for name in ("figures/b.svg", "figures/link.svg", "table-at-steps.md")]
-    assert texts(victim) == {"kept.svg": b"x"} and not (run / "figures" / "link.svg").is_symlink()
+    assert contents(victim) == {"kept.svg": b"x"} and not (run / "figures" / "link.svg").is_symlink()
 
 
 @pytest.mark.parametrize("name", BEFORE)
@@ -127,16 +115,15 @@ def test_a_link_in_place_of_a_file_is_replaced(tmp_path, name):
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     (folder / name).symlink_to(victim)
     write_files(folder, BEFORE, OPTIONAL)
-    assert victim.read_text() == "mine" and not (folder / name).is_symlink() and texts(folder) == BEFORE
+    assert victim.read_text() == "mine" and not (folder / name).is_symlink() and contents(folder) == BEFORE
 
 
 @pytest.mark.parametrize("content", [BEFORE, {"table.md": b"1"}])
 def test_nothing_is_written_or_removed_through_a_linked_folder(tmp_path, content):
     folder, victim = tmp_path / "run", tmp_path / "victim"
-    for place in (folder, victim):
-        place.mkdir()
-    (victim / "kept.svg").write_bytes(b"x")
+    write_files(victim, {"kept.svg": b"x"}, ())
+    folder.mkdir()
     (folder / "figures").symlink_to(victim)
     with pytest.raises(UserError, match="figures"):
         write_files(folder, content, OPTIONAL)
-    assert texts(victim) == {"kept.svg": b"x"} and not list(folder.glob("*.md"))
+    assert contents(victim) == {"kept.svg": b"x"} and not list(folder.glob("*.md"))

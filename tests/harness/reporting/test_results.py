@@ -13,8 +13,10 @@ from harness.core.trial import TRIALS
 from harness.reporting.frame import BESIDE, Results, csv_bytes
 
 
-def test_columns_and_values_of_a_density_run_as_frame_and_as_csv(density_run):
+def test_columns_and_values_of_a_density_run_as_frame_and_as_csv(density_run, write_run):
     plan, records = density_run
+    frame = harness.load_results(write_run(plan, records))
+    assert str(frame.dtypes["bits_per_dim"]) == "Float64" and str(frame.dtypes["seed"]) == "Int64"
     frame = Results.of(plan, records).table
     runtime_only = [name for name in TRIALS["runtime"].columns if name not in TRIALS["density"].columns]
     assert list(frame.columns) == [*TRIALS["density"].columns, *runtime_only]
@@ -25,13 +27,11 @@ def test_columns_and_values_of_a_density_run_as_frame_and_as_csv(density_run):
     timed = frame[frame.operation.notna()]
     assert len(timed) == 2 * 2 * 3
     assert timed.seed.isna().all() and timed.dataset.isna().all()
-    plan, records = density_run
     text = csv_bytes(Results.of(plan, records[:3]).table).decode()
     assert "0.30000000000000004" in text
     assert "nan" not in text.lower() and "none" not in text.lower() and "<NA>" not in text
     assert pd.read_csv(io.StringIO(text)).parameters[0] == 1006
     assert ",1006," in text, "a count is a whole number"
-    plan, records = density_run
     measures = {"claimed": -1.5, "best_step": 30, "stopped_early": True, "audit_reason": "log-det is 1"}
     records[0].rows[0] |= measures
     line = Results.of(plan, records).table.iloc[0]
@@ -96,12 +96,6 @@ def test_a_trial_of_several_rows_has_the_worst_of_their_statuses(runtime_run, de
 
 
 PROJECT = Path(__file__).resolve().parents[3]
-
-
-def test_records_give_a_typed_frame(density_run, write_run):
-    frame = harness.load_results(write_run(*density_run))
-    assert str(frame.dtypes["bits_per_dim"]) == "Float64" and str(frame.dtypes["seed"]) == "Int64"
-    assert len(frame[frame.operation.isna()]) == 18
 
 
 def test_the_example_of_the_documentation_runs():
