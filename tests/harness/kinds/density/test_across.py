@@ -171,6 +171,9 @@ def test_the_figure_joins_what_is_not_shown_to_differ(run_of):
     assert [list(bar.get_xdata()) for bar in bars] == [[1, 2, 3, 4, 5]], "nothing can differ on three data sets"
 
 
+CSV = {"file": "a.csv", "columns": 4}
+
+
 @pytest.mark.parametrize(
     ("data", "unit", "family"),
     [
@@ -178,12 +181,8 @@ def test_the_figure_joins_what_is_not_shown_to_differ(run_of):
         (DataRef(label="a", name="digits", permute="per-seed"), "bits_per_dim", "images without order"),
         (DataRef(label="a", name="digits", permute=0), "bits_per_dim", "images without order"),
         (DataRef(label="a", name="waveforms"), "nats_per_dim", "sequences"),
-        (DataRef(label="a", name="csv", options={"file": "a.csv", "columns": 4}), "nats_per_dim", "tables of numbers"),
-        (
-            DataRef(label="a", name="csv", options={"file": "a.csv", "columns": 4, "length": 64}),
-            "nats_per_dim",
-            "sequences",
-        ),
+        (DataRef(label="a", name="csv", options=CSV), "nats_per_dim", "tables of numbers"),
+        (DataRef(label="a", name="csv", options=CSV | {"length": 64}), "nats_per_dim", "sequences"),
         (DataRef(label="a", name="no_file.py:Data"), "nats_per_dim", "sequences"),
     ],
 )

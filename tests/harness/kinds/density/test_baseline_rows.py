@@ -6,7 +6,7 @@ from copy import deepcopy
 import numpy as np
 import pytest
 import torch
-from toys import audited, density_trial, initialised, toy_pipeline, write_suite
+from toys import audited, density_trial, initialised, run_quietly, toy_pipeline, write_suite
 
 from flows.baselines import BASELINES, build_baseline
 from flows.baselines.mixture import Mixture
@@ -19,7 +19,6 @@ from harness.core.errors import SuiteError
 from harness.core.provenance.sources import Sources
 from harness.core.settings import LayerRef, TrainingSettings
 from harness.evaluation.evaluation import evaluate
-from harness.kinds.density.run import run as run_density
 from harness.kinds.density.weights import load_flow, weights_path
 from harness.planning.settle import load_suite, settle
 from harness.training.training import fit
@@ -211,7 +210,7 @@ def test_a_wrong_baseline_row_is_an_error_with_place_and_reason(tmp_path, flows,
 def test_a_density_that_is_no_flow_is_fitted_audited_as_far_as_it_can_be_and_restored(tmp_path):
     layer = LayerRef(row="mixture", layer="mixture", baseline=True, options={"components": [1, 3]})
     trial = density_trial(layer, "digits", training={"steps": 2, "batch_size": 4, "evaluate_every": 1})
-    record = run_density(trial, None, tmp_path, lambda done, text: None)
+    record = run_quietly(trial, tmp_path)
     (values,) = record.rows
     assert (record.status, values["audit"], values["steps"]) == ("ok", "passed", 1), record.audit["reasons"]
     assert values["inverse_error"] is values["condition"] is record.audit["sample_error"] is None, "it has no map"
@@ -222,7 +221,7 @@ def test_a_density_that_is_no_flow_is_fitted_audited_as_far_as_it_can_be_and_res
     assert values["neighbour_distance"] > 0, "samples are drawn"
     restored = load_flow(trial, weights_path(trial, tmp_path))
     assert isinstance(restored, Mixture) and not restored.training
-    again = run_density(trial, None, tmp_path, lambda done, text: None)
+    again = run_quietly(trial, tmp_path)
     assert again.rows[0]["bits_per_dim"] == values["bits_per_dim"]
 
 

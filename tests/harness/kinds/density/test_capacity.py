@@ -6,11 +6,11 @@ from itertools import combinations
 
 import pytest
 from scipy import stats
+from toys import run_quietly
 
 from harness.cli.parser import main
 from harness.kinds.density.figures.capacity import figures
 from harness.kinds.density.models import fields
-from harness.kinds.density.run import run as run_density
 from harness.kinds.density.trial import DensityTrial
 from harness.planning.settle import load_suite, settle
 from harness.reporting.frame import Results
@@ -111,7 +111,7 @@ def test_without_several_capacities_or_a_control_there_is_no_figure(recorded):
 def test_a_flow_with_attention_trains_and_passes_its_audit(run, tmp_path):
     trials = [trial for trial in run[0].trials if isinstance(trial, DensityTrial)]
     trial = next(trial for trial in trials if trial.column == "digits attention")
-    record = run_density(trial.settled({}), None, tmp_path, lambda done, text: None)
+    record = run_quietly(trial.settled({}), tmp_path)
     assert (record.status, record.audit["verdict"]) == ("ok", "passed"), record.reason
 
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from toys import density_trial
+from toys import density_trial, run_quietly
 
 from flows.backbones.columns import ColumnCoupling
 from flows.baselines import build_baseline
@@ -12,7 +12,6 @@ from flows.masked import MaskedBlock
 from harness.core.settings import DataRef, FlowSettings, TrainingSettings
 from harness.datasets import Store, find_dataset
 from harness.evaluation.evaluation import evaluate
-from harness.kinds.density.run import run as run_density
 from harness.kinds.density.trial import Tuning
 from harness.kinds.density.weights import load_flow, weights_path
 from harness.pipeline.models import backbone_of
@@ -36,7 +35,7 @@ def silently(done, text):
 @pytest.mark.parametrize("name", ["affine", "spline"])
 def test_a_trial_on_a_table_passes_its_audit_and_a_wrong_log_det_fails(backbone, name, tmp_path, monkeypatch):
     made = trial(backbone=backbone, map=name, gate="bounded")
-    record = run_density(made, None, tmp_path, silently)
+    record = run_quietly(made, tmp_path)
     (row,) = record.rows
     assert (record.status, row["audit"]) == ("ok", "passed"), record.audit["reasons"]
     assert row["inverse_error"] < 1e-4 and record.audit["stepped_layers"] == record.audit["linear_layers"] == 2
@@ -50,7 +49,7 @@ def test_a_trial_on_a_table_passes_its_audit_and_a_wrong_log_det_fails(backbone,
         return y, 0.99 * log_det
 
     monkeypatch.setattr(block, "forward", forgetful)
-    record = run_density(made, None, tmp_path, silently)
+    record = run_quietly(made, tmp_path)
     assert record.rows[0]["audit"] == "failed" and any("block: log-det is" in text for text in record.audit["reasons"])
 
 
