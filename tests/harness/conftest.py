@@ -289,8 +289,8 @@ def hostile_run(density_run):
     plan, records = density_run
     text = plan.model_dump_json().replace("<script>", HOSTILE)
     question = 'Which? "><img src=http://127.0.0.1:9/a.png onerror=alert(2)>'
-    plan = Plan.model_validate_json(text).model_copy(update={"title": "</title><script>alert(3)</script>"})
-    plan = plan.model_copy(update={"question": question})
+    texts = {"title": "</title><script>alert(3)</script>", "question": question}
+    plan = Plan.model_validate_json(text).model_copy(update=texts)
     renamed = []
     for trial, record in zip(plan.trials, records, strict=True):
         rows = json.loads(json.dumps(record.rows).replace("<script>", HOSTILE))

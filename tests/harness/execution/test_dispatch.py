@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from toys import density_trial
 
 from harness.core.errors import UserError
 from harness.core.records import blank_record, read_record, write_record
@@ -20,7 +21,7 @@ from harness.execution.dask.worker import failed
 from harness.execution.executor import Following
 from harness.execution.executors.dask import Dask
 from harness.execution.progress import FailedFast, make_reporter
-from harness.planning.suite import read_suite
+from harness.kinds.density.trial import Tuning
 
 
 def job_of(one, out=Path("out")):
@@ -127,16 +128,9 @@ def test_third_party_files_below_the_working_directory_are_sent(tmp_path, monkey
 
 
 def test_records_of_candidates_are_sent_with_the_trial_that_chooses(tmp_path):
-    path = tmp_path / "tuned.yaml"
-    path.write_text(
-        "suite: tuned\nkind: density\ntitle: Tuned\nlayers: {conv1x1: {}}\n"
-        "tuning: {candidates: 3, space: {training.learning_rate: {low: 1e-3, high: 1e-1, scale: log}}}\n"
-        "profiles:\n  quick: {flow: {levels: 1, steps: 1, width: 8}, datasets: {digits: {}}}\n"
-    )
-    from harness.planning.settle import settle
-
-    plan, _ = settle(read_suite(path), "quick", "cpu").plan({})
-    *candidates, final = plan.trials
+    points = tuple((("training.learning_rate", rate),) for rate in (0.001, 0.01, 0.1))
+    final = density_trial(data="digits", tuning=Tuning(seed=100, candidates=points))
+    candidates = final.candidates
     for candidate in candidates[:2]:
         write_record(tmp_path / "records", blank_record(candidate, "error", "planted"))
     write_record(tmp_path / "records", blank_record(final, "error", "of an earlier run"))

@@ -20,15 +20,9 @@ from harness.reporting.figures.figures import drawn, image_files
 from harness.reporting.frame import Results
 
 
-@pytest.fixture
-def density_files(density_run, write_run):
-    plan, records = density_run
-    folder = write_run(plan, records)
-    return Results.of(plan, records, folder)
-
-
-def test_figures_of_a_density_suite_do_not_depend_on_the_matplotlib_style(density_files):
-    files = image_files(drawn([density_files])[0])
+def test_figures_of_a_density_suite_do_not_depend_on_the_matplotlib_style(density_run, write_run):
+    results = Results.of(*density_run, write_run(*density_run))
+    files = image_files(drawn([results])[0])
     names = {"ranking", "likelihood", "pareto", "training", "samples-waveforms"}
     expected = {f"{name}.{form}" for name in names for form in ("png", "svg")}
     assert set(files) == expected | {"samples-digits.png"}, "images have no SVG"
@@ -40,11 +34,11 @@ def test_figures_of_a_density_suite_do_not_depend_on_the_matplotlib_style(densit
             assert b"<svg" in data and b"dc:date" not in data
             assert b"<text" not in data, "letters are paths, as a browser may lack the font"
     with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "red", "svg.hashsalt": "other"}):
-        assert image_files(drawn([density_files])[0]) == files
-    for path in (density_files.folder / "records").glob("*.npz"):
+        assert image_files(drawn([results])[0]) == files
+    for path in (results.folder / "records").glob("*.npz"):
         path.unlink()
-    assert not any(name.startswith("samples") for name in image_files(drawn([density_files])[0]))
-    assert all(density_files.records[trial].arrays for trial in density_files.of_kind("density")["id"])
+    assert samples.figures(results) == {}
+    assert all(results.records[trial].arrays for trial in results.of_kind("density")["id"])
 
 
 def test_a_runtime_suite_has_a_figure_per_sweep(runtime_run, tmp_path, density_run):

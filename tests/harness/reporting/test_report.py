@@ -15,15 +15,22 @@ def contents(folder):
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
-def test_a_report_is_a_function_of_the_records(runtime_run, write_run):
-    folder = write_run(*runtime_run)
+def test_a_report_is_a_function_of_the_records_and_missing_trials_are_rows(runtime_run, write_run):
+    plan, records = runtime_run
+    folder = write_run(plan, records)
     written = write_report(folder)
     first = contents(folder)
-    names = {"results.csv", "table.md", "table.tex", "index.html", "figures/runtime-batch.png", "plan.json"}
+    names = {"results.csv", "table.md", "table.tex", "index.html", "figures/runtime-batch.svg", "plan.json"}
     assert names <= set(first)
     assert set(written.files) == set(first) - {"plan.json"}
     write_report(folder)
     assert contents(folder) == first
+    for record in records[3:]:
+        (folder / "records" / f"{record.id}.json").unlink()
+    written = write_report(folder)
+    assert "5 trials: 2 ok, 2 missing, 1 unsupported" in written.text
+    assert not (folder / "figures" / "runtime-batch.svg").exists(), "figures of an earlier report are removed"
+    assert (folder / "results.csv").read_text().count(",missing,not yet run,") == 2 * 3 * 3
 
 
 def test_a_report_writes_the_tables_as_markdown_and_latex(density_run, write_run, no_figures):
@@ -46,19 +53,6 @@ def test_a_report_writes_the_tables_as_markdown_and_latex(density_run, write_run
     text = (folder / "index.html").read_text()
     assert 'href="records.zip"' in text and 'href="results.csv"' not in text
     assert (folder / "results.csv").is_file() and (folder / "records.zip").is_file()
-
-
-def test_missing_trials_are_rows_and_old_figures_are_removed(runtime_run, write_run):
-    plan, records = runtime_run
-    folder = write_run(plan, records)
-    write_report(folder)
-    assert (folder / "figures" / "runtime-batch.svg").exists()
-    for record in records[3:]:
-        (folder / "records" / f"{record.id}.json").unlink()
-    written = write_report(folder)
-    assert "5 trials: 2 ok, 2 missing, 1 unsupported" in written.text
-    assert not (folder / "figures" / "runtime-batch.svg").exists()
-    assert (folder / "results.csv").read_text().count(",missing,not yet run,") == 2 * 3 * 3
 
 
 def test_a_parameters_report_has_no_figures_and_its_own_columns(parameters_run, write_run):

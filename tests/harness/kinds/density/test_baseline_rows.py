@@ -29,7 +29,6 @@ DENSITIES = ["gaussian", "mixture"]  # no flows
 SUITE = """
 suite: small
 kind: density
-title: Small
 layers: {conv1x1: {}}
 flows: FLOWS
 profiles:
@@ -84,8 +83,7 @@ def test_an_estimated_likelihood_states_its_standard_error(name):
     flow, _ = fitted(name, data)
     evaluation = evaluate(flow, data, "test", 1, 5, 0)
     assert torch.equal(evaluation.values, evaluate(flow, data, "test", 1, 5, 0).values)
-    others = [evaluate(flow, data, "test", 1, 5, seed) for seed in range(1, 3)]
-    assert 0 < evaluation.estimate_error < 0.5 and all(other.estimate_error > 0 for other in others)
+    assert 0 < evaluation.estimate_error < 0.5
     # With the same dequantisation noise, estimates differ by their error alone: `estimate_error`.
     x, _ = data.prepare(data.raw("test")[:], torch.Generator().manual_seed(0))
     with torch.no_grad():
@@ -184,8 +182,7 @@ def test_a_suite_names_baselines_by_label(tmp_path):
     assert trials[1].layer == LayerRef(row="wide", layer="maf", options={"hidden_layers": 2}, baseline=True)
     sources = Sources()
     assert "flows/baselines/maf.py" in sources.of(trials[0])
-    layer = plan.trials[0]
-    assert not any("baselines" in path and "__init__" not in path for path in sources.of(layer))
+    assert not any("baselines" in path and "__init__" not in path for path in sources.of(plan.trials[0]))
 
 
 @pytest.mark.parametrize(
