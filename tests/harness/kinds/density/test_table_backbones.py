@@ -70,7 +70,7 @@ def test_captions_and_controls_of_the_backbones():
     assert {"map", "bins"}.isdisjoint(plain), "ids of trials of other backbones stay"
 
 
-def test_the_depth_is_a_setting_of_the_tuning(tmp_path):
+def test_the_depth_is_a_setting_of_the_tuning():
     changes = ({"training.learning_rate": 1e-3, "flow.steps": 3}, {"training.learning_rate": 1e-2, "flow.steps": 1})
     tuning = Tuning(seed=5, steps=2, candidates=tuple(tuple(sorted(each.items())) for each in changes))
     tuned = trial(backbone="columns")._with(tuning=tuning)
