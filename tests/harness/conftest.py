@@ -218,11 +218,9 @@ def parameters_run():
     values = {ROWS[0]: {"width": 64, "mimic": 6400}, ROWS[1]: {"width": 16, "mimic": 15280}}
     published = Published(source="A Paper (2022)", measure="parameters", values=values)
     plan = made_up("parameters", "Counts made up", ("mimic",), trials, published=published)
-    records = []
-    for trial in trials:
-        record = blank_record(trial, "ok", None)
+    records = [blank_record(trial, "ok", None) for trial in trials]
+    for trial, record in zip(trials, records, strict=True):
         record.rows = [{"parameters": 100 * trial.flow.width, "masked_free": 90 * trial.flow.width}]
-        records.append(record)
     return plan, records
 
 

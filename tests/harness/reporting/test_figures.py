@@ -10,6 +10,7 @@ from matplotlib.image import imread
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
+from harness.core.settings import LayerRef
 from harness.kinds.density.figures import likelihood, ranking, samples
 from harness.kinds.density.figures.samples import mosaic
 from harness.kinds.density.figures.training import average, limits
@@ -114,16 +115,10 @@ def test_markers_of_failed_audits_are_hollow(density_run):
 def test_a_layer_has_a_colour_and_its_rows_differ_in_their_markers(density_run):
     plan, _ = density_run
     trial = plan.trials[0]
-    layers = [
-        ("butterfly", "butterfly"),
-        ("butterfly-twos", "butterfly"),
-        *((f"row {i}", f"layer{i}") for i in range(17)),
-    ]
-    trials = [
-        trial.model_copy(update={"layer": trial.layer.model_copy(update={"row": row, "layer": layer})})
-        for row, layer in layers
-    ]
-    chosen = looks(plan.model_copy(update={"rows": tuple(row for row, _ in layers), "trials": tuple(trials)}))
+    layers = {"butterfly": "butterfly", "butterfly-twos": "butterfly"} | {f"row {i}": f"layer{i}" for i in range(17)}
+    refs = [LayerRef(row=row, layer=layer) for row, layer in layers.items()]
+    trials = tuple(trial.model_copy(update={"layer": ref}) for ref in refs)
+    chosen = looks(plan.model_copy(update={"rows": tuple(layers), "trials": trials}))
     assert chosen["butterfly"].colour == chosen["butterfly-twos"].colour
     assert chosen["butterfly"].marker != chosen["butterfly-twos"].marker
     assert len({look.colour for look in chosen.values()}) == 18, "no other two share a colour"
