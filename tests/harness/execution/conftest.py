@@ -54,6 +54,7 @@ def started(tmp_path):
                 env=environment | {"PYTHONPATH": str(PROJECT)},
                 stdout=output,
                 stderr=output,
+                start_new_session=True,
             )
         process.output = lambda: log.read_text(errors="replace")
         processes.append(process)

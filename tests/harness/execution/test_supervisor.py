@@ -207,11 +207,11 @@ def test_no_process_survives_a_killed_supervisor(tmp_path, trial, wait_for):
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
     with subprocess.Popen(command, env=environment, start_new_session=True) as supervisor:
         wait_for(lambda: len(pids(tmp_path)) == 2, seconds=60)
-        trials = pids(tmp_path)
-        children = wait_for(lambda: descendants(trials, children_now()))
-        [daemon] = wait_for(lambda: [daemon for pid in trials for daemon in daemons(pid)])
+        running = pids(tmp_path)
+        children = wait_for(lambda: descendants(running, children_now()))
+        [daemon] = wait_for(lambda: [daemon for pid in running for daemon in daemons(pid)])
         os.killpg(supervisor.pid, signal.SIGKILL)
-    wait_for(lambda: not any(map(alive, [*trials, *children, daemon])), seconds=3)
+    wait_for(lambda: not any(map(alive, [*running, *children, daemon])), seconds=3)
 
 
 @pytest.fixture
