@@ -28,33 +28,30 @@ def job_of(one, out=Path("out")):
     return Job(trial=one, sources={}, run_options=RunOptions(out=out))
 
 
-def silent(listener):
-    """Accept connections, and say nothing."""
+def answer_all(listener, answer):
+    """Accept connections, and send each the answer."""
     held = []
     with contextlib.suppress(OSError):
         while True:
-            held.append(listener.accept())
+            held.append(listener.accept()[0])
+            held[-1].sendall(answer)
 
 
-def talking(listener):
-    """Answer as an HTTP server does."""
-    with contextlib.suppress(OSError):
-        while True:
-            connection, _ = listener.accept()
-            connection.sendall(b"HTTP/1.0 400 Bad request\r\n\r\n")
+ADDRESSES = ("tcp://192.0.2.1:99999", "ws://127.0.0.1:9", "tls://127.0.0.1:9")
+ANSWERS = (None, b"", b"HTTP/1.0 400 Bad request\r\n\r\n")
 
 
-@pytest.fixture(params=["closed", silent, talking, "tcp://192.0.2.1:99999", "ws://127.0.0.1:9", "tls://127.0.0.1:9"])
+@pytest.fixture(params=[*ADDRESSES, *ANSWERS])
 def address(request):
-    """Return an address without a scheduler."""
-    if isinstance(request.param, str) and request.param != "closed":
+    """Return an address without a scheduler: a bad one, or one of a port that is closed or answers something else."""
+    if request.param in ADDRESSES:
         yield request.param
         return
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        if callable(request.param):
+        if request.param is not None:
             listener.listen(50)
-            threading.Thread(target=request.param, args=(listener,), daemon=True).start()
+            threading.Thread(target=answer_all, args=(listener, request.param), daemon=True).start()
         yield "tcp://{}:{}".format(*listener.getsockname())
         listener.close()
 
