@@ -60,7 +60,7 @@ def test_an_address_without_a_scheduler_is_one_message(monkeypatch, address, tri
     pytest.importorskip("distributed")
     from harness.execution.dask import connection
 
-    monkeypatch.setattr(connection, "CONNECT_SECONDS", 2.0)
+    monkeypatch.setattr(connection, "CONNECT_SECONDS", 0.5)
     elsewhere = Dask(None, {}, [f"address={address}"])
     with pytest.raises(UserError, match=rf"^--cluster address={address}: no Dask scheduler answers there"):
         elsewhere.at_once([trial("a")])
