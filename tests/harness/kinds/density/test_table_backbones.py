@@ -78,7 +78,7 @@ def test_the_depth_is_a_setting_of_the_tuning():
 
 def test_the_suite_of_tables_compares_its_rows_on_equal_terms():
     plan = settle(load_suite("tables"), "local", "cpu", settings=["repetitions.number=1"]).plan()[0]
-    assert len(plan.columns) == 9 and len(plan.rows) == 15
+    assert len(plan.columns) == 9 and len(plan.rows) == 17
     trials = [made for made in plan.trials if made.kind == "density"]
     layers = [made for made in trials if not made.layer.baseline]
     assert len({(len(made.tuning.candidates), made.tuning.strategy) for made in layers}) == 1, "tuned alike"
