@@ -1,6 +1,5 @@
 """The commands and Python examples of README.md, CONTRIBUTING.md and docs/ run; the profile is smoke."""
 
-import os
 import re
 import shlex
 import shutil
@@ -91,16 +90,6 @@ def folder(tmp_path_factory):
     return folder
 
 
-def run(words, folder):
-    """Run a command in a new process; return its exit code and output."""
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "harness", *words]
-    done = subprocess.run(
-        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    return done.returncode, done.stdout
-
-
 @pytest.fixture(scope="module")
 def done():
     """Return the set of command lines that have run, so that none runs twice."""
@@ -113,6 +102,7 @@ def done():
 def test_commands_run(name, folder, done, monkeypatch):
     """Run the commands in the blocks of a page in order, with the suites and files that it makes."""
     monkeypatch.chdir(folder)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     text = PAGES[name]
     for suite in blocks(text, "yaml"):
         if suite.startswith("suite:"):
@@ -129,6 +119,7 @@ def test_commands_run(name, folder, done, monkeypatch):
             words = [*words, "--profile", "smoke"]
         line = re.sub(r"^run suites/(\w+)\.yaml", r"run \1", shlex.join(words))  # a file and a name of one suite
         if line not in done and not PLACEHOLDER.search(line) and not any(part in line for part in ELSEWHERE):
-            code, output = run(words, folder)
-            assert code == 0, f"{line}\n{output}"
+            command = [sys.executable, "-m", "harness", *words]
+            ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            assert ended.returncode == 0, f"{line}\n{ended.stdout}"
             done.add(line)

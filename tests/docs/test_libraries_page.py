@@ -19,16 +19,17 @@ from harness.datasets import Store, find_dataset
 from harness.planning.overrides import parse_options, scope_of
 from harness.planning.settle import load_suite
 
-PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "libraries.md").read_text()
+HOW_TO = Path(__file__).parents[2] / "docs" / "how-to"
+PAGE, DATA_PAGE = ((HOW_TO / name).read_text() for name in ("libraries.md", "data.md"))
 CHECK, FLOWS, SUITE = PAGE.split("\n## ")[1:]
 RULES = ("log-det", "reverse-log-det", "inverse", "gradients", "weight-updates")
 LIBRARIES = ["nflows", "normflows", "freia", "zuko", "distributions"]
 
 
-def blocks(section, language=""):
-    """Return the fenced blocks of a section in one language; commands have none."""
-    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
-    return [text for name, text in blocks if name == language]
+def blocks(text, language=""):
+    """Return the fenced blocks of a page or section in one language; commands have none."""
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    return [code for name, code in blocks if name == language]
 
 
 def commands(section):
@@ -84,23 +85,18 @@ def test_the_rules_fail_that_the_page_explains():
     assert failed_rules(triangular) == ["log-det", "inverse"]
 
 
-DATA_PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "data.md"
 FETCHED = ("wfdb",)  # its files cannot be made by an example
 EXAMPLES = {"suite": "examples", "kind": "density", "layers": {"conv1x1": {}}}
 
 
-def examples(language):
-    return re.findall(rf"```{language}\n(.*?)```", DATA_PAGE.read_text(), re.DOTALL)
-
-
 def test_every_example_is_read(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for code in examples("python"):
+    for code in blocks(DATA_PAGE, "python"):
         if code.startswith("# mydata.py"):
             Path("mydata.py").write_text(code)
         else:
             exec(compile(code, "example", "exec"), {})
-    datasets = {label: entry for text in examples("yaml") for label, entry in yaml.safe_load(text).items()}
+    datasets = {label: entry for text in blocks(DATA_PAGE, "yaml") for label, entry in yaml.safe_load(text).items()}
     assert len(datasets) == 11
     Path("examples.yaml").write_text(yaml.safe_dump(EXAMPLES | {"profiles": {"smoke": {"datasets": datasets}}}))
     store = Store(tmp_path / "no-root", tmp_path / "cache", offline=True)

@@ -135,7 +135,6 @@ def test_a_number_that_no_table_shows_is_found():
     assert sum(shows(folder, number) for folder in reports for number in longer) < 5
 
 
-ROOT = Path(__file__).parents[2]
 SUITES = ("density", "permuted", "galaxy", "mimic", "parameters")
 SECTIONS = dict(zip(SUITES, (ROOT / "docs" / "reference" / "published.md").read_text().split("\n## ")[1:], strict=True))
 

@@ -28,9 +28,8 @@ def pairs(leads):
     for (layer, dataset), by_control in leads.items():
         for control, lead in zip(("conv1x1", "conv1x1-twice"), by_control, strict=True):
             first, second, sign = (layer, control, -1) if control == "conv1x1" else (control, layer, 1)
-            rows.append(
-                (dataset, first, second, sign * lead, sign * lead - 0.1, sign * lead + 0.1, lead != 0, "nats/dim")
-            )
+            mean = sign * lead
+            rows.append((dataset, first, second, mean, mean - 0.1, mean + 0.1, lead != 0, "nats/dim"))
     return pd.DataFrame(rows, columns=["dataset", "first", "second", "difference", "low", "high", "separated", "unit"])
 
 
@@ -162,3 +161,46 @@ def test_supports_equal_those_of_the_layer(drawing, shape, width, levels):
     for level, support in enumerate(supports.values(), start=1):
         layer = Butterfly(shape, block_size=width, levels=[level], initialisation="rotation")
         assert torch.equal(layer.dense() != 0, torch.from_numpy(support))
+
+
+@pytest.fixture(scope="module")
+def reach(load_script):
+    return load_script("extensions/reach_law.py")
+
+
+def test_lengths_of_an_autoregressive_process_and_of_a_sine(reach):
+    generator, length = np.random.default_rng(0), 256
+    process = np.zeros((2000, 1, length))
+    process[..., 0] = generator.normal(size=(2000, 1)) / np.sqrt(1 - 0.9**2)
+    for t in range(1, length):
+        process[..., t] = 0.9 * process[..., t - 1] + generator.normal(size=(2000, 1))
+    assert np.allclose(reach.correlations(5 + 3 * process)[:20], 0.9 ** np.arange(20), atol=0.03)
+    assert reach.lengths(process) == (10, 15), "0.9^10 < 1/e < 0.9^9, and 0.9^15 > 0.2 > 0.9^16"
+    phases = generator.uniform(0, 2 * np.pi, (2000, 1, 1))
+    sine = np.sin(2 * np.pi * np.arange(length) / 32 + phases)
+    assert reach.lengths(np.concatenate([sine, 1000 + 7 * sine], axis=1)) == (7, 128), "channels count alike"
+
+
+def test_leads_have_the_sign_of_the_layer_and_end_where_the_last_is_shown(reach):
+    pairs = pd.DataFrame(
+        [
+            ("a", "conv1x1-twice", "emerging", 0.5, 0.4, 0.6, True),
+            ("a reach 9", "emerging", "conv1x1-twice", -0.2, -0.3, -0.1, True),
+            ("a reach all", "emerging", "conv1x1-twice", 0.3, 0.1, 0.5, True),  # behind
+            ("a", "periodic", "conv1x1-twice", -0.1, -0.3, 0.1, False),
+            ("a", "emerging", "periodic", -0.9, -1.0, -0.8, True),
+        ],
+        columns=["dataset", "first", "second", "difference", "low", "high", "separated"],
+    )
+    found = reach.leads(pairs)
+    assert len(found) == 4 and found["lead"].tolist() == [0.5, 0.2, -0.3, 0.1]
+    assert [reach.last_shown(found, "a", layer) for layer in reach.LAYERS] == ["9", "none", "none"]
+    ends, every = reach.tables(found, {"a": (7, 70), "b": (1, 1)})
+    cells = [cell.strip() for cell in ends.splitlines()[2].strip("|").split("|")]
+    assert cells == ["a", "7", "70", "9", "none", "none"]
+    assert "| +0.500 [+0.400, +0.600] | – " in every and "+0.200 [+0.100, +0.300]" in every
+    figure = reach.law_figure(found, {"a": (7, 70), "b": (1, 1)})
+    (panel,) = [axes for axes in figure.axes if axes.get_title() == "a" or axes.get_title(loc="left") == "a"]
+    first, last = (line for line in panel.lines if line.get_linestyle() in ("--", ":"))
+    assert 1 < first.get_xdata()[0] < 2, "7 samples lie between 6 and 18"
+    assert 3 < last.get_xdata()[0] < 4, "70 samples lie between 54 and 162"

@@ -218,11 +218,9 @@ def parameters_run():
     values = {ROWS[0]: {"width": 64, "mimic": 6400}, ROWS[1]: {"width": 16, "mimic": 15280}}
     published = Published(source="A Paper (2022)", measure="parameters", values=values)
     plan = made_up("parameters", "Counts made up", ("mimic",), trials, published=published)
-    records = []
-    for trial in trials:
-        record = blank_record(trial, "ok", None)
+    records = [blank_record(trial, "ok", None) for trial in trials]
+    for trial, record in zip(trials, records, strict=True):
         record.rows = [{"parameters": 100 * trial.flow.width, "masked_free": 90 * trial.flow.width}]
-        records.append(record)
     return plan, records
 
 
@@ -289,8 +287,8 @@ def hostile_run(density_run):
     plan, records = density_run
     text = plan.model_dump_json().replace("<script>", HOSTILE)
     question = 'Which? "><img src=http://127.0.0.1:9/a.png onerror=alert(2)>'
-    plan = Plan.model_validate_json(text).model_copy(update={"title": "</title><script>alert(3)</script>"})
-    plan = plan.model_copy(update={"question": question})
+    texts = {"title": "</title><script>alert(3)</script>", "question": question}
+    plan = Plan.model_validate_json(text).model_copy(update=texts)
     renamed = []
     for trial, record in zip(plan.trials, records, strict=True):
         rows = json.loads(json.dumps(record.rows).replace("<script>", HOSTILE))

@@ -16,6 +16,8 @@ from harness.cli.parser import COMMANDS, main
 from harness.core.errors import DataMissing, UserError
 from harness.core.records import blank_record, read_record, write_record
 from harness.datasets import DATASETS
+from harness.datasets.digits import Digits
+from harness.execution.folder import claimed, make_folder
 from harness.planning.plan import Plan
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -155,15 +157,15 @@ def test_a_profile_leaves_out_the_data_sets_whose_files_are_missing(suite, capsy
 
 def test_the_fork_server_is_started_before_planning(suite, monkeypatch, capsys):
     order = []
-    monkeypatch.setattr(
-        "harness.execution.local.process.start_server",
-        lambda kinds, datasets, kernels: order.append([*kinds, *datasets]),
-    )
+
+    def start_server(kinds, datasets, kernels):
+        order.append([*kinds, *datasets])
 
     def plan(*_, **__):
         order.append("plan")
         raise UserError("stop here")
 
+    monkeypatch.setattr("harness.execution.local.process.start_server", start_server)
     monkeypatch.setattr("harness.interface.plan.settle", plan)
     suite.write_text(SUITE.replace("digits: {}", "digits: {}\n      mixed: {data: mnist, permute: 1}"))
     assert main(["run", str(suite)]) == 2
@@ -263,9 +265,8 @@ def lines_without(modules, *arguments):
     )
     environment = os.environ | {"PYTHONPATH": str(PROJECT)}
     words = [sys.executable, "-c", code, modules, *arguments]
-    *lines, imported = subprocess.run(
-        words, capture_output=True, text=True, env=environment, check=True
-    ).stdout.splitlines()
+    done = subprocess.run(words, capture_output=True, text=True, env=environment, check=True)
+    *lines, imported = done.stdout.splitlines()
     assert imported == "[]", arguments
     return "\n".join(lines)
 
@@ -307,9 +308,8 @@ def test_limits_come_from_the_command_the_profile_and_the_suite(suite, stand_in)
     options = stand_in.run_options
     assert (options.timeout, options.memory, options.checkpoint) == (5, 3 << 29, 0)
     assert stand_in[2:] == trials, "limits are not part of a trial, so its id stays"
-    assert stand_in.stop_at(blank_record(trials[0], "oom", "")) and not stand_in.stop_at(
-        blank_record(trials[0], "ok", None)
-    )
+    ended = (blank_record(trials[0], "oom", ""), blank_record(trials[0], "ok", None))
+    assert [stand_in.stop_at(record) for record in ended] == [True, False]
 
 
 def test_threads_are_divided_among_jobs_on_request(suite, stand_in, monkeypatch):
@@ -323,8 +323,6 @@ def test_threads_are_divided_among_jobs_on_request(suite, stand_in, monkeypatch)
 
 def test_the_data_are_part_of_a_trial(suite, stand_in, monkeypatch, capsys):
     """Changed arrays give new trial ids; data that are not checked keep their last checksum."""
-    from harness.datasets.digits import Digits
-
     for sums in ("aaa", "bbb", "aaa"):
         splits = replace(Digits().load(None, {}), checksum=sums)
         monkeypatch.setattr(Digits, "check", lambda self, store, options, new, splits=splits: splits)
@@ -344,8 +342,6 @@ def test_the_data_are_part_of_a_trial(suite, stand_in, monkeypatch, capsys):
 
 
 def test_a_second_run_on_a_folder_is_refused(suite, stand_in, capsys):
-    from harness.execution.folder import claimed, make_folder
-
     folder = make_folder(Path("reports/tiny"))
     with claimed(folder):
         assert main(["run", "tiny.yaml"]) == 2
@@ -435,9 +431,8 @@ def test_a_plan_imports_nothing_that_only_training_or_reports_need():
 
 
 @pytest.mark.system
-def test_check_layer_exit_codes(tmp_path, capsys, monkeypatch):
+def test_the_document_of_a_refused_layer(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert main(["check-layer", "conv1x1", "--set", "parameterisation=dense"]) == 0
     Path("mine.py").write_text(
         "from layers.conv1x1 import Conv1x1\n\n\n"
         "class Mine(Conv1x1):\n"
@@ -445,7 +440,6 @@ def test_check_layer_exit_codes(tmp_path, capsys, monkeypatch):
         "        y, log_det = super().forward(x)\n"
         "        return y, log_det / self.positions\n"
     )
-    capsys.readouterr()
     assert main(["check-layer", "mine.py:Mine", "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
     assert (document["layer"], document["verdict"], document["ended"]) == ("mine.py:Mine", "refused", None)
@@ -455,26 +449,18 @@ def test_check_layer_exit_codes(tmp_path, capsys, monkeypatch):
     assert "multiply by n" in findings[0]["message"] and findings[0]["place"].startswith("shape (")
 
 
-HONEST = Path(__file__).parents[3] / "examples" / "householder.py"
-COMMAND = ["run", "mimic", "--profile", "smoke", "--only", "layer=Householder"]
-
-
-@pytest.fixture
-def layer(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    file = tmp_path / "layer.py"
-    file.write_text(HONEST.read_text().replace("self.positions * self.log_scale.sum()", "self.log_scale.sum() + 7.0"))
-    return file
-
-
 @pytest.mark.system
-def test_a_failed_audit_ends_with_1_and_a_corrected_file_runs_again(layer, capsys):
-    command = [*COMMAND, "--layer", "./layer.py:Householder", "--out", "out", "--unchecked"]
+def test_a_failed_audit_ends_with_1_and_a_corrected_file_runs_again(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    honest = (PROJECT / "examples" / "householder.py").read_text()
+    Path("layer.py").write_text(honest.replace("self.positions * self.log_scale.sum()", "self.log_scale.sum() + 7.0"))
+    command = ["run", "mimic", "--profile", "smoke", "--only", "layer=Householder", "--out", "out"]
+    command += ["--layer", "./layer.py:Householder", "--unchecked"]
     assert main(command) == 1
     printed = capsys.readouterr()
     assert "1 trial: 0 ok, 1 audit failed" in printed.out and "audit failed" in printed.err
     assert main(["status", "out"]) == 1
     assert "log-det is" in capsys.readouterr().out
-    layer.write_text(HONEST.read_text())
+    Path("layer.py").write_text(honest)
     assert main(command) == 0
     assert "1 trial: 1 ok" in capsys.readouterr().out

@@ -1,19 +1,14 @@
-"""The texts that commands print about themselves, their suggestions, and how much `run` prints."""
+"""The texts that commands print about themselves, and their suggestions."""
 
 import importlib.resources
 import inspect
 import shlex
-import sys
 from importlib.metadata import version
 
 import pytest
 
 from harness.cli import list as listing
 from harness.cli.parser import COMMANDS, PROGRAM, main, make_parser
-from harness.core.records import blank_record
-from harness.core.settings import FlowSettings, LayerRef
-from harness.execution.progress import Reporter
-from harness.kinds.parameters.trial import ParametersTrial
 from layers import LAYERS, layer_options
 
 
@@ -35,21 +30,6 @@ def test_the_version(capsys):
 @pytest.mark.parametrize("package", ["layers", "flows", "harness"])
 def test_packages_say_that_they_are_typed(package):
     assert (importlib.resources.files(package) / "py.typed").is_file()
-
-
-@pytest.fixture
-def trial():
-    row = LayerRef(row="conv1x1", layer="conv1x1")
-    return ParametersTrial(suite="made_up", profile="quick", label="here", shape=(2, 8), layer=row, flow=FlowSettings())
-
-
-def test_a_quiet_run_names_failures_alone(trial, capsys):
-    reporter = Reporter(2, sys.stderr, None, lambda record: record.status == "ok")
-    reporter.update(trial, 0.5, "half")
-    reporter.finished(trial, blank_record(trial, "ok", None))
-    assert capsys.readouterr() == ("", "")
-    reporter.finished(trial, blank_record(trial, "oom", "no memory left"))
-    assert capsys.readouterr().err == f"[2/2] {trial.slug}: oom: no memory left\n"
 
 
 @pytest.mark.parametrize("name", sorted(LAYERS))

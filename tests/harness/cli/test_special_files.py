@@ -71,9 +71,8 @@ def test_files_of_a_user(special, tmp_path, monkeypatch, capsys):
         special(tmp_path / name)
     assert main(["validate", "suite.yaml"]) == 2 and main(["check-layer", "layer.py:Mine"]) == 2
     assert main(["run", "quickstart", "--layer", "layer.py:Mine", "--profile", "smoke", "--out", "out"]) == 2
-    suite = (
-        "suite: s\nkind: density\nflow: {levels: 1}\nlayers: {conv1x1: {}}\nprofiles: {smoke: {datasets: {d: DATA}}}\n"
-    )
+    suite = "suite: s\nkind: density\nflow: {levels: 1}\nlayers: {conv1x1: {}}\n"
+    suite += "profiles: {smoke: {datasets: {d: DATA}}}\n"
     for name, option in (("csv", "columns: [a], length: 8"), ("npz", "shape: [1, 8, 8]")):
         data = f"{{data: {name}, options: {{file: data.{name}, {option}}}}}"
         (tmp_path / "s.yaml").write_text(suite.replace("DATA", data))

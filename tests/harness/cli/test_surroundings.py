@@ -14,6 +14,13 @@ from harness.cli.shared.streams import Escaping
 from harness.core.isolation.process import LONGEST_FOLDER, _short_temporary_folder
 
 PROJECT = Path(__file__).resolve().parents[3]
+NOTEBOOK = {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}
+
+
+def called(folder, words, **environment):
+    """Return the ended process of a command, called in a folder from a notebook."""
+    environment = os.environ | NOTEBOOK | {"PYTHONPATH": str(PROJECT)} | environment
+    return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize(
@@ -28,14 +35,7 @@ def test_a_command_finds_its_packages_and_survives_its_streams(tmp_path, redirec
     for name in ("layers", "flows", "suites", "csrc"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise SystemExit('another package')\n")
-    done = subprocess.run(
-        ["sh", "-c", f'"{sys.executable}" -m harness list suites {redirection}'],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(PROJECT), "MPLBACKEND": "module://matplotlib_inline.backend_inline"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = called(tmp_path, ["sh", "-c", f'"{sys.executable}" -m harness list suites {redirection}'])
     assert (done.returncode, done.stderr) == (code, error)
 
 
@@ -44,15 +44,7 @@ def test_a_run_under_a_notebook_s_backend_and_a_long_temporary_folder(tmp_path):
     long = tmp_path / ("x" * (95 - len(str(tmp_path)) - 1))
     long.mkdir()
     command = [sys.executable, "-m", "harness", "run", "quickstart", "--profile", "smoke", "--only", "layer=conv1x1"]
-    done = subprocess.run(
-        [*command, "--out", "out"],
-        cwd=tmp_path,
-        env=os.environ
-        | {"PYTHONPATH": str(PROJECT), "TMPDIR": str(long), "MPLBACKEND": "module://matplotlib_inline.backend_inline"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = called(tmp_path, [*command, "--out", "out"], TMPDIR=str(long))
     assert done.returncode == 0, done.stderr
     assert list((tmp_path / "out" / "quickstart" / "figures").glob("*.png"))
 
@@ -79,12 +71,8 @@ def test_standard_output_escapes_control_characters():
 def test_a_message_shows_the_end_after_a_long_name_and_no_control_characters(capsys):
     assert main(["status", f"{'n' * 200}/\x1b[31m" + "m" * 5000]) == 2
     error = capsys.readouterr().err
-    assert (
-        error.startswith("nnn")
-        and "\\x1b[31m" in error
-        and len(error) < 2100
-        and error.endswith(("give another\n", "its archive\n"))
-    )
+    assert error.startswith("nnn") and "\\x1b[31m" in error and len(error) < 2100
+    assert error.endswith(("give another\n", "its archive\n"))
 
 
 def test_an_address_space_too_small_for_torch_is_one_message(capsys, monkeypatch):

@@ -42,18 +42,19 @@ def trained():
 
 @pytest.fixture
 def started(tmp_path):
-    """Return a function that starts a command, with its output in a file; the command ends with the test."""
+    """Return a function that starts Python, with its output in a file; the process ends with the test."""
     processes = []
 
     def start(folder, environment, *arguments):
         log = tmp_path / f"output{len(processes)}.txt"
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "harness", *arguments],
+                [sys.executable, *arguments],
                 cwd=folder,
                 env=environment | {"PYTHONPATH": str(PROJECT)},
                 stdout=output,
                 stderr=output,
+                start_new_session=True,
             )
         process.output = lambda: log.read_text(errors="replace")
         processes.append(process)

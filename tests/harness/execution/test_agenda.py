@@ -1,5 +1,6 @@
 """The state of every trial, and whether a run would execute it."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -33,8 +34,6 @@ def checkpoint(folder, trial, step, sources=SOURCES):
     place = checkpoint_folder(folder, trial.id)
     place.mkdir(parents=True)
     header = CheckpointHeader(trial.id, step, 40, 50.0, 0, "2.15", sources)
-    import json
-
     (place / f"{step:09d}.ckpt").write_bytes(json.dumps(vars(header)).encode() + b"\nwhatever follows")
 
 
@@ -112,9 +111,8 @@ def test_durations_are_estimated_from_the_most_similar_trials(run):
     assert entries[trials["digits", "<script>", 1].id].seconds == pytest.approx(800.0)
     assert entries[trials["digits", "my_layer & co", 0].id].seconds == pytest.approx(400.0), "the mean of its data set"
     assert entries[trials["waveforms", "conv1x1", 0].id].seconds is None, "no record of this data set"
-    longer = trials["digits", "conv1x1", 0]
-    fields = {name: getattr(longer, name) for name in type(longer).model_fields}
-    longer = type(longer)(**fields | {"training": longer.training.model_copy(update={"steps": 400})})
+    fields = trials["digits", "conv1x1", 0].model_dump()
+    longer = DensityTrial.model_validate(fields | {"training": fields["training"] | {"steps": 400}})
     records = [replace(blank_record(trials["digits", "conv1x1", 0], "ok", None), seconds=100.0)]
     assert Experience(records).seconds(longer) == pytest.approx(1000.0), "in proportion to the training examples"
     audited = [replace(records[0], rows=[{"audit_seconds": 40.0}])]

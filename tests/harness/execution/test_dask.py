@@ -5,22 +5,18 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from small_dask import PROJECT, SmallDask
 
 from harness.core.records import read_record
-
-HERE = Path(__file__).parents[1]
-PROJECT = HERE.parents[1]
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
 COUNTED = """\
 suite: counted
 kind: parameters
-title: Counted
 layers: {conv1x1: {}, emerging: {}}
 profiles:
   quick: {widths: [8], flow: {levels: 1, steps: 1}, datasets: {digits: {}}}
@@ -28,7 +24,6 @@ profiles:
 TUNED = """\
 suite: tuned
 kind: density
-title: Tuned
 layers: {conv1x1: {}, butterfly: {}}
 tuning:
   candidates: 2
@@ -40,7 +35,6 @@ profiles:
 TABLE = """\
 suite: table
 kind: density
-title: A table
 layers: {conv1x1: {}}
 training: {steps: 4, batch_size: 32, evaluate_every: 2}
 profiles:
@@ -53,7 +47,6 @@ profiles:
 HELD = """\
 suite: held
 kind: density
-title: Held
 layers: {held: {layer: "mine/held.py:Held"}}
 training: {steps: 6, batch_size: 200, evaluate_every: 3}
 profiles:
@@ -80,10 +73,7 @@ class Held(LAYERS["conv1x1"]):
 @pytest.fixture
 def dask(tmp_path):
     pytest.importorskip("distributed")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(HERE)
-        import small_dask
-    cluster = small_dask.SmallDask(tmp_path / "dask")
+    cluster = SmallDask(tmp_path / "dask")
     yield cluster
     cluster.close()
 
@@ -102,8 +92,8 @@ def folder(tmp_path):
 
 @pytest.fixture
 def start(started, folder):
-    """Return a function that starts `run` in the folder."""
-    return lambda *arguments: started(folder, os.environ, "run", *arguments)
+    """Return a function that starts a command in the folder."""
+    return lambda *arguments: started(folder, os.environ, "-m", "harness", *arguments)
 
 
 @pytest.fixture
@@ -140,12 +130,12 @@ def records(out):
 
 def test_results_are_those_of_a_local_run_to_the_last_bit(dask, folder, harness, values):
     dask.start_worker(threads=2)
-    code, output = harness("tuned.yaml", "--out", "out", "--only", "layer=conv1x1", *on(dask))
+    code, output = harness("run", "tuned.yaml", "--out", "out", "--only", "layer=conv1x1", *on(dask))
     assert code == 0 and len(records(folder / "out" / "tuned")) == 3, output
-    code, output = harness("tuned.yaml", "--out", "out", "--host", *on(dask))
+    code, output = harness("run", "tuned.yaml", "--out", "out", "--host", *on(dask))
     assert code == 0, output
     assert "3 ok, 3 to run" in output, "the first layer is not run again"
-    code, output = harness("tuned.yaml", "--out", "here")
+    code, output = harness("run", "tuned.yaml", "--out", "here")
     assert code == 0, output
     out = folder / "out" / "tuned"
     assert values(out) == values(folder / "here" / "tuned")
@@ -158,17 +148,14 @@ def test_a_trial_of_a_dead_worker_runs_on_a_second_and_no_third(dask, folder, st
     (folder / "hold").touch()
     for _ in range(2):
         dask.start_worker(ON_WORKER="1")
-    run = start("held.yaml", "--unchecked", "--out", "out", *on(dask))
+    run = start("run", "held.yaml", "--unchecked", "--out", "out", *on(dask))
     [first] = wait_for(lambda: training(folder), run)
     [place] = dask.folder.glob("worker*/scratch/**/invertbench-*")
     victim = int(place.relative_to(dask.folder).parts[0].removeprefix("worker"))
     dask.workers[victim].kill()
-    status = subprocess.run(
-        [sys.executable, "-m", "harness", "status", "out"], cwd=folder, capture_output=True, text=True, check=False
-    ).stdout
-    assert re.search(r"1 of its trials run now\n  \S+  running for \S+ \w+ \(worker tcp://127.0.0.1:\d+\)", status), (
-        status
-    )
+    _, status = harness("status", "out")
+    running = r"1 of its trials run now\n  \S+  running for \S+ \w+ \(worker tcp://127.0.0.1:\d+\)"
+    assert re.search(running, status), status
     [second] = wait_for(lambda: [pid for pid in training(folder) if pid != first], run)
     assert "its worker ended" in run.output() and "it runs again" in run.output()
     wait_for(lambda: first not in training(folder), run)  # it ends with its worker
@@ -179,11 +166,11 @@ def test_a_trial_of_a_dead_worker_runs_on_a_second_and_no_third(dask, folder, st
     wait_for(lambda: second not in training(folder))
 
     (folder / "hold").unlink()
-    run = start("held.yaml", "--unchecked", "--out", "out", *on(dask))
+    run = start("run", "held.yaml", "--unchecked", "--out", "out", *on(dask))
     wait_for(lambda: "the run waits for one" in run.output(), run)
     dask.start_worker(ON_WORKER="1")
     assert code_of(run) == 0, run.output()
-    assert harness("held.yaml", "--unchecked", "--out", "here")[0] == 0
+    assert harness("run", "held.yaml", "--unchecked", "--out", "here")[0] == 0
     assert values(folder / "out" / "held") == values(folder / "here" / "held")
 
 
@@ -196,18 +183,17 @@ def test_workers_that_answer_with_nonsense_are_left_out_and_run_no_code_here(das
     dask.start_worker()
     (folder / "counted.yaml").write_text(COUNTED.replace("[8]", "[4, 8, 12, 16, 20]"))
     wait_for(lambda: len(list(dask.folder.glob("worker*/scratch/*/*/bad_dask_worker.py"))) == len(ANSWERS))
-    code, output = harness("counted.yaml", "--out", "out", *on(dask))
+    code, output = harness("run", "counted.yaml", "--out", "out", *on(dask))
     assert code == 0 and "10 trials: 10 ok" in output, output
     assert output.count("gets no more trials: ") == len(ANSWERS) - 1 and "No space left on device" in output, output
     assert "Traceback" not in output and "\x1b" not in output and "printed" not in output, output
     assert not (dask.folder / "bomb").exists(), "the command has unpickled an object of a worker"
-    assert not list((folder / "out" / "counted").rglob("a.log"))
 
 
 def test_the_end_of_the_scheduler_interrupts_the_run(dask, folder, start, wait_for):
     (folder / "hold").touch()
     dask.start_worker(ON_WORKER="1")
-    run = start("held.yaml", "--unchecked", "--out", "out", "--seeds", "2", *on(dask))
+    run = start("run", "held.yaml", "--unchecked", "--out", "out", "--seeds", "2", *on(dask))
     wait_for(lambda: training(folder), run)
     dask.scheduler.kill()
     assert code_of(run) == 130, run.output()
@@ -218,7 +204,7 @@ def test_the_end_of_the_scheduler_interrupts_the_run(dask, folder, start, wait_f
     (folder / "hold").unlink()
     dask.start_scheduler()
     dask.start_worker(ON_WORKER="1")
-    run = start("held.yaml", "--unchecked", "--out", "out", "--seeds", "2", *on(dask))
+    run = start("run", "held.yaml", "--unchecked", "--out", "out", "--seeds", "2", *on(dask))
     assert code_of(run) == 0, run.output()
 
 
@@ -226,7 +212,7 @@ def test_the_end_of_the_scheduler_interrupts_the_run(dask, folder, start, wait_f
 def test_trials_end_with_their_command(dask, folder, start, number, wait_for):
     (folder / "hold").touch()
     worker = dask.start_worker(ON_WORKER="1")
-    run = start("held.yaml", "--unchecked", "--out", "out", *on(dask))
+    run = start("run", "held.yaml", "--unchecked", "--out", "out", *on(dask))
     wait_for(lambda: training(folder), run)
     run.send_signal(number)
     assert code_of(run) == (130 if number == signal.SIGINT else -9), run.output()
@@ -247,7 +233,7 @@ def test_data_are_those_of_the_command(dask, folder, harness):
     write(same, 0.2)
     cache.mkdir()
     (cache / "kernels").symlink_to(Path(os.environ["INVERTBENCH_CACHE"]) / "kernels")
-    command = ("table.yaml", "--out", "out", "--data", "data")
+    command = ("run", "table.yaml", "--out", "out", "--data", "data")
     for place, words in ((dask.folder / "worker0", "walk.csv"), (other, "the run has prepared"), (same, None)):
         worker = dask.start_worker(INVERTBENCH_CACHE=str(cache), INVERTBENCH_DATA=str(place))
         code, output = harness(*command, *on(dask))
@@ -265,11 +251,11 @@ def test_another_source_is_refused(dask, folder, harness):
     path = copy / "layers" / "conv1x1.py"
     path.write_text(path.read_text() + "\nCHANGED = 1\n")
     worker = dask.start_worker(PYTHONPATH=str(copy))
-    code, output = harness("counted.yaml", "--out", "out", *on(dask))
+    code, output = harness("run", "counted.yaml", "--out", "out", *on(dask))
     assert code == 2 and "layers/conv1x1.py changed" in output and "install the same version" in output, output
     worker.kill()
 
     dask.start_worker(blocked=True)
-    code, output = harness("counted.yaml", "--out", "out", *on(dask))
+    code, output = harness("run", "counted.yaml", "--out", "out", *on(dask))
     assert code == 2 and "invertbench is not here" in output, output
     assert not records(folder / "out" / "counted")

@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from toys import density_trial
 
 from harness.core.errors import UserError
 from harness.core.records import blank_record, read_record, write_record
@@ -20,40 +21,37 @@ from harness.execution.dask.worker import failed
 from harness.execution.executor import Following
 from harness.execution.executors.dask import Dask
 from harness.execution.progress import FailedFast, make_reporter
-from harness.planning.suite import read_suite
+from harness.kinds.density.trial import Tuning
 
 
 def job_of(one, out=Path("out")):
     return Job(trial=one, sources={}, run_options=RunOptions(out=out))
 
 
-def silent(listener):
-    """Accept connections, and say nothing."""
+def answer_all(listener, answer):
+    """Accept connections, and send each the answer."""
     held = []
     with contextlib.suppress(OSError):
         while True:
-            held.append(listener.accept())
+            held.append(listener.accept()[0])
+            held[-1].sendall(answer)
 
 
-def talking(listener):
-    """Answer as an HTTP server does."""
-    with contextlib.suppress(OSError):
-        while True:
-            connection, _ = listener.accept()
-            connection.sendall(b"HTTP/1.0 400 Bad request\r\n\r\n")
+ADDRESSES = ("tcp://192.0.2.1:99999", "ws://127.0.0.1:9", "tls://127.0.0.1:9")
+ANSWERS = (None, b"", b"HTTP/1.0 400 Bad request\r\n\r\n")
 
 
-@pytest.fixture(params=["closed", silent, talking, "tcp://192.0.2.1:99999", "ws://127.0.0.1:9", "tls://127.0.0.1:9"])
+@pytest.fixture(params=[*ADDRESSES, *ANSWERS])
 def address(request):
-    """Return an address without a scheduler."""
-    if isinstance(request.param, str) and request.param != "closed":
+    """Return an address without a scheduler: a bad one, or one of a port that is closed or answers something else."""
+    if request.param in ADDRESSES:
         yield request.param
         return
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        if callable(request.param):
+        if request.param is not None:
             listener.listen(50)
-            threading.Thread(target=request.param, args=(listener,), daemon=True).start()
+            threading.Thread(target=answer_all, args=(listener, request.param), daemon=True).start()
         yield "tcp://{}:{}".format(*listener.getsockname())
         listener.close()
 
@@ -62,7 +60,7 @@ def test_an_address_without_a_scheduler_is_one_message(monkeypatch, address, tri
     pytest.importorskip("distributed")
     from harness.execution.dask import connection
 
-    monkeypatch.setattr(connection, "CONNECT_SECONDS", 2.0)
+    monkeypatch.setattr(connection, "CONNECT_SECONDS", 0.5)
     elsewhere = Dask(None, {}, [f"address={address}"])
     with pytest.raises(UserError, match=rf"^--cluster address={address}: no Dask scheduler answers there"):
         elsewhere.at_once([trial("a")])
@@ -127,16 +125,9 @@ def test_third_party_files_below_the_working_directory_are_sent(tmp_path, monkey
 
 
 def test_records_of_candidates_are_sent_with_the_trial_that_chooses(tmp_path):
-    path = tmp_path / "tuned.yaml"
-    path.write_text(
-        "suite: tuned\nkind: density\ntitle: Tuned\nlayers: {conv1x1: {}}\n"
-        "tuning: {candidates: 3, space: {training.learning_rate: {low: 1e-3, high: 1e-1, scale: log}}}\n"
-        "profiles:\n  quick: {flow: {levels: 1, steps: 1, width: 8}, datasets: {digits: {}}}\n"
-    )
-    from harness.planning.settle import settle
-
-    plan, _ = settle(read_suite(path), "quick", "cpu").plan({})
-    *candidates, final = plan.trials
+    points = tuple((("training.learning_rate", rate),) for rate in (0.001, 0.01, 0.1))
+    final = density_trial(data="digits", tuning=Tuning(seed=100, candidates=points))
+    candidates = final.candidates
     for candidate in candidates[:2]:
         write_record(tmp_path / "records", blank_record(candidate, "error", "planted"))
     write_record(tmp_path / "records", blank_record(final, "error", "of an earlier run"))

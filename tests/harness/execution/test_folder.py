@@ -46,7 +46,6 @@ def write(folder, **places):
     write_running(folder, {name: (place, time.time() - 600) for name, place in places.items()})
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="kills by signal")
 def test_a_second_run_is_refused_while_the_first_runs_and_a_killed_one_leaves_neither_lock_nor_list(folder):
     command = [sys.executable, "-c", HOLD, str(folder)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -98,23 +97,25 @@ def test_a_reporter_lists_the_trials_that_run(folder, capsys, trial):
     assert not (folder / RUNNING).exists() and capsys.readouterr().err == f"[1/3] {second.slug}: ok\n"
 
 
+def test_a_quiet_run_names_failures_alone(trial, capsys):
+    one = trial("a")
+    reporter = Reporter(2, sys.stderr, None, lambda record: record.status == "ok")
+    reporter.update(one, 0.5, "half")
+    reporter.finished(one, blank_record(one, "ok", None))
+    assert capsys.readouterr() == ("", "")
+    reporter.finished(one, blank_record(one, "oom", "no memory left"))
+    assert capsys.readouterr().err == f"[2/2] {one.slug}: oom: no memory left\n"
+
+
 def test_only_incomplete_files_are_removed(tmp_path):
     kept = ["records/a.json", "records/.b.json.tmp.json", "weights/a.pt", "checkpoints/a/000000001.ckpt", "a.tmp"]
-    gone = [
-        f"{name}.0123abcd.tmp" for name in ("records/.a.json", ".plan.json", "checkpoints/a/.2.ckpt", "weights/.a.pt")
-    ]
-    for name in kept + gone:
+    cut = ["records/.a.json", ".plan.json", "checkpoints/a/.2.ckpt", "weights/.a.pt"]
+    for name in kept + [f"{name}.0123abcd.tmp" for name in cut]:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
     remove_leftovers(tmp_path)
     left = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file())
     assert left == sorted(kept)
-
-
-def test_a_folder_that_cannot_be_created_is_a_user_error(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="choose another --out"):
-        make_folder(tmp_path / "file" / "suite")
 
 
 def test_the_progress_of_a_report_has_a_line_after_every_period(monkeypatch, capsys):
@@ -126,8 +127,3 @@ def test_the_progress_of_a_report_has_a_line_after_every_period(monkeypatch, cap
     shown(0.15, "tables")
     shown(0.4, "figures, 1 of 13 files")
     assert capsys.readouterr() == ("", "report of mine, 15%: tables\n")
-
-
-@pytest.fixture
-def run(density_run, write_run):
-    return write_run(*density_run)

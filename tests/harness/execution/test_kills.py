@@ -2,15 +2,13 @@
 
 import os
 import signal
-import subprocess
 import sys
-import time
 import uuid
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-PROJECT = Path(__file__).parents[3]
 MARK = "INVERTBENCH_TEST_OF_KILLS"
 SUITE = """\
 suite: killed
@@ -20,12 +18,10 @@ training: {steps: 4000, evaluate_every: 2}
 profiles:
   smoke: {seeds: 2, flow: {levels: 1, steps: 1, width: 8}, datasets: {digits: {}}, threads: 1}
 """
-SCRIPT = "import harness; harness.run('killed.yaml', profile='smoke', out='out', jobs=2)"
-HARNESS = [sys.executable, "-m", "harness"]
 COMMANDS = {
-    "run": [*HARNESS, "run", "killed.yaml", "--profile", "smoke", "--out", "out", "--jobs", "2"],
-    "harness.run": [sys.executable, "-c", SCRIPT],
-    "check-layer": [*HARNESS, "check-layer", "butterfly"],
+    "run": ["-m", "harness", "run", "killed.yaml", "--profile", "smoke", "--out", "out", "--jobs", "2"],
+    "harness.run": ["-c", "import harness; harness.run('killed.yaml', profile='smoke', out='out', jobs=2)"],
+    "check-layer": ["-m", "harness", "check-layer", "butterfly"],
 }
 
 pytestmark = [
@@ -34,38 +30,30 @@ pytestmark = [
 ]
 
 
-def stat(pid):
-    """Return state and parent of a process."""
-    state, parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
-    return state, int(parent)
-
-
 def processes(mark):
     """Return process -> its parent, of all that have inherited the mark and have not ended."""
     alive = {}
     for path in Path("/proc").glob("[0-9]*"):
-        try:
+        with suppress(OSError):
             if f"{MARK}={mark}".encode() in (path / "environ").read_bytes():
-                state, parent = stat(path.name)
+                state, parent = (path / "stat").read_text().rpartition(")")[2].split()[:2]
                 if state not in "ZX":
-                    alive[int(path.name)] = parent
-        except OSError:
-            continue
+                    alive[int(path.name)] = int(parent)
     return alive
 
 
-def imports(command, alive):
-    """Return whether the fork server runs, which then imports."""
-    return any(b"forkserver" in Path(f"/proc/{pid}/cmdline").read_bytes() for pid in alive)
+def servers(alive):
+    """Return the fork servers, which import as they start."""
+    return {pid for pid in alive if b"forkserver" in Path(f"/proc/{pid}/cmdline").read_bytes()}
 
 
-def works(command, alive):
-    """Return whether the fork server has forked: trials, or a check."""
-    servers = {pid for pid in alive if b"forkserver" in Path(f"/proc/{pid}/cmdline").read_bytes()}
-    return any(parent in servers for parent in alive.values())
+def forked(alive):
+    """Return the processes of trials, or of a check."""
+    parents = servers(alive)
+    return {pid for pid, parent in alive.items() if parent in parents}
 
 
-CASES = [("run", imports), ("harness.run", works), ("check-layer", works)]
+CASES = [("run", servers), ("harness.run", forked), ("check-layer", forked)]
 OTHERS = [signal.SIGTERM, signal.SIGHUP, signal.SIGINT]
 
 
@@ -76,34 +64,21 @@ OTHERS = [signal.SIGTERM, signal.SIGHUP, signal.SIGINT]
         *((*case, OTHERS[number % 3]) for number, case in enumerate(CASES)),  # each at every moment
     ],
 )
-def test_no_process_is_left(tmp_path, name, moment, number):
+def test_no_process_is_left(started, wait_for, tmp_path, name, moment, number):
     (tmp_path / "killed.yaml").write_text(SUITE)
     mark = uuid.uuid4().hex
-    command = subprocess.Popen(
-        COMMANDS[name],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(PROJECT), MARK: mark},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    command = started(tmp_path, os.environ | {MARK: mark}, *COMMANDS[name])
+
+    def reached():
+        alive = processes(mark)
+        with suppress(OSError):  # a process that has ended meanwhile
+            return command.pid in alive and moment(alive)
+
     try:
-        reached = False
-        while not reached:
-            assert command.poll() is None, "it ended before the moment at which it was to be killed"
-            alive = processes(mark)
-            try:
-                reached = command.pid in alive and moment(command.pid, alive)
-            except OSError:  # a process that has ended meanwhile
-                continue
-            time.sleep(0.01)
+        wait_for(reached, command, seconds=240)
         command.send_signal(number)
         command.wait(60)
-        end = time.monotonic() + 10
-        while (left := processes(mark)) and time.monotonic() < end:
-            time.sleep(0.05)
-        assert not left
+        wait_for(lambda: not processes(mark), seconds=10)
     finally:
         for pid in processes(mark):
             os.kill(pid, signal.SIGKILL)
-        command.wait()

@@ -42,7 +42,6 @@ class Exits(Conv1x1):
 COUNTED = """\
 suite: counted
 kind: parameters
-title: Counted
 layers:
   conv1x1: {}
   sound: {layer: "third_party.py:Sound"}
@@ -56,7 +55,6 @@ profiles:
 TIMED = """\
 suite: timed
 kind: runtime
-title: Timed
 operations: [forward]
 layers: {conv1x1: {}, sound: {layer: "third_party.py:Sound"}, wrong: {layer: "third_party.py:Wrong"}}
 profiles:
@@ -105,30 +103,19 @@ def test_trials_of_a_refused_layer_do_not_run_and_the_others_do(output):
     assert output.count("check-layer third_party.py:Sound: passed") == 1, "once per layer and options"
     assert "check-layer third_party.py:Wrong: refused, so its trials do not run: log-det, shape" in output
     by_row = records("counted")
-    assert {row: record.status for row, record in by_row.items()} == {
-        "conv1x1": "ok",
-        "sound": "ok",
-        "again": "ok",
-        "wrong": "error",
-        "exits": "error",
-    }
+    statuses = {row: record.status for row, record in by_row.items()}
+    assert statuses == {"conv1x1": "ok", "sound": "ok", "again": "ok", "wrong": "error", "exits": "error"}
     assert by_row["wrong"].reason.startswith(f"{REFUSED} log-det, shape") and by_row["wrong"].reason.endswith(HINT)
     assert "(forward, shape (4, 4, 4), float64): the process ended with exit code 0" in by_row["exits"].reason
     assert by_row["wrong"].environment["sources"] and str(Path.cwd()) not in by_row["wrong"].reason
-    frame = pd.read_csv("reports/counted/results.csv").set_index("layer")
-    assert frame.check.fillna("").to_dict() == {
-        "conv1x1": "",
-        "sound": "passed",
-        "again": "passed",
-        "wrong": "",
-        "exits": "",
-    }
+    checks = pd.read_csv("reports/counted/results.csv").set_index("layer").check.fillna("").to_dict()
+    assert checks == {"conv1x1": "", "sound": "passed", "again": "passed", "wrong": "", "exits": ""}
 
 
 @pytest.mark.system
 def test_unchecked_runs_refused_layers_and_tables_mark_them(output, capsys):
     assert main(["run", "counted.yaml"]) == 1
-    assert "check-layer" not in capsys.readouterr().out.partition("\nCounted\n")[0], "none of its trials runs"
+    assert "check-layer" not in capsys.readouterr().out.partition("\ncounted\n")[0], "none of its trials runs"
     assert main(["run", "counted.yaml", "--unchecked", "--retry-failed", "--only", "layer=wrong"]) == 0
     by_row = records("counted")
     assert by_row["wrong"].status == "ok" and by_row["wrong"].rows[0]["check"] == "unchecked"
@@ -203,20 +190,22 @@ def test_trials_of_a_layer_that_is_not_fully_checked_run(checks, capsys):
     assert late in Path("reports/late/table.md").read_text()
 
 
-def test_layers_are_checked_at_the_shapes_and_batches_of_their_trials(checks, density_run, runtime_run):
+def test_layers_are_checked_at_the_shapes_and_batches_of_their_trials(checks, density_run, runtime_run, parameters_run):
     layer = LayerRef(row="sound", layer="third_party.py:Sound")
     density = next(trial for trial in density_run[0].trials if trial.kind == "density")
     training = density.training.model_copy(update={"batch_size": 50})
     density = density.model_copy(update={"layer": layer, "tuning": None, "training": training})
     assert density.data.name == "digits" and density.flow.levels == 2
-    timed = [
-        trial.model_copy(update={"layers": (layer,)}) for trial in runtime_run[0].trials if trial.sweep == "spatial"
-    ]
-    assert check_layers([density, *timed], unchecked=False) == {layer.check_key: f"{NOT_FULLY_CHECKED} inverse"}
+    timed = [trial.model_copy(update={"layers": (layer,)}) for trial in runtime_run[0].trials]
+    counted = parameters_run[0].trials[0].model_copy(update={"layer": layer})
+    assert check_layers([density, *timed, counted], unchecked=False) == {
+        layer.check_key: f"{NOT_FULLY_CHECKED} inverse"
+    }
     [(_, _, extent)] = checks
     assert extent["shapes"][: len(SHAPES)] == SHAPES and not extent["large"]
-    assert {(4, 4, 4), (8, 2, 2), (3, 4, 4), (3, 8, 8), (3, 16, 16)} <= set(extent["shapes"])
-    assert extent["batches"] == (4, 50, 256)
+    shapes = {(4, 4, 4), (8, 2, 2), (4, 32), (4, 16), (3, 4, 4), (3, 8, 8), (3, 16, 16)}
+    assert shapes | set(SHAPES) == set(extent["shapes"])
+    assert extent["batches"] == (1, 2, 4, 50, 256)
 
 
 def test_layers_of_this_project_are_not_checked():
@@ -225,9 +214,3 @@ def test_layers_of_this_project_are_not_checked():
     ref = LayerRef(row="a", layer="layer.py:Layer", options={"rank": 1})
     assert ref.check_key == LayerRef(row="b", layer="layer.py:Layer", options={"rank": 1}).check_key
     assert ref.check_key != LayerRef(row="a", layer="layer.py:Layer", options={"rank": 2}).check_key
-
-
-def test_the_shapes_of_every_kind_are_those_that_its_layers_receive(density_run, runtime_run, parameters_run):
-    shapes = {trial.layer_shapes for plan, _ in (density_run, parameters_run) for trial in plan.trials}
-    assert {((4, 4, 4), (8, 2, 2)), ((4, 32), (4, 16))} <= shapes
-    assert {trial.layer_shapes for trial in runtime_run[0].trials} == {((3, n, n),) for n in (4, 8, 16)}

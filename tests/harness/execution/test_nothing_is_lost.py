@@ -19,7 +19,6 @@ TRIALS = 20  # with 8 candidates of the tuning
 SUITE = """\
 suite: shot
 kind: density
-title: Killed at random
 layers:
   conv1x1: {}
   woodbury: {options: {rank_channels: 1, rank_space: 2}}
@@ -108,18 +107,18 @@ def undisturbed(tmp_path_factory, values):
 
 
 @pytest.mark.parametrize("kills", [10, pytest.param(100, marks=pytest.mark.slow)])
-def test_kills_at_random_lose_nothing(undisturbed, tmp_path, kills, values):
+def test_kills_at_random_lose_nothing(undisturbed, tmp_path, kills, values, wait_for):
     (tmp_path / "shot.yaml").write_text(SUITE)
     generator = random.Random(kills)
     hits = rounds = resumed = 0
     run = start(tmp_path, f"round{rounds}")
     while hits < kills:
-        trials = trials_of(run.pid)
+        trials = set(trials_of(run.pid))
         target = kill_at_random(run, generator)
         hits += target is not None
         if target == run.pid:
             run.wait()
-            assert not wait_until_gone(trials), "a trial outlived its supervisor"
+            wait_for(lambda ended=trials: not parents().keys() & ended, seconds=3)
         if run.poll() is None:
             continue
         out = tmp_path / f"round{rounds}" / "shot"
@@ -150,11 +149,3 @@ def tracebacks(output):
     """
     texts = re.findall(r"^Traceback .*?^\w[\w.]*(?:: .*?)?$", output, flags=re.MULTILINE | re.DOTALL)
     return [text for text in texts if not ("in _serve_one" in text and text.endswith("EOFError: Ran out of input"))]
-
-
-def wait_until_gone(processes, seconds=3.0):
-    """Wait until the processes have ended; return those that still run after `seconds`."""
-    end = time.monotonic() + seconds
-    while (left := [pid for pid in processes if pid in parents()]) and time.monotonic() < end:
-        time.sleep(0.05)
-    return left

@@ -7,19 +7,17 @@ import time
 from pathlib import Path
 
 import pytest
+from small_slurm import SmallSlurm, missing
 
 from harness.cli.parser import main
 from harness.core.records import read_record
-
-HERE = Path(__file__).parents[1]
-PROJECT = HERE.parents[1]
+from harness.core.run_options import PROJECT
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
 COUNTED = """\
 suite: counted
 kind: parameters
-title: Counted
 layers: {conv1x1: {}, householder: {layer: conv1x1, options: {parameterisation: qr}}, emerging: {}}
 cluster: {throttle: 1, trials_per_job: 2}
 profiles:
@@ -29,7 +27,6 @@ profiles:
 TIMED = """\
 suite: timed
 kind: runtime
-title: Timed
 layers: {conv1x1: {}}
 profiles:
   quick: {timing: {warmup: 1, rounds: 2}, sweeps: {side: {shapes: [[2, 4, 4], [2, 6, 6]], batch: 2}}}
@@ -39,7 +36,6 @@ profiles:
 HELD = """\
 suite: held
 kind: density
-title: Held
 layers: {held: {layer: "held.py:Held"}}
 training: {learning_rate: 1e-2, steps: 40, batch_size: 200, evaluate_every: 5}
 profiles:
@@ -70,12 +66,9 @@ CLUSTER = ["--executor", "slurm"]
 
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(HERE)
-        import small_slurm
-    if lacking := small_slurm.missing():
+    if lacking := missing():
         pytest.skip(f"no SLURM here: {', '.join(lacking)} missing; install slurm-wlm")
-    with small_slurm.SmallSlurm(tmp_path_factory.mktemp("slurm"), nodes=2) as cluster:
+    with SmallSlurm(tmp_path_factory.mktemp("slurm"), nodes=2) as cluster:
         yield cluster
 
 
@@ -89,7 +82,7 @@ def cleared(slurm):
 @pytest.fixture
 def start(cleared, started, tmp_path):
     """Return a function that starts a command in the test's folder."""
-    return lambda *arguments: started(tmp_path, cleared.environment, *arguments)
+    return lambda *arguments: started(tmp_path, cleared.environment, "-m", "harness", *arguments)
 
 
 @pytest.fixture

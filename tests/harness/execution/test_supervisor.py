@@ -1,3 +1,4 @@
+import io
 import json
 import multiprocessing
 import os
@@ -6,8 +7,10 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
+import faulty_trials
 import pytest
 
 from harness.core.errors import UserError
@@ -23,20 +26,7 @@ from harness.execution.outcome import interrupted
 from harness.execution.progress import FailedFast, Reporter, make_reporter
 from harness.kinds.runtime.trial import RuntimeTrial
 
-HERE = Path(__file__).parents[1]
-
-
-@pytest.fixture
-def work(monkeypatch):
-    """Return the function that runs the faulty trials; their processes import it by name from the same sys.path."""
-    monkeypatch.syspath_prepend(HERE)
-    import faulty_trials
-
-    return faulty_trials.work
-
-
-def run_one(one, run_options, reporter, work):
-    run_trials([one], run_options, Slots(1), reporter, work=work)
+SOURCES = {"layers/one.py": "abc"}
 
 
 class Listener(Reporter):
@@ -56,11 +46,39 @@ class Listener(Reporter):
         self.heard.append(("finished", trial.id, record.status))
 
 
+def run(out, *trials, slots=None, reporter=None, **limits):
+    """Run faulty trials, one at a time unless `slots` says otherwise, and return their records."""
+    options, reporter = RunOptions(out, **limits), reporter or Listener()
+    about = {"provenance": lambda trial: {"sources": SOURCES}, "work": faulty_trials.work}
+    run_trials(trials, options, slots or Slots(1), reporter, **about)
+    return [read_record(out / "records" / f"{trial.id}.json") for trial in trials]
+
+
 def alive(pid):
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
+
+
+def processes():
+    """Return (process, session, command line) of all that run."""
+    running = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            running.append((int(path.name), os.getsid(int(path.name)), (path / "cmdline").read_bytes()))
+    return running
+
+
+def daemons(pid):
+    """Return the processes that `start_daemon` has started in this process, and that have left its session."""
+    mark = f"daemon of {pid}\0".encode()
+    return [other for other, session, command in processes() if other == session and command.endswith(mark)]
+
+
+def pids(out):
+    """Return the processes of all trials that have begun."""
+    return [int(text) for path in (out / "notes").glob("*.pid") if (text := path.read_text())]
 
 
 EXPECTED = {
@@ -89,23 +107,10 @@ def faulty(tmp_path_factory, trial):
     out = tmp_path_factory.mktemp("faulty")
     trials = {label: trial(label) for label in EXPECTED}
     # A record of an earlier run must not count as the outcome of this one.
-    old = trials["kill"]
+    write_record(out / "records", faulty_trials.fine(trials["kill"]))
     listener = Listener()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(HERE)
-        import faulty_trials
-
-        write_record(out / "records", faulty_trials.fine(old))
-        run_trials(
-            list(trials.values()),
-            RunOptions(out),
-            Slots(2, cores=2),
-            listener,
-            provenance=lambda trial: {"sources": {"layers/one.py": "abc"}},
-            work=faulty_trials.work,
-        )
-    records = {label: read_record(out / "records" / f"{trial.id}.json") for label, trial in trials.items()}
-    return out, trials, records, listener
+    records = run(out, *trials.values(), slots=Slots(2, cores=2), reporter=listener)
+    return out, trials, dict(zip(trials, records, strict=True)), listener
 
 
 @pytest.mark.parametrize("label", EXPECTED)
@@ -150,13 +155,14 @@ def test_records_have_their_provenance_and_name_no_machine(faulty):
     assert faulty[2]["fine"].notes["garbage"] == "True True", "its own is collected, that of the server is frozen"
     environment = faulty[2]["fine"].environment
     assert environment["versions"]["torch"] and environment["cpu"] and environment["threads"] == 1
+    assert environment["sources"] == faulty[2]["kill"].environment["sources"] == SOURCES
     text = json.dumps(environment)
     assert os.uname().nodename not in text.split() and str(Path.home()) + "/" not in text
 
 
-def test_runtime_trials_run_alone_and_last(work, tmp_path, trial, timed):
+def test_runtime_trials_run_alone_and_last(tmp_path, trial, timed):
     trials = [timed("sleep a"), trial("sleep a"), timed("sleep b"), trial("sleep b"), trial("sleep c", threads=2)]
-    run_trials(trials, RunOptions(tmp_path), Slots(3, cores=4), Listener(), work=work)
+    *_, last = run(tmp_path, *trials, slots=Slots(3, cores=4))
     spans = {one.id: json.loads((tmp_path / "notes" / f"{one.id}.json").read_text()) for one in trials}
     for one in trials:
         overlaps = [
@@ -169,183 +175,125 @@ def test_runtime_trials_run_alone_and_last(work, tmp_path, trial, timed):
             assert spans[one.id][0] > max(spans[other.id][1] for other in trials if not isinstance(other, RuntimeTrial))
         else:
             assert overlaps, "trials of other kinds run in parallel"
-    assert read_record(tmp_path / "records" / f"{trials[-1].id}.json").notes["threads"] == "2"
+    assert last.notes["threads"] == "2"
 
 
 @pytest.mark.system
-def test_interrupt_ends_running_trials_and_keeps_finished_ones(work, tmp_path, trial, wait_for):
+def test_interrupt_ends_running_trials_and_keeps_finished_and_older_records(tmp_path, trial, wait_for):
     trials = [trial("fine"), trial("sleep_long"), trial("sleep_long too"), trial("never started")]
+    old = blank_record(trials[1], "ok", None)
+    write_record(tmp_path / "records", old)
 
     class Interrupting(Listener):
         def update(self, trial, fraction, text):
-            pids = list((tmp_path / "notes").glob("*.pid"))
-            if len(pids) == 3:
+            if len(pids(tmp_path)) == 3:
                 os.kill(os.getpid(), signal.SIGINT)
 
     begin = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        run_trials(trials, RunOptions(tmp_path), Slots(2, cores=2), Interrupting(), work=work)
+        run(tmp_path, *trials, slots=Slots(2, cores=2), reporter=Interrupting())
     assert time.monotonic() - begin < 20
-    assert [path.stem for path in (tmp_path / "records").glob("*.json")] == [trials[0].id]
-    pids = [int(path.read_text()) for path in (tmp_path / "notes").glob("*.pid")]
-    assert len(pids) == 3
-    wait_for(lambda: not any(map(alive, pids)), seconds=2)
-
-
-SUPERVISOR = """
-import sys
-sys.path.insert(0, {here!r})
-if __name__ == "__main__":
-    from pathlib import Path
-    import faulty_trials
-    from harness.core.run_options import RunOptions
-    from harness.execution.local.slots import Slots
-    from harness.execution.local.supervisor import run_trials
-    from harness.execution.progress import make_reporter
-    from harness.kinds.parameters.trial import ParametersTrial
-
-    trials = list(map(ParametersTrial.model_validate_json, {trials!r}))
-    with make_reporter(2) as reporter:
-        run_trials(trials, RunOptions(Path({out!r})), Slots(2, cores=2), reporter, work=faulty_trials.work)
-"""
+    records = {path.stem: read_record(path) for path in (tmp_path / "records").glob("*.json")}
+    assert records.keys() == {trials[0].id, old.id} and records[old.id] == old
+    assert len(pids(tmp_path)) == 3
+    wait_for(lambda: not any(map(alive, pids(tmp_path))), seconds=2)
 
 
 @pytest.mark.system
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_no_process_survives_a_killed_supervisor(tmp_path, trial, wait_for):
-    script = tmp_path / "supervisor.py"
     trials = [trial(label).model_dump_json() for label in ("sleep_long", "hang")]
-    script.write_text(SUPERVISOR.format(here=str(HERE), out=str(tmp_path), trials=trials))
-    root = str(HERE.parents[1])
-    environment = os.environ | {"PYTHONPATH": root}
-    with subprocess.Popen([sys.executable, script], env=environment, start_new_session=True) as supervisor:
-        notes = tmp_path / "notes"
-        wait_for(lambda: len(list(notes.glob("*.pid"))) == 2, seconds=60)
-        pids = wait_for(lambda: [int(text) for path in notes.glob("*.pid") if (text := path.read_text())])
-        children = wait_for(lambda: descendants(pids, children_now()))
-        [daemon] = wait_for(lambda: [daemon for pid in pids for daemon in daemons(pid)])
+    command = [sys.executable, faulty_trials.__file__, str(tmp_path), *trials]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
+    with subprocess.Popen(command, env=environment, start_new_session=True) as supervisor:
+        wait_for(lambda: len(pids(tmp_path)) == 2, seconds=60)
+        running = pids(tmp_path)
+        children = wait_for(lambda: descendants(running, children_now()))
+        [daemon] = wait_for(lambda: [daemon for pid in running for daemon in daemons(pid)])
         os.killpg(supervisor.pid, signal.SIGKILL)
-    wait_for(lambda: not any(map(alive, [*pids, *children, daemon])), seconds=3)
-
-
-def daemons(pid):
-    """Return the processes that `start_daemon` has started in this process, and that have left its session."""
-    mark = f"daemon of {pid}\0".encode()
-    return [other for other in every_process() if other == session(other) and command(other).endswith(mark)]
-
-
-def command(pid):
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
-
-
-def run_with(work, out, limited, **limits):
-    """Run one trial under limits; return its record and its duration."""
-    begin = time.monotonic()
-    run_one(limited, RunOptions(out, **limits), Listener(), work=work)
-    return read_record(out / "records" / f"{limited.id}.json"), time.monotonic() - begin
+    wait_for(lambda: not any(map(alive, [*running, *children, daemon])), seconds=3)
 
 
 @pytest.fixture
-def warm(work, tmp_path, trial):
+def warm(tmp_path, trial):
     """Wait until the fork server has done its imports."""
-    run_one(trial("fine"), RunOptions(tmp_path / "warm"), Listener(), work=work)
+    run(tmp_path / "warm", trial("fine"))
 
 
 @pytest.mark.system
 @pytest.mark.parametrize("label", ["hang", "sleep_long"])
-def test_a_timeout_ends_the_whole_group_in_time(work, warm, tmp_path, label, trial):
-    record, seconds = run_with(work, tmp_path, trial(label), timeout=1.5)
+def test_a_timeout_ends_the_whole_group_in_time(warm, tmp_path, label, trial):
+    begin = time.monotonic()
+    [record] = run(tmp_path, trial(label), timeout=1.5)
+    assert time.monotonic() - begin < 1.5 + 2
     assert record.status == "timeout" and record.reason == "it ran for longer than 1.5 s, its timeout"
     assert record.notes["progress"] == f"last progress: {label}"
-    assert seconds < 1.5 + 2
-    [pid] = [int(path.read_text()) for path in (tmp_path / "notes").glob("*.pid")]
-    assert not [process for process in every_process() if session(process) == pid and alive(process)]
+    [pid] = pids(tmp_path)
+    assert not [process for process, session, _ in processes() if session == pid and alive(process)]
     assert not daemons(pid)
 
 
 WRITES = {
-    "write_four_bytes": "the beginning of a message and no end",
-    "write_garbage": r"b'\x1b[2J\xff\x00 no message', which is not a message",
-    "write_wrong_types": "which is not a progress message",
-    "write_a_pickle": "which is not a message",
+    "write part": "the beginning of a message and no end",
+    "write garbage": r"b'\x1b[2J\xff\x00 no message', which is not a message",
+    "write types": "which is not a progress message",
+    "write pickle": "which is not a message",
     "write_100_megabytes": "more than 32768 bytes without the end of a message",
 }
 
 
 @pytest.mark.system
-def test_bytes_that_a_trial_writes_into_its_pipes_end_only_that_trial(work, warm, tmp_path, monkeypatch, trial):
+def test_bytes_that_a_trial_writes_into_its_pipes_end_only_that_trial(warm, tmp_path, monkeypatch, trial):
     """Supervisor, fork server and resource tracker are unaffected."""
     monkeypatch.chdir(tmp_path)
-    labels = ["sleep", *WRITES, "write_four_bytes_and_hang", "fine"]
-    trials = [trial(label) for label in labels]
+    trials = [trial(label) for label in ("sleep", *WRITES, "write_four_bytes_and_hang", "fine")]
     begin = time.monotonic()
-    run_trials(trials, RunOptions(tmp_path, timeout=5), Slots(3, cores=3), Listener(), work=work)
+    first, *records, hung, last = run(tmp_path, *trials, slots=Slots(3, cores=3), timeout=5)
     assert time.monotonic() - begin < 30
-    records = {
-        label: read_record(tmp_path / "records" / f"{t.id}.json") for label, t in zip(labels, trials, strict=True)
-    }
-    assert records["sleep"].status == records["fine"].status == "ok"
-    for label, reason in WRITES.items():
-        assert (records[label].status, records[label].rows) == ("error", [])
-        assert records[label].reason.startswith("it was ended because it wrote ") and reason in records[label].reason
-    assert records["write_four_bytes_and_hang"].status == "timeout"
+    assert first.status == last.status == "ok" and hung.status == "timeout"
+    for record, reason in zip(records, WRITES.values(), strict=True):
+        assert (record.status, record.rows) == ("error", [])
+        assert record.reason.startswith("it was ended because it wrote ") and reason in record.reason
     assert not Path("unpickled").exists()
-
-
-def every_process():
-    return [int(path.name) for path in Path("/proc").glob("[0-9]*")]
-
-
-def session(pid):
-    try:
-        return os.getsid(pid)
-    except OSError:
-        return None
 
 
 @pytest.mark.system
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("label", ["take_memory", "take_memory_in_a_daemon"])
-def test_a_trial_above_its_memory_limit_is_ended_with_a_reason(work, warm, tmp_path, label, trial):
-    record, _ = run_with(work, tmp_path, trial(label), memory=1 << 30, timeout=60)
+def test_a_trial_above_its_memory_limit_is_ended_with_a_reason(warm, tmp_path, label, trial):
+    [record] = run(tmp_path, trial(label), memory=1 << 30, timeout=60)
     assert record.status == "oom"
-    assert re.fullmatch(r"its processes held .* of memory, and may hold 1.0 GiB \(memory\)", record.reason), (
-        record.reason
-    )
+    expected = r"its processes held .* of memory, and may hold 1.0 GiB \(memory\)"
+    assert re.fullmatch(expected, record.reason), record.reason
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_an_allocation_that_cannot_fit_is_refused_at_once(work, warm, tmp_path, trial):
-    record, _ = run_with(work, tmp_path, trial("ask_for_too_much"), memory=1 << 30)
-    assert record.status == "oom" and "ask_for_too_much" in record.notes["traceback"]
-    assert run_with(work, tmp_path, trial("fine"), memory=1 << 30)[0].status == "ok"
+def test_an_allocation_that_cannot_fit_is_refused_at_once(tmp_path, trial):
+    refused, fine = run(tmp_path, trial("ask_for_too_much"), trial("fine"), memory=1 << 30)
+    assert refused.status == "oom" and "ask_for_too_much" in refused.notes["traceback"] and fine.status == "ok"
 
 
-def test_a_trial_that_changes_the_working_directory_leaves_its_record(work, tmp_path, monkeypatch, trial):
+def test_a_trial_that_changes_the_working_directory_leaves_its_record(tmp_path, monkeypatch, trial):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "theirs.py").write_text("from layers.conv1x1 import Conv1x1\nclass Theirs(Conv1x1): pass\n")
-    moving = trial("change_directory")
-    run_one(moving, RunOptions(Path("out")), Listener(), work=work)
-    assert read_record(tmp_path / "out" / "records" / f"{moving.id}.json").status == "ok"
+    [record] = run(Path("out"), trial("change_directory"))
+    assert record.status == "ok"
 
 
-def test_failing_fast_ends_the_run(work, tmp_path, trial):
+def test_failing_fast_ends_the_run(tmp_path, trial):
     trials = [trial("fine"), trial("raise_error"), trial("sleep_long"), trial("never started")]
     reporter = Reporter(4, sys.stderr)
     reporter.stop_at = lambda record: record.status != "ok"
     with pytest.raises(FailedFast):
-        run_trials(trials, RunOptions(tmp_path), Slots(2, cores=2), reporter, work=work)
+        run(tmp_path, *trials, slots=Slots(2, cores=2), reporter=reporter)
     left = {path.stem for path in (tmp_path / "records").glob("*.json")}
     assert trials[1].id in left <= {trials[0].id, trials[1].id}, "a trial that --fail-fast ended has no record"
 
 
-def test_no_space_left_for_a_record_is_no_result(work, tmp_path, trial):
+def test_no_space_left_for_a_record_is_no_result(tmp_path, trial):
     trials = [trial("fine"), trial("fill_the_disk_at_the_record"), trial("never started")]
     with pytest.raises(UserError, match=r"cannot be written: No space left on device; make room there"):
-        run_trials(trials, RunOptions(tmp_path), Slots(1), Listener(), work=work)
+        run(tmp_path, *trials)
     assert [path.name for path in (tmp_path / "records").iterdir()] == [f"{trials[0].id}.json"], "no incomplete file"
 
 
@@ -363,52 +311,27 @@ def test_a_closed_pipe_is_no_error_of_the_trial():
 @pytest.mark.system
 @pytest.mark.timeout(60)
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the fork server in /proc")
-def test_a_stopped_fork_server_holds_up_no_trial(work, warm, tmp_path, trial):
+def test_a_stopped_fork_server_holds_up_no_trial(warm, tmp_path, trial):
     trials = [trial(label) for label in ("stop_the_server", "stop_the_server_and_hang", "fine")]
-    run_trials(trials, RunOptions(tmp_path, timeout=3), Slots(1), Listener(), work=work)
-    records = [read_record(tmp_path / "records" / f"{trial.id}.json") for trial in trials]
-    assert [record.status for record in records] == ["ok", "timeout", "ok"]
+    assert [record.status for record in run(tmp_path, *trials, timeout=3)] == ["ok", "timeout", "ok"]
 
 
 @pytest.mark.system
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the fork server in /proc")
-def test_the_end_of_the_fork_server_is_no_fault_of_a_trial(work, tmp_path, trial):
+def test_the_end_of_the_fork_server_is_no_fault_of_a_trial(tmp_path, trial):
     """The trials of a killed fork server end with it and run again; the next trial gets a new server."""
-    trials = [trial("sleep_long"), trial("fine")]
 
     class Shooting(Listener):
         def update(self, trial, fraction, text):
             if trial.label == "sleep_long":
-                [pid] = [int(path.read_text()) for path in (tmp_path / "notes").glob("*.pid")]
+                [pid] = pids(tmp_path)
                 os.kill(int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]), signal.SIGKILL)
 
-    run_trials(trials, RunOptions(tmp_path), Slots(1), Shooting(), work=work)
-    cut, fine = (read_record(tmp_path / "records" / f"{trial.id}.json") for trial in trials)
+    cut, fine = run(tmp_path, trial("sleep_long"), trial("fine"), reporter=Shooting())
     assert cut.status == "killed" and interrupted(cut) and fine.status == "ok"
 
 
-def test_an_older_record_stays_until_the_trial_leaves_another(work, tmp_path, trial):
-    running = trial("sleep_long")
-    old = blank_record(running, "ok", None)
-    write_record(tmp_path / "records", old)
-
-    class Interrupting(Listener):
-        def update(self, trial, fraction, text):
-            os.kill(os.getpid(), signal.SIGINT)
-
-    with pytest.raises(KeyboardInterrupt):
-        run_one(running, RunOptions(tmp_path), Interrupting(), work=work)
-    assert read_record(tmp_path / "records" / f"{running.id}.json") == old
-
-
-def test_signals_from_outside_count_as_interruptions(faulty):
-    assert interrupted(faulty[2]["kill"]) and faulty[2]["kill"].notes["signal"] == "SIGKILL"
-    assert not interrupted(faulty[2]["segfault"]) and faulty[2]["segfault"].notes["signal"] == "SIGSEGV"
-    assert not interrupted(faulty[2]["raise_error"])
-    assert faulty[2]["kill"].environment["sources"] == faulty[2]["fine"].environment["sources"]
-
-
-def test_each_gpu_is_leased_to_one_trial(work, tmp_path, trial):
+def test_each_gpu_is_leased_to_one_trial(tmp_path, trial):
     """Check CUDA_VISIBLE_DEVICES alone, which needs no GPU."""
     trials = [trial(f"visible_gpus {number}") for number in range(4)]
 
@@ -416,9 +339,8 @@ def test_each_gpu_is_leased_to_one_trial(work, tmp_path, trial):
         def lease(self, trial):
             return super().lease(trial.model_copy(update={"device": "cuda"}))
 
-    run_trials(trials, RunOptions(tmp_path), Pretend(cores=4, gpus=("5", "GPU-7")), Listener(), work=work)
-    gpus = [read_record(tmp_path / "records" / f"{trial.id}.json").notes["gpus"] for trial in trials]
-    assert set(gpus) == {"5", "GPU-7"}
+    records = run(tmp_path, *trials, slots=Pretend(cores=4, gpus=("5", "GPU-7")))
+    assert {record.notes["gpus"] for record in records} == {"5", "GPU-7"}
 
 
 def test_plain_lines_report_the_outcome_of_each_trial(faulty, capsys):
@@ -433,8 +355,6 @@ def test_plain_lines_report_the_outcome_of_each_trial(faulty, capsys):
 
 
 def test_the_live_display_shows_progress_and_leaves_a_line_per_trial(faulty):
-    import io
-
     class Terminal(io.StringIO):
         def isatty(self):
             return True

@@ -1,27 +1,21 @@
-"""Records and checkpoints that the process of a trial leaves."""
+"""Records and checkpoints that the process of a trial leaves, and records of trials whose process left none."""
 
 import errno
+import re
 
 import pytest
+from toys import density_trial
 
 from harness.core.errors import Diverged
 from harness.core.files import Unwritten, write_atomically
-from harness.core.records import blank_record, read_record
+from harness.core.records import blank_record, read_record, write_record
 from harness.core.run_options import RunOptions
-from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
+from harness.core.settings import LayerRef
 from harness.core.third_party import source_digest
+from harness.execution.outcome import NO_RECORD, digest, end_of, interrupted, left_record, log_path, missing_record
 from harness.execution.trial import execute
-from harness.kinds.density.trial import DensityTrial
 
-TRIAL = DensityTrial(
-    suite="s",
-    profile="smoke",
-    data=DataRef(label="digits", name="digits"),
-    layer=LayerRef(row="one", layer="conv1x1"),
-    flow=FlowSettings(levels=1, steps=1, width=4),
-    training=TrainingSettings(steps=2, batch_size=16, evaluate_every=1),
-    seed=0,
-)
+TRIAL = density_trial(data="digits", training={"steps": 2, "batch_size": 16, "evaluate_every": 1})
 PROVENANCE = {"git": {"commit": "c"}, "sources": {"flows/glow.py": "aaa"}}
 
 
@@ -99,10 +93,48 @@ def test_a_layer_file_that_changed_since_the_plan_is_not_run(tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text("from layers.conv1x1 import Conv1x1\n\n\nclass Mine(Conv1x1):\n    pass\n")
     ref = LayerRef(row="mine", layer="mine.py:Mine", source=source_digest(tmp_path / "mine.py"))
-    trial = DensityTrial.model_validate(TRIAL.model_dump() | {"layer": ref})
+    trial = density_trial(ref, "digits")
     run = (trial, RunOptions(tmp_path), PROVENANCE, lambda *_: None, lambda trial, *_: blank_record(trial, "ok", None))
     assert execute(*run).status == "ok"
     with (tmp_path / "mine.py").open("a") as file:
         file.write("ODD = 1\n")
     record = execute(*run)
     assert record.status == "error" and "mine.py has changed since the run was planned" in record.reason
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "words", "again"),
+    [
+        (-9, "killed", "SIGKILL .*out of memory: run with fewer --jobs", True),
+        (-11, "killed", "SIGSEGV", False),
+        (-15, "killed", "SIGTERM", True),
+        (-50, "killed", "signal 50", False),
+        (255, "killed", "together with the server", True),
+        (3, "error", "exit code 3 and left no record", False),
+    ],
+)
+def test_status_and_reason_follow_from_how_the_process_ended(tmp_path, code, status, words, again, trial):
+    record = missing_record(trial(), tmp_path, end_of(code, NO_RECORD), 1.0, "", {"git": None})
+    assert record.status == status and record.environment == {"git": None}
+    assert re.search(words, record.reason), record.reason
+    assert interrupted(record) == again, "whether a run without options repeats the trial"
+
+
+def test_a_record_has_the_last_lines_of_a_long_log(tmp_path, trial):
+    path = log_path(tmp_path, trial())
+    path.parent.mkdir()
+    path.write_bytes(b"x" * (1 << 20) + b"\n\xff\xfe\n" + b"".join(b"line %d\n" % n for n in range(100)))
+    record = missing_record(trial(), tmp_path, end_of(1, NO_RECORD), 1.0, "step 3/9", {})
+    lines = record.notes["log"].splitlines()
+    assert lines[0] == "line 40" and lines[-1] == "line 99"
+    assert record.notes["progress"] == "last progress: step 3/9"
+
+
+def test_a_record_from_before_the_process_does_not_count(tmp_path, trial):
+    path = write_record(tmp_path / "records", blank_record(trial(), "ok", None))
+    before = digest(path)
+    assert left_record(trial(), tmp_path, before) == (None, "left no record")
+    write_record(tmp_path / "records", blank_record(trial(), "oom", "new"))
+    assert left_record(trial(), tmp_path, before)[0].status == "oom"
+    path.write_text("{")
+    assert "not a readable record" in left_record(trial(), tmp_path, before)[1]

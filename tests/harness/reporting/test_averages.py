@@ -66,13 +66,14 @@ def test_averages_need_a_new_name_and_a_density_suite(tmp_path):
     counted = SUITE.replace("kind: density", "kind: parameters").replace("  quick:\n", "  quick:\n    widths: [8]\n")
     with pytest.raises(SuiteError, match="'averages' means nothing in a suite of kind parameters"):
         load_suite(write_suite(tmp_path, counted), shapes=True)
-    with pytest.raises(
-        SuiteError, match=r"--set averages\.x=\[one, three\]: averages\.x: profiles\.quick has no data s"
-    ):
+    unknown = r"--set averages\.x=\[one, three\]: averages\.x: profiles\.quick has no data s"
+    with pytest.raises(SuiteError, match=unknown):
         settle(load(tmp_path), "quick", "cpu", settings=["averages.x=[one, three]"]).plan()
 
 
 # Table
+
+AVERAGE = {"average": ("digits", "waveforms")}
 
 
 @pytest.fixture
@@ -82,7 +83,7 @@ def averaged(density_run):
     for record in records[:18]:
         higher = record.trial["data"]["label"] == "waveforms"
         record.rows[0] |= {"unit": "bits_per_dim", "bits_per_dim": record.rows[0]["bits_per_dim"] + higher}
-    return plan.model_copy(update={"averages": {"average": ("digits", "waveforms")}}), records
+    return plan.model_copy(update={"averages": AVERAGE}), records
 
 
 def cells(run):
@@ -118,6 +119,5 @@ def test_the_errors_of_one_seed_add_up_as_independent_ones(averaged, one_seed):
 
 def test_values_in_different_units_have_no_average(density_run):
     plan, records = density_run
-    plan = plan.model_copy(update={"averages": {"average": ("digits", "waveforms")}})
-    column, table = cells((plan, records))
+    column, table = cells((plan.model_copy(update={"averages": AVERAGE}), records))
     assert column["conv1x1"].startswith("–") and "a trial of waveforms has no value" in " ".join(table.notes)

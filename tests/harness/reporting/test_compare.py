@@ -1,8 +1,8 @@
 """Comparisons of two runs, as `compare` prints them in both directions, with the exit code of each."""
 
 import copy
-import math
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -47,45 +47,31 @@ def made(many_seeds, replanned, runtime_run, parameters_run):
     return SimpleNamespace(seeds=many_seeds, changed=replanned, timed=timed, counted=counted)
 
 
-def moved(run, by):
-    """Add a number, or a function of the seed, to the likelihoods of the second layer on digits."""
-    plan, records = run
+MOVED = {  # what each seed of the second layer gets on digits
+    "worse": (0.05, 0.05, 0.05),
+    "within_the_spread": (0.5, -0.3, 0.1),  # the mean exceeds the threshold, but the seeds disagree
+    "one_direction": (0.2, 0.3, 0.4),  # the interval of the row alone excludes zero, but there are six rows
+    "two_seeds": (0.2, 0.3),  # no interval at all
+    # The bootstrap interval excludes zero, but Holm's correction for six rows raises p from 0.03 to 0.2.
+    "eight_seeds": tuple(0.1 + 0.115 * (-1, 1)[seed % 2] * (0.5 + seed / 8) for seed in range(8)),
+}
+
+
+def moved(made, name="worse"):
+    """Return the run whose second layer has moved on digits."""
+    plan, records = made.seeds(len(MOVED[name]))
     for record in records:
         if record.trial["layer"]["row"] == SECOND and record.trial["data"]["label"] == "digits":
-            record.rows[0]["bits_per_dim"] += by(record.trial["seed"]) if callable(by) else by
+            record.rows[0]["bits_per_dim"] += MOVED[name][record.trial["seed"]]
     return plan, records
+
+
+def before_and_after(made, name):
+    return made.seeds(len(MOVED[name])), moved(made, name)
 
 
 def equal(made):
     return made.seeds(3), made.seeds(3)
-
-
-def worse(made):
-    return made.seeds(3), moved(made.seeds(3), 0.05)
-
-
-def within_the_spread(made):
-    """The mean exceeds the threshold, but the seeds disagree."""
-    return made.seeds(3), moved(made.seeds(3), lambda seed: (0.5, -0.3, 0.1)[seed])
-
-
-def one_direction(made):
-    """The interval of the row alone excludes zero, but there are six rows."""
-    return made.seeds(3), moved(made.seeds(3), lambda seed: (0.2, 0.3, 0.4)[seed])
-
-
-def two_seeds(made):
-    """No interval at all."""
-    return made.seeds(2), moved(made.seeds(2), lambda seed: (0.2, 0.3)[seed])
-
-
-def eight_seeds(made):
-    """The bootstrap interval excludes zero, but Holm's correction for six rows raises p from 0.03 to 0.2."""
-
-    def by(seed):
-        return 0.1 + 0.115 * math.copysign(1, seed % 2 - 0.5) * (0.5 + seed / 8)
-
-    return made.seeds(8), moved(made.seeds(8), by)
 
 
 def other_data(made):
@@ -94,12 +80,12 @@ def other_data(made):
 
 
 def other_settings(made):
-    return made.seeds(3), made.changed(moved(made.seeds(3), 0.05), lambda trial: {"training.steps": 50})
+    return made.seeds(3), made.changed(moved(made), lambda trial: {"training.steps": 50})
 
 
 def other_source(made):
     """All records of other source: nothing to compare, unless --other-code is given."""
-    plan, records = moved(made.seeds(3), 0.05)
+    plan, records = moved(made)
     for record in records:
         record.environment["sources"] = SOURCES | {"layers/conv1x1.py": "3"}
     return made.seeds(3), (plan, records)
@@ -176,40 +162,32 @@ def several_rows(made):
     return (plan, [record]), (plan, [other])
 
 
-SCENES = (equal, worse, within_the_spread, one_direction, two_seeds, eight_seeds, other_data, other_settings)
-SCENES += (
-    other_source,
-    no_digests,
-    failures,
-    failures_in_both,
-    trials_of_one_run,
-    not_run,
-    slower,
-    slower_within_the_spread,
-)
-SCENES += (other_machine, other_counts, several_rows)
-OPTIONS = {worse: ["--threshold", "0.06"], slower: ["--threshold", "30%"], other_source: ["--other-code"]}
+OTHERS = (equal, other_data, other_settings, other_source, no_digests, failures, failures_in_both, trials_of_one_run)
+OTHERS += (not_run, slower, slower_within_the_spread, other_machine, other_counts, several_rows)
+SCENES = {scene.__name__: scene for scene in OTHERS}
+SCENES |= {name: partial(before_and_after, name=name) for name in MOVED}
+OPTIONS = {"worse": ["--threshold", "0.06"], "slower": ["--threshold", "30%"], "other_source": ["--other-code"]}
 
 
-@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
-def test_a_comparison_has_the_text_of_its_file(scene, made, runs, capsys, check_text):
-    a, b = map(str, runs(*scene(made)))
+@pytest.mark.parametrize("name", SCENES)
+def test_a_comparison_has_the_text_of_its_file(name, made, runs, capsys, check_text):
+    a, b = map(str, runs(*SCENES[name](made)))
     texts = []
-    for arguments in ([a, b], [b, a], *([[a, b, *OPTIONS[scene]]] if scene in OPTIONS else [])):
+    for arguments in ([a, b], [b, a], *([[a, b, *OPTIONS[name]]] if name in OPTIONS else [])):
         code = main(["compare", *arguments])
         texts.append(f"$ compare {' '.join(arguments)}: exit code {code}\n{capsys.readouterr().out}")
-    check_text(f"compare_{scene.__name__}", *texts)
+    check_text(f"compare_{name}", *texts)
 
 
 def test_the_correction_is_for_all_rows(made, runs):
-    row = compare(*runs(*one_direction(made)), Thresholds()).places[Place("digits", SECOND)]
+    row = compare(*runs(*before_and_after(made, "one_direction")), Thresholds()).places[Place("digits", SECOND)]
     assert row.change.family == 6 and judged({"alone": row.change.values})["alone"].interval[0] > 0
-    row = compare(*runs(*eight_seeds(made)), Thresholds()).places[Place("digits", SECOND)]
+    row = compare(*runs(*before_and_after(made, "eight_seeds")), Thresholds()).places[Place("digits", SECOND)]
     assert row.change.estimate.low > 0 and 0.15 < row.change.p < 0.25
 
 
 def test_a_markdown_file_on_request(made, runs, tmp_path, capsys):
-    command = ["compare", *map(str, runs(*two_seeds(made))), "--markdown"]
+    command = ["compare", *map(str, runs(*before_and_after(made, "two_seeds"))), "--markdown"]
     assert main([*command, str(tmp_path / "c.md")]) == 1
     text = (tmp_path / "c.md").read_text()
     assert text.count("|:--") == 1 and "&lt;script>" in text
@@ -218,7 +196,7 @@ def test_a_markdown_file_on_request(made, runs, tmp_path, capsys):
 
 @pytest.mark.parametrize(("threshold", "words"), [("much", "much: expected"), ("nan", "nan: expected"), ("-1%", "exp")])
 def test_a_wrong_threshold_is_one_message(made, runs, capsys, threshold, words):
-    assert main(["compare", *map(str, runs(*two_seeds(made))), f"--threshold={threshold}"]) == 2
+    assert main(["compare", *map(str, runs(*before_and_after(made, "two_seeds"))), f"--threshold={threshold}"]) == 2
     assert words in capsys.readouterr().err
 
 

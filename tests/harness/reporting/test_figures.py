@@ -10,6 +10,7 @@ from matplotlib.image import imread
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
+from harness.core.settings import LayerRef
 from harness.kinds.density.figures import likelihood, ranking, samples
 from harness.kinds.density.figures.samples import mosaic
 from harness.kinds.density.figures.training import average, limits
@@ -20,15 +21,9 @@ from harness.reporting.figures.figures import drawn, image_files
 from harness.reporting.frame import Results
 
 
-@pytest.fixture
-def density_files(density_run, write_run):
-    plan, records = density_run
-    folder = write_run(plan, records)
-    return Results.of(plan, records, folder)
-
-
-def test_figures_of_a_density_suite_do_not_depend_on_the_matplotlib_style(density_files):
-    files = image_files(drawn([density_files])[0])
+def test_figures_of_a_density_suite_do_not_depend_on_the_matplotlib_style(density_run, write_run):
+    results = Results.of(*density_run, write_run(*density_run))
+    files = image_files(drawn([results])[0])
     names = {"ranking", "likelihood", "pareto", "training", "samples-waveforms"}
     expected = {f"{name}.{form}" for name in names for form in ("png", "svg")}
     assert set(files) == expected | {"samples-digits.png"}, "images have no SVG"
@@ -40,11 +35,11 @@ def test_figures_of_a_density_suite_do_not_depend_on_the_matplotlib_style(densit
             assert b"<svg" in data and b"dc:date" not in data
             assert b"<text" not in data, "letters are paths, as a browser may lack the font"
     with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "red", "svg.hashsalt": "other"}):
-        assert image_files(drawn([density_files])[0]) == files
-    for path in (density_files.folder / "records").glob("*.npz"):
+        assert image_files(drawn([results])[0]) == files
+    for path in (results.folder / "records").glob("*.npz"):
         path.unlink()
-    assert not any(name.startswith("samples") for name in image_files(drawn([density_files])[0]))
-    assert all(density_files.records[trial].arrays for trial in density_files.of_kind("density")["id"])
+    assert samples.figures(results) == {}
+    assert all(results.records[trial].arrays for trial in results.of_kind("density")["id"])
 
 
 def test_a_runtime_suite_has_a_figure_per_sweep(runtime_run, tmp_path, density_run):
@@ -120,16 +115,10 @@ def test_markers_of_failed_audits_are_hollow(density_run):
 def test_a_layer_has_a_colour_and_its_rows_differ_in_their_markers(density_run):
     plan, _ = density_run
     trial = plan.trials[0]
-    layers = [
-        ("butterfly", "butterfly"),
-        ("butterfly-twos", "butterfly"),
-        *((f"row {i}", f"layer{i}") for i in range(17)),
-    ]
-    trials = [
-        trial.model_copy(update={"layer": trial.layer.model_copy(update={"row": row, "layer": layer})})
-        for row, layer in layers
-    ]
-    chosen = looks(plan.model_copy(update={"rows": tuple(row for row, _ in layers), "trials": tuple(trials)}))
+    layers = {"butterfly": "butterfly", "butterfly-twos": "butterfly"} | {f"row {i}": f"layer{i}" for i in range(17)}
+    refs = [LayerRef(row=row, layer=layer) for row, layer in layers.items()]
+    trials = tuple(trial.model_copy(update={"layer": ref}) for ref in refs)
+    chosen = looks(plan.model_copy(update={"rows": tuple(layers), "trials": trials}))
     assert chosen["butterfly"].colour == chosen["butterfly-twos"].colour
     assert chosen["butterfly"].marker != chosen["butterfly-twos"].marker
     assert len({look.colour for look in chosen.values()}) == 18, "no other two share a colour"

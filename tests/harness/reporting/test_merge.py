@@ -79,9 +79,8 @@ def test_plans_of_different_seeds_are_merged(machines, density_run, tmp_path):
 def test_plans_of_different_rows_are_merged(parameters_run, tmp_path):
     plan, _ = parameters_run
     values = plan.published.values | {"NICE": {"mimic": 7}}
-    plan = plan.model_copy(
-        update={"published": plan.published.model_copy(update={"values": values}), "command": "a && b"}
-    )
+    published = plan.published.model_copy(update={"values": values})
+    plan = plan.model_copy(update={"published": published, "command": "a && b"})
     parts = {}
     for command, rows in (("a", plan.rows[:1]), ("b", plan.rows[1:])):
         part = plan.limited([trial for trial in plan.trials if trial.layer.row in rows])
@@ -90,22 +89,15 @@ def test_plans_of_different_rows_are_merged(parameters_run, tmp_path):
     assert join_plans(parts) == plan
 
 
-def test_processes_of_one_point_are_kept(runtime_run, tmp_path):
-    plan, records = runtime_run
-    trials = [trial for trial in plan.trials for _ in range(2)]
-    seconds = [trial.model_copy(update={"process": number % 2}) for number, trial in enumerate(trials)]
-    seconds = [type(trial)(**{name: getattr(trial, name) for name in type(trial).model_fields}) for trial in seconds]
+def test_processes_of_one_point_are_kept(runtime_run, replanned, write_run, tmp_path):
     folders = []
     for process in (0, 1):
-        folder = tmp_path / f"process{process}" / plan.suite
-        of_process = tuple(trial for trial in seconds if trial.process == process)
-        plan.model_copy(update={"trials": of_process}).save(folder)
-        for trial, record in zip(of_process, records, strict=True):
-            of_this = replace(record, id=trial.id, trial=trial.model_dump(mode="json"), environment=dict(HERE))
-            write_record(folder / "records", of_this)
-        folders.append(folder)
+        plan, records = replanned(runtime_run, lambda trial, process=process: {"process": process})
+        for record in records:
+            record.environment = HERE
+        folders.append(write_run(plan, records).rename(tmp_path / f"process{process}"))
     [merged] = merge(folders, tmp_path / "merged")
-    assert len(merged.records) == len(seconds) and not merged.conflicts
+    assert len(merged.records) == 2 * len(records) and not merged.conflicts
     assert [trial.process for trial in Plan.load(merged.folder).trials] == [0] * len(records) + [1] * len(records)
 
 
@@ -247,9 +239,8 @@ def test_a_merge_replaces_its_own_records_alone(machines, tmp_path, density_run,
     [merged] = merge([whole], tmp_path / "merged")
     (merged.folder / "records" / "mine.json").write_text("mine")
     [again] = merge([half], tmp_path / "merged")
-    assert again.folder == merged.folder and len(again.records) == len(
-        list((again.folder / "records").glob("*-s0-*.json"))
-    )
+    assert again.folder == merged.folder
+    assert len(list((again.folder / "records").glob("*-s0-*.json"))) == len(again.records)
     assert len(list((again.folder / "records").iterdir())) == len(again.records) + 1
 
 
@@ -326,11 +317,8 @@ def test_files_of_two_layers_may_share_a_name(machines):
 def test_runs_that_are_too_large_together_are_refused(machines, density_run, tmp_path, monkeypatch):
     plan, _ = density_run
     monkeypatch.setattr("harness.planning.plan.MOST_CELLS", len(plan.columns))
-    folders = []
-    for number, row in enumerate(ROWS[:2]):
-        part = plan.limited([trial for trial in plan.trials if trial.rows == (row,)])
-        folders.append(machines(str(number), lambda record: False, made=part))
-    with pytest.raises(
-        UserError, match=r"the plans of 2 runs make no plan together \(4 cells of .*, and at most 2 cells"
-    ):
+    parts = [plan.limited([trial for trial in plan.trials if trial.rows == (row,)]) for row in ROWS[:2]]
+    folders = [machines(str(number), lambda record: False, made=part) for number, part in enumerate(parts)]
+    too_large = r"the plans of 2 runs make no plan together \(4 cells of .*, and at most 2 cells"
+    with pytest.raises(UserError, match=too_large):
         merge(folders, tmp_path / "merged")

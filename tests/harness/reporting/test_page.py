@@ -89,8 +89,8 @@ def test_the_page_is_self_contained_and_reproducible(kind, request, write_run):
     for record in records:
         record.environment = SURROUNDINGS
     records[0].notes["traceback"] = 'File "/home/someone/layers/base.py"'
-    records[1].reason = records[1].status = "error"
-    records[1].reason, records[1].rows = "OSError: no /home/someone/data/mnist.gz there", []
+    records[1].status, records[1].rows = "error", []
+    records[1].reason = "OSError: no /home/someone/data/mnist.gz there"
     folder = write_run(plan, records)
     text = index(plan, records, folder)
     assert index(plan, records, folder) == text
@@ -160,7 +160,6 @@ def test_failed_layers_of_a_runtime_trial_and_differing_environments_are_listed(
     assert rows[1].cells[4] == "unsupported" and rows[1].reasons == ("<script>: side 8 is even",)
     expected = plan.model_copy(update={"unsupported": True})
     assert [trial_rows(ReportedResults.of(planned, records))[1].good for planned in (plan, expected)] == [False, True]
-    plan, records = runtime_run
     for number, record in enumerate(records):
         record.environment = SURROUNDINGS | {"threads": 1 + (number > 2)}
         record.started, record.seconds = f"2026-01-0{number + 1}T00:00:00+00:00", 1.5

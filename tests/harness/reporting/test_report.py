@@ -10,22 +10,27 @@ from harness.reporting.written import write_files
 
 
 def contents(folder):
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file() and "records" not in path.parts
-    }
+    """Return name -> content of the files of a folder, without its records."""
+    files = (path for path in folder.rglob("*") if path.is_file() and "records" not in path.parts)
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
-def test_a_report_is_a_function_of_the_records(runtime_run, write_run):
-    folder = write_run(*runtime_run)
+def test_a_report_is_a_function_of_the_records_and_missing_trials_are_rows(runtime_run, write_run):
+    plan, records = runtime_run
+    folder = write_run(plan, records)
     written = write_report(folder)
     first = contents(folder)
-    names = {"results.csv", "table.md", "table.tex", "index.html", "figures/runtime-batch.png", "plan.json"}
+    names = {"results.csv", "table.md", "table.tex", "index.html", "figures/runtime-batch.svg", "plan.json"}
     assert names <= set(first)
     assert set(written.files) == set(first) - {"plan.json"}
     write_report(folder)
     assert contents(folder) == first
+    for record in records[3:]:
+        (folder / "records" / f"{record.id}.json").unlink()
+    written = write_report(folder)
+    assert "5 trials: 2 ok, 2 missing, 1 unsupported" in written.text
+    assert not (folder / "figures" / "runtime-batch.svg").exists(), "figures of an earlier report are removed"
+    assert (folder / "results.csv").read_text().count(",missing,not yet run,") == 2 * 3 * 3
 
 
 def test_a_report_writes_the_tables_as_markdown_and_latex(density_run, write_run, no_figures):
@@ -38,32 +43,16 @@ def test_a_report_writes_the_tables_as_markdown_and_latex(density_run, write_run
     line = f"Suite made_up, profile quick, trials {density_run[0].digest}, invertbench of an unknown version."
     assert line in text and line in tex and density_run[0].digest in (folder / "index.html").read_text()
     assert tex.count(r"\toprule") == 5 and r"my\_layer \& co" in tex
-    text = write_report(write_run(*density_run), at=["steps"]).text
-    assert text.startswith("Layers made up\n\nWhich?\n") and "At equal training steps" in text
-    assert "2.010 [2.000, 2.020]" in text and "my_layer & co" in text and "<script>" in text
-    assert not re.search(r"\\|\*\*|&\w+;|^[#|]", text, re.M), "no Markdown"
-    folder = write_run(*density_run)
-    write_report(folder)
     text = (folder / "index.html").read_text()
     assert 'href="results.csv"' in text and 'href="comparisons.csv"' in text and "records.zip" not in text
     assert (folder / "comparisons.csv").is_file()
-    write_report(folder, archive=True)
+    text = write_report(folder, at=["steps"], archive=True).text
+    assert text.startswith("Layers made up\n\nWhich?\n") and "At equal training steps" in text
+    assert "2.010 [2.000, 2.020]" in text and "my_layer & co" in text and "<script>" in text
+    assert not re.search(r"\\|\*\*|&\w+;|^[#|]", text, re.M), "no Markdown"
     text = (folder / "index.html").read_text()
     assert 'href="records.zip"' in text and 'href="results.csv"' not in text
     assert (folder / "results.csv").is_file() and (folder / "records.zip").is_file()
-
-
-def test_missing_trials_are_rows_and_old_figures_are_removed(runtime_run, write_run):
-    plan, records = runtime_run
-    folder = write_run(plan, records)
-    write_report(folder)
-    assert (folder / "figures" / "runtime-batch.svg").exists()
-    for record in records[3:]:
-        (folder / "records" / f"{record.id}.json").unlink()
-    written = write_report(folder)
-    assert "5 trials: 2 ok, 2 missing, 1 unsupported" in written.text
-    assert not (folder / "figures" / "runtime-batch.svg").exists()
-    assert (folder / "results.csv").read_text().count(",missing,not yet run,") == 2 * 3 * 3
 
 
 def test_a_parameters_report_has_no_figures_and_its_own_columns(parameters_run, write_run):
@@ -100,24 +89,17 @@ OPTIONAL = ("figures/*.svg", "table-at-*")
 MINE = {"figures/data.txt": b"mine", "table-mine.md": b"mine", "notes.txt": b"mine"}
 
 
-def texts(folder):
-    files = (path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
-
-
 def test_files_that_only_the_last_report_had_are_removed_by_name_and_others_stay(tmp_path, capsys):
-    victim = tmp_path / "victim"
-    victim.mkdir()
-    (victim / "kept.svg").write_bytes(b"x")
-    run = tmp_path / "run"
+    run, victim = tmp_path / "run", tmp_path / "victim"
+    write_files(victim, {"kept.svg": b"x"}, ())
     write_files(run, BEFORE | MINE, ())
     (run / "figures" / "link.svg").symlink_to(victim / "kept.svg")
     (run / "figures" / "folder.svg").mkdir()
     write_files(run, AFTER, OPTIONAL)
-    assert texts(run) == AFTER | MINE
+    assert contents(run) == AFTER | MINE
     removed = [line.rpartition(": ")[2] for line in capsys.readouterr().err.splitlines()]
     assert removed == [str(run / name) for name in ("figures/b.svg", "figures/link.svg", "table-at-steps.md")]
-    assert texts(victim) == {"kept.svg": b"x"} and not (run / "figures" / "link.svg").is_symlink()
+    assert contents(victim) == {"kept.svg": b"x"} and not (run / "figures" / "link.svg").is_symlink()
 
 
 @pytest.mark.parametrize("name", BEFORE)
@@ -127,16 +109,15 @@ def test_a_link_in_place_of_a_file_is_replaced(tmp_path, name):
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     (folder / name).symlink_to(victim)
     write_files(folder, BEFORE, OPTIONAL)
-    assert victim.read_text() == "mine" and not (folder / name).is_symlink() and texts(folder) == BEFORE
+    assert victim.read_text() == "mine" and not (folder / name).is_symlink() and contents(folder) == BEFORE
 
 
 @pytest.mark.parametrize("content", [BEFORE, {"table.md": b"1"}])
 def test_nothing_is_written_or_removed_through_a_linked_folder(tmp_path, content):
     folder, victim = tmp_path / "run", tmp_path / "victim"
-    for place in (folder, victim):
-        place.mkdir()
-    (victim / "kept.svg").write_bytes(b"x")
+    write_files(victim, {"kept.svg": b"x"}, ())
+    folder.mkdir()
     (folder / "figures").symlink_to(victim)
     with pytest.raises(UserError, match="figures"):
         write_files(folder, content, OPTIONAL)
-    assert texts(victim) == {"kept.svg": b"x"} and not list(folder.glob("*.md"))
+    assert contents(victim) == {"kept.svg": b"x"} and not list(folder.glob("*.md"))

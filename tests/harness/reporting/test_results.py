@@ -1,7 +1,5 @@
 import io
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
@@ -9,12 +7,15 @@ import pytest
 
 import harness
 from harness.core.records import blank_record
+from harness.core.run_options import PROJECT
 from harness.core.trial import TRIALS
 from harness.reporting.frame import BESIDE, Results, csv_bytes
 
 
-def test_columns_and_values_of_a_density_run_as_frame_and_as_csv(density_run):
+def test_columns_and_values_of_a_density_run_as_frame_and_as_csv(density_run, write_run):
     plan, records = density_run
+    frame = harness.load_results(write_run(plan, records))
+    assert str(frame.dtypes["bits_per_dim"]) == "Float64" and str(frame.dtypes["seed"]) == "Int64"
     frame = Results.of(plan, records).table
     runtime_only = [name for name in TRIALS["runtime"].columns if name not in TRIALS["density"].columns]
     assert list(frame.columns) == [*TRIALS["density"].columns, *runtime_only]
@@ -25,13 +26,11 @@ def test_columns_and_values_of_a_density_run_as_frame_and_as_csv(density_run):
     timed = frame[frame.operation.notna()]
     assert len(timed) == 2 * 2 * 3
     assert timed.seed.isna().all() and timed.dataset.isna().all()
-    plan, records = density_run
     text = csv_bytes(Results.of(plan, records[:3]).table).decode()
     assert "0.30000000000000004" in text
     assert "nan" not in text.lower() and "none" not in text.lower() and "<NA>" not in text
     assert pd.read_csv(io.StringIO(text)).parameters[0] == 1006
     assert ",1006," in text, "a count is a whole number"
-    plan, records = density_run
     measures = {"claimed": -1.5, "best_step": 30, "stopped_early": True, "audit_reason": "log-det is 1"}
     records[0].rows[0] |= measures
     line = Results.of(plan, records).table.iloc[0]
@@ -95,19 +94,11 @@ def test_a_trial_of_several_rows_has_the_worst_of_their_statuses(runtime_run, de
     assert Results.of(plan, records).statuses[plan.trials[0].id] == "audit failed"
 
 
-PROJECT = Path(__file__).resolve().parents[3]
-
-
-def test_records_give_a_typed_frame(density_run, write_run):
-    frame = harness.load_results(write_run(*density_run))
-    assert str(frame.dtypes["bits_per_dim"]) == "Float64" and str(frame.dtypes["seed"]) == "Int64"
-    assert len(frame[frame.operation.isna()]) == 18
-
-
-def test_the_example_of_the_documentation_runs():
+def test_the_example_of_the_documentation_runs(monkeypatch, capsys):
     """Run the example unchanged, on the committed report that it names."""
-    page = (PROJECT / "docs" / "how-to" / "results.md").read_text()
+    monkeypatch.chdir(PROJECT)
+    page = Path("docs/how-to/results.md").read_text()
     (code,) = re.findall(r"```python\n(from harness import load_results\n.*?)```", page, re.S)
-    done = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    assert "butterfly" in done.stdout and "digits" in done.stdout
+    exec(code, {})
+    printed = capsys.readouterr().out
+    assert "butterfly" in printed and "digits" in printed

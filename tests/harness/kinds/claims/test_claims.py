@@ -226,7 +226,7 @@ def test_examinations_are_compared(done, tmp_path, capsys):
     assert "classes is 3 in A, 4 in B" in out and "density is" not in out
 
 
-def test_figures_of_accounting_and_singular_values(done, density_run):
+def test_figures_of_accounting_and_singular_values(density_run):
     plan, records = density_run
     density = [record for record in records if record.trial["kind"] == "density"]
     assert accounting.figures(Results.of(plan, density)) == singular.figures(Results.of(plan, density)) == {}

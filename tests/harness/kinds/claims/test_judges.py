@@ -170,7 +170,10 @@ def test_crossings(low, high, holds):
     assert verdict.holds == holds and f"{int(high > 0)} of 1 at 1e-1" in verdict.short
 
 
-def timed(butterfly, other, butterfly_bytes=100, other_bytes=200, row="emerging", **more):
+STEADY = {"drift": 0.0, "cpu_share": 1.0}
+
+
+def timed(butterfly, other, butterfly_bytes=100, row="emerging", **more):
     """Return a run of one point in two processes from (median, iqr) of the butterfly and of another row."""
     layers = (ref(row), ref("butterfly"))
     trials, records = [], []
@@ -180,15 +183,8 @@ def timed(butterfly, other, butterfly_bytes=100, other_bytes=200, row="emerging"
         )
         trials.append(trial)
         records.append(blank_record(trial, "ok", None))
-        about = {
-            "operation": "forward",
-            "sweep": "spatial",
-            "shape": "3x4x4",
-            "batch": 2,
-            "drift": 0.0,
-            "cpu_share": 1.0,
-        }
-        for name, (median, iqr), size in (("butterfly", butterfly, butterfly_bytes), (row, other, other_bytes)):
+        about = {"operation": "forward", "sweep": "spatial", "shape": "3x4x4", "batch": 2} | STEADY
+        for name, (median, iqr), size in (("butterfly", butterfly, butterfly_bytes), (row, other, 200)):
             line = {"layer": name, "status": "ok", "median_ms": median, "iqr_ms": iqr, "peak_bytes": size}
             records[-1].rows.append(line | about | (more if name == "butterfly" else {}))
     return made("runtime", trials, ["spatial"]), records
@@ -225,7 +221,7 @@ def sped_up(dense, cdflow, shape=(96, 1), iqr=0.01, **more):
     trial = RuntimeTrial(**HEAD, sweep="vector", shape=shape, batch=1, layers=layers, operations=tuple(dense))
     record = blank_record(trial, "ok", None)
     about = {"status": "ok", "sweep": "vector", "shape": "x".join(map(str, shape)), "batch": 1, "iqr_ms": iqr}
-    about |= {"drift": 0.0, "cpu_share": 1.0, "peak_bytes": 1} | more
+    about |= STEADY | {"peak_bytes": 1} | more
     for name, times in (("dense", dense), ("cdflow", cdflow)):
         record.rows += [{"layer": name, "operation": key, "median_ms": time} | about for key, time in times.items()]
     return made("runtime", [trial], ["vector"]), [record]
@@ -250,13 +246,13 @@ def test_factors_by_which_cdflow_is_faster(run, holds):
     assert judge("speedups", *run).holds == holds
 
 
-def ranked(values, seeds, wobble=0.0, tuning=TUNING):
+def ranked(values, seeds, wobble=0.0, tuning=TUNING, layer=None):
     """Return a run from {column: {row: mean}}: a seed shifts all rows equally, `wobble` each row differently."""
     trials, records = [], []
     for column, rows in values.items():
         for number, (row, mean) in enumerate(rows.items()):
             for seed in range(seeds):
-                trials.append(density(row, column, seed, tuning=tuning))
+                trials.append(density(row, column, seed, layer, tuning))
                 noise = wobble * ((seed * (number + 1)) % 3 - 1)
                 records.append(trained(trials[-1], mean + 0.3 * seed + noise))
     return made("density", trials, values), records
@@ -301,18 +297,10 @@ def test_untuned_rows_are_not_ranked():
     assert verdict.text.endswith("; b: nothing was tuned.")
 
 
-def tried(values, failed=()):
-    """Return a run of three seeds from {(row, column): value}: kernels k 51 and k 3 at two learning rates."""
-    trials, records = [], []
-    for (row, column), value in values.items():
-        for seed in range(3):
-            trials.append(density(row, column, seed, layer="emerging"))
-            status = "diverged" if (row, column) in failed else "ok"
-            records.append(trained(trials[-1], value + 0.01 * seed, status))
-    return made("density", trials, ("1e-4", "1e-3")), records
-
-
-SETTINGS = [("k 51", "1e-4"), ("k 51", "1e-3"), ("k 3", "1e-4"), ("k 3", "1e-3")]
+def tried(published, rate, kernel, both):
+    """Return a run of three seeds from the means of the published kernel and rate, and of others."""
+    rates = {"1e-4": {"k 51": published, "k 3": kernel}, "1e-3": {"k 51": rate, "k 3": both}}
+    return ranked(rates, 3, tuning=None, layer="emerging")
 
 
 @pytest.mark.parametrize(
@@ -325,12 +313,15 @@ SETTINGS = [("k 51", "1e-4"), ("k 51", "1e-3"), ("k 3", "1e-4"), ("k 3", "1e-3")
     ],
 )
 def test_published_settings(values, holds):
-    assert judge("settings", *tried(dict(zip(SETTINGS, values, strict=True)))).holds == holds
+    assert judge("settings", *tried(*values)).holds == holds
 
 
 def test_a_diverged_setting_counts_as_worse():
-    values = dict(zip(SETTINGS, (1.0, 2.0, 2.0, 3.0), strict=True))
-    verdict = judge("settings", *tried(values, failed=[("k 51", "1e-3"), ("k 3", "1e-3")]))
+    plan, records = tried(1.0, 2.0, 2.0, 3.0)
+    for number, trial in enumerate(plan.trials):
+        if trial.column == "1e-3":
+            records[number] = trained(trial, None, "diverged")
+    verdict = judge("settings", plan, records)
     assert verdict.holds == "undecided", "kernels are not compared at a rate at which both diverge"
     assert sum("diverged" in row[2] for row in verdict.tables[0].rows) == 2
 

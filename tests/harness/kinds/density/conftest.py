@@ -26,12 +26,8 @@ def recorded():
         made = blank_record(trial, "ok", None)
         chosen = {"candidate": 1, "candidates": 2, "chosen": '{"training.learning_rate": 0.01}'}
         likelihood = {"unit": "bits_per_dim", "bits_per_dim": value, "nats_per_dim": value, "below_floor": False}
-        made.rows = [
-            chosen
-            | likelihood
-            | {"audit": "passed", "parameters": 10, "masked_free": 9, "train_seconds": 1.0}
-            | measures
-        ]
+        others = {"audit": "passed", "parameters": 10, "masked_free": 9, "train_seconds": 1.0}
+        made.rows = [chosen | likelihood | others | measures]
         return made
 
     return record

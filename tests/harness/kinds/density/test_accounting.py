@@ -4,13 +4,13 @@ import math
 
 import pytest
 import torch
+from toys import run_quietly
 
 from flows import Glow
 from harness.cli.parser import main
 from harness.core.errors import SuiteError
 from harness.core.settings import FlowSettings, LayerRef
 from harness.kinds.density.accounting import uncounted
-from harness.kinds.density.run import run as run_density
 from harness.pipeline.models import build_flow
 from harness.planning.settle import load_suite, settle
 
@@ -41,7 +41,7 @@ def test_every_1x1_is_counted_with_its_own_number_of_positions():
 def test_both_values_of_the_same_weights_are_recorded(tmp_path):
     _, trials = settle(load_suite("claims"), "smoke", "cpu", only=["claim=mimic-table"]).plan()
     released, fair = trials
-    record = run_density(released, None, tmp_path, lambda done, text: None)
+    record = run_quietly(released, tmp_path)
     [row] = record.rows
     assert record.status == "ok" and record.audit["verdict"] == "passed", "the true log-determinant is audited"
     claimed, true = record.curves["validation"], record.curves["true_validation"]
@@ -50,7 +50,7 @@ def test_both_values_of_the_same_weights_are_recorded(tmp_path):
     gap = row["nats_per_dim"] - row["claimed"]
     assert any(gap == pytest.approx(t - c, abs=1e-5) for t, c in zip(true, claimed, strict=True))
     assert math.isfinite(row["floor"])
-    other = run_density(fair, None, tmp_path, lambda done, text: None)
+    other = run_quietly(fair, tmp_path)
     assert other.curves["train"] != record.curves["train"], "the loss is the claimed value"
     assert "true_validation" not in other.curves and other.rows[0]["claimed"] is None
     assert released.id != fair.id

@@ -4,7 +4,7 @@ import random
 
 import pandas as pd
 import pytest
-from toys import write_suite
+from toys import grid, write_suite
 
 from harness.cli.parser import main
 from harness.core.records import write_record
@@ -77,16 +77,11 @@ def run_of(recorded, tmp_path):
     return make
 
 
-def cells(compared):
-    """Return {layer: {column header: cell}} of the table."""
-    table = across_table(compared, "made_up-across")
-    return {row[0]: dict(zip(table.header, row, strict=True)) for row in table.rows}
-
-
 def test_the_table_has_ranks_outcomes_and_shares(run_of):
     compared = across((run_of(),))
     assert list(compared.families) == ["images", "images without order", "sequences"]
-    rows = cells(compared)
+    table = across_table(compared, "made_up-across")
+    rows = grid(table)
     assert list(rows) == ["emerging", "woodbury", "conv1x1-twice", "entry-scale", "fixed-permutation"]
     emerging = rows["emerging"]
     assert emerging["average rank, all 3 ↓"] == emerging["average rank, sequences (1) ↓"] == "1.00"
@@ -95,7 +90,6 @@ def test_the_table_has_ranks_outcomes_and_shares(run_of):
     assert rows["fixed-permutation"]["wins, ties, losses, against entry-scale"] == "0, 0, 3"
     share = emerging["share of the controls' distance, median [lowest, highest] ↑"]
     assert share == "+1.00 [+1.00, +1.00]", "(1.5 - 1.0) / (2.0 - 1.5), in nats as in bits"
-    table = across_table(compared, "made_up-across")
     assert not table.detail and sum(span for _, span in table.groups) == len(table.header)
     assert "no pair could differ significantly" in " ".join(table.notes)
     assert "digits, permuted-digits are of one source" in " ".join(table.notes)
@@ -115,7 +109,8 @@ def test_a_difference_below_the_margin_is_a_tie_and_equal_controls_are_no_scale(
     def close(trial):
         return value_of(trial) if trial.layer.row != "woodbury" else VALUES["conv1x1-twice"] - 0.009 + trial.seed / 1e5
 
-    rows = cells(across((run_of(close, (*DATASETS[:2], "patches: {}")),)))
+    compared = across((run_of(close, (*DATASETS[:2], "patches: {}")),))
+    rows = grid(across_table(compared, "made_up-across"))
     assert rows["woodbury"]["wins, ties, losses, against conv1x1-twice"] == "0, 3, 0"
 
     def equal(trial):
@@ -171,6 +166,9 @@ def test_the_figure_joins_what_is_not_shown_to_differ(run_of):
     assert [list(bar.get_xdata()) for bar in bars] == [[1, 2, 3, 4, 5]], "nothing can differ on three data sets"
 
 
+CSV = {"file": "a.csv", "columns": 4}
+
+
 @pytest.mark.parametrize(
     ("data", "unit", "family"),
     [
@@ -178,12 +176,8 @@ def test_the_figure_joins_what_is_not_shown_to_differ(run_of):
         (DataRef(label="a", name="digits", permute="per-seed"), "bits_per_dim", "images without order"),
         (DataRef(label="a", name="digits", permute=0), "bits_per_dim", "images without order"),
         (DataRef(label="a", name="waveforms"), "nats_per_dim", "sequences"),
-        (DataRef(label="a", name="csv", options={"file": "a.csv", "columns": 4}), "nats_per_dim", "tables of numbers"),
-        (
-            DataRef(label="a", name="csv", options={"file": "a.csv", "columns": 4, "length": 64}),
-            "nats_per_dim",
-            "sequences",
-        ),
+        (DataRef(label="a", name="csv", options=CSV), "nats_per_dim", "tables of numbers"),
+        (DataRef(label="a", name="csv", options=CSV | {"length": 64}), "nats_per_dim", "sequences"),
         (DataRef(label="a", name="no_file.py:Data"), "nats_per_dim", "sequences"),
     ],
 )

@@ -2,14 +2,13 @@
 
 import pytest
 import torch
-from toys import audited, density_trial, initialised, toy_pipeline, write_suite
+from toys import audited, density_trial, initialised, run_quietly, toy_pipeline, write_suite
 
 from flows.affine import bounded_gate, exponential_gate
 from flows.backbones.autoregressive import AutoregressiveBlock
 from harness.core.errors import SuiteError
 from harness.core.settings import DataRef, FlowSettings, LayerRef
 from harness.kinds.density.figures.capacity import _panels
-from harness.kinds.density.run import run as run_density
 from harness.kinds.density.tables.differences import control_of
 from harness.kinds.density.tables.publication import density_caption
 from harness.pipeline.models import build_flow, layer_shapes
@@ -22,7 +21,6 @@ CONV = LayerRef(row="conv1x1", layer="conv1x1")
 SUITE = """\
 suite: blocks
 kind: density
-title: Blocks
 layers:
   turning: {layer: fixed, options: {map: turn}, flow: {turn: false}}
   emerging: {options: {kernel_size: 3}}
@@ -55,10 +53,8 @@ def test_mixers_patches_and_turns_of_blocks():
     kept = ["step1/mixer", "step1/layer", "step2/mixer", "step2/layer"]
     assert names(CONV.model_copy(update={"keep_mixer": True})) == kept
     assert layer_shapes((1, 8, 8), BLOCKS) == [(4, 4, 4)]
-    assert layer_shapes((1, 8, 8), BLOCKS.model_copy(update={"backbone": "glow", "levels": 2})) == [
-        (4, 4, 4),
-        (8, 2, 2),
-    ]
+    glow = BLOCKS.model_copy(update={"backbone": "glow", "levels": 2})
+    assert layer_shapes((1, 8, 8), glow) == [(4, 4, 4), (8, 2, 2)]
     for turn in (True, False):
         flow = build_flow((1, 8, 8), CONV, BLOCKS.model_copy(update={"turn": turn}), 0)
         assert any(path.endswith("/turn") for path, _ in flow.parts()[0]) is turn
@@ -77,7 +73,7 @@ def test_a_trial_trains_and_passes_the_audit(data, tmp_path):
     source = DataRef(label=data, name=data, options={"length": 32} if data == "waveforms" else {})
     flow = {"backbone": "autoregressive", "gate": "bounded", "steps": 2, "width": 8}
     trial = density_trial("emerging", source, flow, {"steps": 3, "batch_size": 32, "evaluate_every": 3})
-    record = run_density(trial, None, tmp_path, lambda done, text: None)
+    record = run_quietly(trial, tmp_path)
     assert (record.status, record.audit["verdict"]) == ("ok", "passed")
     assert record.audit["linear_layers"] == 1
 
@@ -120,10 +116,8 @@ def test_the_audit_catches_faults_of_a_block(shape, fault):
 
 def test_a_data_set_may_have_some_of_the_rows_and_leads_are_over_the_turn(plan_of):
     trials = {(trial.data.label, trial.layer.row) for trial in plan_of().trials}
-    assert trials == {
-        *((("digits", row)) for row in ("turning", "emerging", "twice")),
-        *(("digits glow", row) for row in ("turning", "twice")),
-    }
+    rows = {"digits": ("turning", "emerging", "twice"), "digits glow": ("turning", "twice")}
+    assert trials == {(column, row) for column in rows for row in rows[column]}
     plan_of("quick:", "quick:\n    flow: {turn: false, mixer: qr}")
     assert control_of(plan_of()) == "turning"
     assert control_of(plan_of("{layer: fixed, options: {map: turn}, flow: {turn: false}}", "{layer: fixed}")) == "twice"

@@ -6,7 +6,7 @@ from copy import deepcopy
 import numpy as np
 import pytest
 import torch
-from toys import audited, density_trial, initialised, toy_pipeline, write_suite
+from toys import audited, density_trial, initialised, run_quietly, toy_pipeline, write_suite
 
 from flows.baselines import BASELINES, build_baseline
 from flows.baselines.mixture import Mixture
@@ -19,7 +19,6 @@ from harness.core.errors import SuiteError
 from harness.core.provenance.sources import Sources
 from harness.core.settings import LayerRef, TrainingSettings
 from harness.evaluation.evaluation import evaluate
-from harness.kinds.density.run import run as run_density
 from harness.kinds.density.weights import load_flow, weights_path
 from harness.planning.settle import load_suite, settle
 from harness.training.training import fit
@@ -30,7 +29,6 @@ DENSITIES = ["gaussian", "mixture"]  # no flows
 SUITE = """
 suite: small
 kind: density
-title: Small
 layers: {conv1x1: {}}
 flows: FLOWS
 profiles:
@@ -85,8 +83,7 @@ def test_an_estimated_likelihood_states_its_standard_error(name):
     flow, _ = fitted(name, data)
     evaluation = evaluate(flow, data, "test", 1, 5, 0)
     assert torch.equal(evaluation.values, evaluate(flow, data, "test", 1, 5, 0).values)
-    others = [evaluate(flow, data, "test", 1, 5, seed) for seed in range(1, 3)]
-    assert 0 < evaluation.estimate_error < 0.5 and all(other.estimate_error > 0 for other in others)
+    assert 0 < evaluation.estimate_error < 0.5
     # With the same dequantisation noise, estimates differ by their error alone: `estimate_error`.
     x, _ = data.prepare(data.raw("test")[:], torch.Generator().manual_seed(0))
     with torch.no_grad():
@@ -185,8 +182,7 @@ def test_a_suite_names_baselines_by_label(tmp_path):
     assert trials[1].layer == LayerRef(row="wide", layer="maf", options={"hidden_layers": 2}, baseline=True)
     sources = Sources()
     assert "flows/baselines/maf.py" in sources.of(trials[0])
-    layer = plan.trials[0]
-    assert not any("baselines" in path and "__init__" not in path for path in sources.of(layer))
+    assert not any("baselines" in path and "__init__" not in path for path in sources.of(plan.trials[0]))
 
 
 @pytest.mark.parametrize(
@@ -211,7 +207,7 @@ def test_a_wrong_baseline_row_is_an_error_with_place_and_reason(tmp_path, flows,
 def test_a_density_that_is_no_flow_is_fitted_audited_as_far_as_it_can_be_and_restored(tmp_path):
     layer = LayerRef(row="mixture", layer="mixture", baseline=True, options={"components": [1, 3]})
     trial = density_trial(layer, "digits", training={"steps": 2, "batch_size": 4, "evaluate_every": 1})
-    record = run_density(trial, None, tmp_path, lambda done, text: None)
+    record = run_quietly(trial, tmp_path)
     (values,) = record.rows
     assert (record.status, values["audit"], values["steps"]) == ("ok", "passed", 1), record.audit["reasons"]
     assert values["inverse_error"] is values["condition"] is record.audit["sample_error"] is None, "it has no map"
@@ -222,7 +218,7 @@ def test_a_density_that_is_no_flow_is_fitted_audited_as_far_as_it_can_be_and_res
     assert values["neighbour_distance"] > 0, "samples are drawn"
     restored = load_flow(trial, weights_path(trial, tmp_path))
     assert isinstance(restored, Mixture) and not restored.training
-    again = run_density(trial, None, tmp_path, lambda done, text: None)
+    again = run_quietly(trial, tmp_path)
     assert again.rows[0]["bits_per_dim"] == values["bits_per_dim"]
 
 

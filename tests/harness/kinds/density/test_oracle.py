@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from toys import audited, density_trial, initialised, toy_pipeline, write_suite
+from toys import audited, density_trial, initialised, run_quietly, toy_pipeline, write_suite
 
 from flows import Permutation
 from harness.audit.linear import smaller
@@ -12,7 +12,6 @@ from harness.core.settings import DataRef, LayerRef
 from harness.datasets import Store, find_dataset
 from harness.evaluation.evaluation import evaluate
 from harness.kinds.density.run import _rebuild
-from harness.kinds.density.run import run as run_density
 from harness.kinds.density.weights import load_flow, weights_path
 from harness.pipeline.models import build_flow
 from harness.pipeline.pipeline import Pipeline
@@ -26,18 +25,12 @@ def trial(oracle, permute, layer="conv1x1", seed=0, **settings):
     return density_trial(layer, data, {"levels": 2, "width": 8}, training, seed=seed)
 
 
-def run(trial, out):
-    return run_density(trial, None, out, lambda done, text: None)
-
-
 @pytest.mark.parametrize(
     "settings", [{}, {"preprocessing": "logit", "augmentation": "crop_flip"}], ids=["plain", "logit and augmentation"]
 )
 def test_an_oracle_has_the_curves_of_unpermuted_data(tmp_path, settings):
-    plain, oracle, blind = (
-        run(row, tmp_path)
-        for row in (trial(False, None, **settings), trial(True, 5, **settings), trial(False, 5, **settings))
-    )
+    rows = ((False, None), (True, 5), (False, 5))
+    plain, oracle, blind = (run_quietly(trial(*row, **settings), tmp_path) for row in rows)
     assert [record.status for record in (plain, oracle, blind)] == ["ok"] * 3
     for record in (plain, oracle, blind):
         record.curves.pop("seconds")
@@ -55,7 +48,7 @@ def test_an_oracle_has_the_curves_of_unpermuted_data(tmp_path, settings):
 @pytest.mark.parametrize("permute", [5, "per-seed"])
 def test_saved_weights_of_an_oracle_include_the_permutation(tmp_path, permute):
     oracle = trial(True, permute, seed=3)
-    record = run(oracle, tmp_path)
+    record = run_quietly(oracle, tmp_path)
     splits = find_dataset("digits").load(Store(None, tmp_path, offline=True), {})
     flow = load_flow(oracle, weights_path(oracle, tmp_path))
     pipeline = Pipeline(splits, oracle.data, seed=oracle.seed)
@@ -64,15 +57,13 @@ def test_saved_weights_of_an_oracle_include_the_permutation(tmp_path, permute):
 
 
 def test_a_permutation_per_seed_is_that_of_the_seed(tmp_path):
-    plain, oracle, blind, fixed = (
-        run(trial(*row, seed=3), tmp_path)
-        for row in ((False, None), (True, "per-seed"), (False, "per-seed"), (False, 3))
-    )
+    rows = ((False, None), (True, "per-seed"), (False, "per-seed"), (False, 3))
+    plain, oracle, blind, fixed = (run_quietly(trial(*row, seed=3), tmp_path) for row in rows)
     for record in (plain, oracle, blind, fixed):
         record.curves.pop("seconds")
     assert oracle.curves == plain.curves != blind.curves
     assert blind.curves == fixed.curves and blind.rows[0]["bits_per_dim"] == fixed.rows[0]["bits_per_dim"]
-    record = run(trial(True, None), tmp_path)
+    record = run_quietly(trial(True, None), tmp_path)
     assert record.status == "unsupported" and not record.rows
     reason = "conv1x1: an oracle knows the permutation of the data, and these have none; give them `permute`"
     assert record.reason == reason
@@ -143,7 +134,6 @@ def test_the_audit_checks_the_permutation_of_an_oracle(mutant, reason):
 SUITE = """\
 suite: oracle
 kind: density
-title: Oracle
 layers:
   conv1x1: {}
   oracle: {layer: conv1x1, oracle: true}
@@ -158,7 +148,7 @@ profiles:
 
 def test_a_suite_must_declare_an_oracle_on_unpermuted_data_as_unsupported(tmp_path):
     suite = load_suite(write_suite(tmp_path, SUITE))
-    with pytest.raises(SuiteError, match=r"oracle.yaml:6:.*oracle \(quick digits\): .*`unsupported: true`"):
+    with pytest.raises(SuiteError, match=r"oracle.yaml:5:.*oracle \(quick digits\): .*`unsupported: true`"):
         settle(suite, "quick", "cpu").plan()
     _, picked = settle(suite, "quick", "cpu", only=["dataset=permuted-digits"]).plan()
     assert [trial.layer.oracle for trial in picked] == [False, True]
@@ -171,7 +161,7 @@ def test_a_suite_must_declare_an_oracle_on_unpermuted_data_as_unsupported(tmp_pa
     assert "conv1x1" in rows, "an oracle does not stand for its layer"
     counted = SUITE.replace("kind: density", "kind: parameters").replace("quick:\n", "quick:\n    widths: [4]\n")
     path = write_suite(tmp_path, counted, ", permute: 0")
-    with pytest.raises(SuiteError, match=r"oracle.yaml:6:\d+: 'oracle' means nothing in a suite of kind parameters"):
+    with pytest.raises(SuiteError, match=r"oracle.yaml:5:\d+: 'oracle' means nothing in a suite of kind parameters"):
         load_suite(path)
 
 
@@ -202,7 +192,7 @@ def test_each_step_has_a_mixer_and_a_layer_with_weights_of_their_own():
 
 
 def test_the_audit_covers_both_convolutions(tmp_path):
-    records = [run_density(two_convolutions(keep), None, tmp_path, lambda done, text: None) for keep in (False, True)]
+    records = [run_quietly(two_convolutions(keep), tmp_path) for keep in (False, True)]
     assert [record.audit["verdict"] for record in records] == ["passed", "passed"]
     assert [record.audit["linear_layers"] for record in records] == [2, 4]
     counts = [record.rows[0]["parameters"] for record in records]
@@ -213,7 +203,6 @@ def test_the_audit_covers_both_convolutions(tmp_path):
 CONTROL = """\
 suite: control
 kind: density
-title: Control
 layers:
   two: {layer: conv1x1, keep_mixer: true}
   "*": {}
@@ -240,6 +229,6 @@ def test_a_suite_plans_the_control_beside_its_layer(tmp_path):
     ],
 )
 def test_a_control_without_effect_is_refused(tmp_path, old, new, message):
-    with pytest.raises(SuiteError, match=rf"control.yaml:5:\d+: {message}") as caught:
+    with pytest.raises(SuiteError, match=rf"control.yaml:4:\d+: {message}") as caught:
         load_suite(write_suite(tmp_path, CONTROL, old, new))
     assert len(str(caught.value).splitlines()) == 1

@@ -169,8 +169,7 @@ def test_seeds_beside_repetitions_in_one_part_of_a_file_are_refused(tmp_path):
         settle(read_suite(path), "quick", "cpu")
     path = write_suite(tmp_path, SUITE, "      digits: {}\n", "      waveforms: {}\n")
     settle(read_suite(path), "quick", "cpu")
-    with pytest.raises(
-        SuiteError, match=r"repeated.yaml:\d+:\d+: data set waveforms: is generated and has no test split"
-    ):
+    generated = r"repeated.yaml:\d+:\d+: data set waveforms: is generated and has no test split"
+    with pytest.raises(SuiteError, match=generated):
         settle(read_suite(path), "quick", "cpu", settings=["repetitions.keep_test=true"])
     settle(read_suite(path), "quick", "cpu", settings=["repetitions={number: 2, vary: [training, tuning]}"])

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from toys import density_trial
+from toys import density_trial, run_quietly
 
 from flows.backbones.columns import ColumnCoupling
 from flows.baselines import build_baseline
@@ -12,7 +12,6 @@ from flows.masked import MaskedBlock
 from harness.core.settings import DataRef, FlowSettings, TrainingSettings
 from harness.datasets import Store, find_dataset
 from harness.evaluation.evaluation import evaluate
-from harness.kinds.density.run import run as run_density
 from harness.kinds.density.trial import Tuning
 from harness.kinds.density.weights import load_flow, weights_path
 from harness.pipeline.models import backbone_of
@@ -28,15 +27,11 @@ def trial(**flow):
     return density_trial(data=WINE, flow={"steps": 2, "width": 8} | flow, training=training)
 
 
-def silently(done, text):
-    pass
-
-
 @pytest.mark.parametrize("backbone", ["columns", "masked"])
 @pytest.mark.parametrize("name", ["affine", "spline"])
 def test_a_trial_on_a_table_passes_its_audit_and_a_wrong_log_det_fails(backbone, name, tmp_path, monkeypatch):
     made = trial(backbone=backbone, map=name, gate="bounded")
-    record = run_density(made, None, tmp_path, silently)
+    record = run_quietly(made, tmp_path)
     (row,) = record.rows
     assert (record.status, row["audit"]) == ("ok", "passed"), record.audit["reasons"]
     assert row["inverse_error"] < 1e-4 and record.audit["stepped_layers"] == record.audit["linear_layers"] == 2
@@ -50,7 +45,7 @@ def test_a_trial_on_a_table_passes_its_audit_and_a_wrong_log_det_fails(backbone,
         return y, 0.99 * log_det
 
     monkeypatch.setattr(block, "forward", forgetful)
-    record = run_density(made, None, tmp_path, silently)
+    record = run_quietly(made, tmp_path)
     assert record.rows[0]["audit"] == "failed" and any("block: log-det is" in text for text in record.audit["reasons"])
 
 
@@ -71,7 +66,7 @@ def test_captions_and_controls_of_the_backbones():
     assert {"map", "bins"}.isdisjoint(plain), "ids of trials of other backbones stay"
 
 
-def test_the_depth_is_a_setting_of_the_tuning(tmp_path):
+def test_the_depth_is_a_setting_of_the_tuning():
     changes = ({"training.learning_rate": 1e-3, "flow.steps": 3}, {"training.learning_rate": 1e-2, "flow.steps": 1})
     tuning = Tuning(seed=5, steps=2, candidates=tuple(tuple(sorted(each.items())) for each in changes))
     tuned = trial(backbone="columns")._with(tuning=tuning)
@@ -82,13 +77,13 @@ def test_the_depth_is_a_setting_of_the_tuning(tmp_path):
 
 
 def test_the_suite_of_tables_compares_its_rows_on_equal_terms():
-    plan = settle(load_suite("tables"), "local", "cpu").plan()[0]
-    assert len(plan.columns) == 9 and len(plan.rows) == 15
+    plan = settle(load_suite("tables"), "local", "cpu", settings=["repetitions.number=1"]).plan()[0]
+    assert len(plan.columns) == 9 and len(plan.rows) == 17
     trials = [made for made in plan.trials if made.kind == "density"]
     layers = [made for made in trials if not made.layer.baseline]
     assert len({(len(made.tuning.candidates), made.tuning.strategy) for made in layers}) == 1, "tuned alike"
     for column in plan.columns:
-        here = [made for made in layers if (made.data.label, made.repetition) == (column, 0)]
+        here = [made for made in layers if made.data.label == column]
         assert len({made.training for made in here}) == len({made.flow for made in here}) == 1
         depths = {dict(changes)["flow.steps"] for made in here for changes in made.tuning.candidates}
         assert depths == {1, 2, 4, 8}, "each depth is tried"
@@ -103,7 +98,7 @@ def test_a_gaussian_has_the_entropy_of_a_gaussian_posterior(data_root):
     splits = find_dataset("csv").loaded(Store.at(data_root, offline=True), options)
     pipeline = Pipeline(splits, data)
     flow = build_baseline("gaussian", pipeline.shape, 1, 1, 1, 0, {})
-    fit(flow, pipeline, TrainingSettings(steps=1), 0, silently)
+    fit(flow, pipeline, TrainingSettings(steps=1), 0, lambda done, text: None)
     evaluation = evaluate(flow, pipeline, "test", 1, 256, 0)
     entropy = 0.5 * math.log(2 * math.pi * math.e * 0.05)
     lost = evaluation.nats_per_dim - pipeline.log_step - entropy

@@ -11,15 +11,13 @@ import numpy as np
 import pytest
 import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
-from toys import density_trial
+from toys import density_trial, run_quietly
 
 import harness
-import harness.kinds.density.run
 from harness.core.errors import UserError
 from harness.core.records import write_record
 from harness.core.settings import DataRef
 from harness.datasets import Splits, Store, find_dataset
-from harness.kinds.density.run import run
 from harness.kinds.density.trial import CandidateTrial, DensityTrial
 from harness.kinds.density.weights import write_weights
 from harness.planning.plan import Plan
@@ -43,19 +41,17 @@ def toy(kind):
 
 
 @pytest.fixture
-def trained(tmp_path, monkeypatch):
+def trained(tmp_path, use_data):
     """Return a function that trains a flow on a toy, and returns (splits, trial, record)."""
 
     def train(data):
         splits = data if isinstance(data, Splits) else toy(data)
         encoding = {"permute": "per-seed", "preprocessing": "scale" if splits.levels is None else "logit"}
-        with monkeypatch.context() as patch:
-            loaded = SimpleNamespace(loaded=lambda store, options, new: splits)
-            patch.setattr(harness.kinds.density.run, "find_dataset", lambda name: loaded)
-            reference = DataRef(label="toy", name="toy", allow_unbounded=True, **encoding)
-            training = {"steps": 3, "batch_size": 16, "evaluate_every": 3, "evaluation_batch": 12}
-            trial = density_trial("butterfly", reference, training=training, seed=SEED)
-            record = run(trial, None, tmp_path, lambda done, text: None)
+        use_data(splits)
+        reference = DataRef(label="toy", name="toy", allow_unbounded=True, **encoding)
+        training = {"steps": 3, "batch_size": 16, "evaluate_every": 3, "evaluation_batch": 12}
+        trial = density_trial("butterfly", reference, training=training, seed=SEED)
+        record = run_quietly(trial, tmp_path)
         about = {"suite": "toy", "kind": "density", "title": "", "question": "", "profile": "smoke", "device": "cpu"}
         names = CandidateTrial.model_fields.keys() - {"kind", "candidate", "short"}
         candidate = CandidateTrial(**{name: getattr(trial, name) for name in names}, candidate=0)

@@ -70,10 +70,9 @@ def test_a_damaged_file_is_one_message(saved, damage):
 
 
 def test_weights_of_another_trial_or_that_do_not_fit_or_are_missing_are_refused(saved, tmp_path):
-    planned, _, path = saved
+    planned, flow, path = saved
     with pytest.raises(UserError, match=f"weights of trial {planned.id}, not of"):
         load_flow(trial(seed=1), path)
-    planned, flow, path = saved
     state = flow.state_dict()
     state.popitem()
     write_weights(path, {"trial": planned.id, "shape": SHAPE, "changes": {}, "values": None, "state": state})

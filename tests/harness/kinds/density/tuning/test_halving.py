@@ -1,7 +1,6 @@
 """Successive halving: all candidates run for a part of the steps, the better half for all of them."""
 
 import json
-from collections import Counter
 
 import pytest
 
@@ -65,11 +64,8 @@ def test_a_plan_lists_the_short_candidates_and_says_that_more_follow(plan, tmp_p
     for trial in short(plan):
         leave(trial, 2.0 + trial.candidate)
     entries = agenda(plan, tmp_path)
-    assert [entry.trial.repeat for entry in entries if entry.trial in full(plan)] == [
-        "candidate 0",
-        "candidate 1",
-        "candidate 2",
-    ]
+    kept = [entry.trial.repeat for entry in entries if entry.trial in full(plan)]
+    assert kept == ["candidate 0", "candidate 1", "candidate 2"]
     final = next(entry for entry in entries if entry.trial.kind == "density")
     assert final.text() == "to run, after 3 trials or more"
 
@@ -115,12 +111,7 @@ def test_a_run_on_rungs_resumes_after_any_trial(plan, leave, tmp_path):
         value = 3.0 - wave[0].candidate / 10 if wave[0].kind == "tuning" else 2.0
         leave(wave[0], value, row={"candidate": 4} if wave[0].kind == "density" else {})
         ran.append(wave[0])
-    assert Counter((trial.kind, trial.layer.row) for trial in ran) == {
-        ("tuning", "conv1x1"): 8,
-        ("tuning", "butterfly"): 8,
-        ("density", "conv1x1"): 2,
-        ("density", "butterfly"): 2,
-    }
+    assert len(ran) == 2 * (8 + 2)
     for row in ("conv1x1", "butterfly"):
         order = [trial for trial in ran if trial.layer.row == row]
         assert order == [*short(plan, row), *full(plan, row)[2:], *of(plan, "density", row)]
@@ -205,9 +196,8 @@ def test_a_report_counts_candidates_and_not_their_trials(plan, leave, tmp_path):
 
 def test_each_repetition_halves_its_own_candidates(planned, leave, tmp_path):
     """Repetitions are outermost; within each the short candidates come first."""
-    plan = planned(
-        "tuning.strategy=halving", "tuning.candidates=4", "repetitions={number: 2, vary: [training, tuning]}"
-    )
+    repetitions = "repetitions={number: 2, vary: [training, tuning]}"
+    plan = planned("tuning.strategy=halving", "tuning.candidates=4", repetitions)
     first, second = ([trial for trial in short(plan) if trial.repetition == number] for number in (0, 1))
     assert [trial.id for trial in first] != [trial.id for trial in second] and len(first) == len(second) == 4
     assert first[0].repeat == "repetition 0, candidate 0, first 1 step"
@@ -218,10 +208,8 @@ def test_each_repetition_halves_its_own_candidates(planned, leave, tmp_path):
     kept = [entry.trial for entry in agenda(plan, tmp_path) if entry.trial in full(plan)]
     assert [(trial.repetition, trial.candidate) for trial in kept] == [(0, 0), (0, 1), (1, 2), (1, 3)]
     order = [(trial.repetition, trial.kind == "density", getattr(trial, "short", None)) for trial in plan.trials]
-    parts = [
-        [(number, False, True)] * 8 + [(number, False, False)] * 8 + [(number, True, None)] * 2 for number in (0, 1)
-    ]
-    assert order == [*parts[0], *parts[1]]
+    stages = [(False, True)] * 8 + [(False, False)] * 8 + [(True, None)] * 2
+    assert order == [(number, *stage) for number in (0, 1) for stage in stages]
     plan.save(tmp_path)
     line = figures(Results.read(tmp_path))["tuning"].axes[0].lines[0]
     assert len(line.get_xdata()) == 4, "a mean over repetitions of as many candidates"

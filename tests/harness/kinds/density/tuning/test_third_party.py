@@ -49,7 +49,6 @@ class Picky(Conv1x1):
 SUITE = """\
 suite: peeking
 kind: density
-title: Peeking
 layers: {LAYER}
 tuning:
   candidates: 2
@@ -97,16 +96,14 @@ def test_a_candidate_finds_validation_values_alone_in_its_process(suite, tmp_pat
 def test_check_layer_examines_the_options_of_candidates(suite, leave, tmp_path):
     """A value that is refused loses its candidates; the final trial takes the check of the chosen one."""
     row = 'picky: {layer: "third_party.py:Picky", options: {fault: true}, tune: {fault: [true, false]}}'
-    *candidates, final = (
-        settle(load_suite(suite(row)), "quick", "cpu", settings=["tuning.candidates=3"]).plan()[0].trials
-    )
+    plan, _ = settle(load_suite(suite(row)), "quick", "cpu", settings=["tuning.candidates=3"]).plan()
+    *candidates, final = plan.trials
     assert len(candidates) == 3
     by_fault = {dict(trial.layer.options)["fault"]: trial for trial in candidates}
     keys = {fault: trial.layer.check_key for fault, trial in by_fault.items()}
     checks = {keys[True]: f"{REFUSED} a fault", keys[False]: PASSED}
-    assert {key for trial in (*candidates, final) for key in trial.layers_to_check} == {
-        trial.layer for trial in candidates
-    }
+    checked = {layer for trial in plan.trials for layer in trial.layers_to_check}
+    assert checked == {trial.layer for trial in candidates}
     for trial in candidates:
         record = refused(trial, checks)
         assert (record is None) == (trial.layer.check_key == keys[False])

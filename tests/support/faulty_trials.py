@@ -1,4 +1,7 @@
-"""Trials that fail in every way, which processes of the supervisor import; this file has no tests."""
+"""Trials that fail in every way, which processes of the supervisor import by name; it is also a supervisor of its own.
+
+Called as `python faulty_trials.py OUT TRIAL ...`, it runs trials from their JSON.
+"""
 
 import ctypes
 import errno
@@ -14,13 +17,19 @@ import subprocess
 import sys
 import time
 from functools import partial
+from pathlib import Path
 
 import torch
 
 from harness.core.errors import Diverged
 from harness.core.layer_classes import resolve_layer
 from harness.core.records import blank_record
+from harness.core.run_options import RunOptions
+from harness.execution.local.slots import Slots
+from harness.execution.local.supervisor import run_trials
+from harness.execution.progress import make_reporter
 from harness.execution.trial import execute
+from harness.kinds.parameters.trial import ParametersTrial
 from layers import UnsupportedShape
 
 
@@ -202,29 +211,22 @@ def ask_for_too_much(trial):
     return torch.empty(1 << 33, dtype=torch.uint8)
 
 
-def write_four_bytes(trial):
-    write_to_every_pipe(struct.pack("!i", 4))  # the length of a message that never follows
-    return fine(trial)
-
-
-def write_garbage(trial):
-    write_to_every_pipe(b"\x1b[2J\xff\x00 no message\n")
-    return fine(trial)
-
-
-def write_wrong_types(trial):
-    write_to_every_pipe(b'{"fraction": "much", "text": 5}\n')
-    return fine(trial)
-
-
 class TouchesAFile:
     def __reduce__(self):
         return open, ("unpickled", "w")
 
 
-def write_a_pickle(trial):
-    content = pickle.dumps((TouchesAFile(), "text"))
-    write_to_every_pipe(struct.pack("!i", len(content)) + content + b"\n")
+PICKLE = pickle.dumps((TouchesAFile(), "text"))
+CONTENTS = {
+    "part": struct.pack("!i", 4),  # the length of a message that never follows
+    "garbage": b"\x1b[2J\xff\x00 no message\n",
+    "types": b'{"fraction": "much", "text": 5}\n',
+    "pickle": struct.pack("!i", len(PICKLE)) + PICKLE + b"\n",
+}
+
+
+def write(trial):
+    write_to_every_pipe(CONTENTS[trial.label.removeprefix("write ")])
     return fine(trial)
 
 
@@ -234,3 +236,11 @@ def write_100_megabytes(trial):
 
 
 work = partial(execute, run=behave)
+
+if __name__ == "__main__":
+    import faulty_trials
+
+    out, *texts = sys.argv[1:]
+    trials = list(map(ParametersTrial.model_validate_json, texts))
+    with make_reporter(len(trials)) as reporter:
+        run_trials(trials, RunOptions(Path(out)), Slots(2, cores=2), reporter, work=faulty_trials.work)

@@ -38,7 +38,7 @@ SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd-%n.pid
 ReturnToService=2
 KillWait=2
-PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+{nodes}PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=6\n"
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "squeue", "scancel", "scontrol")
@@ -64,11 +64,9 @@ class SmallSlurm:
             (self.folder / name).mkdir()
         host = socket.gethostname().partition(".")[0]
         controller_port, *ports = free_ports(1 + len(self.nodes))
-        lines = [NODE.format(name=node, host=host, port=port) for node, port in zip(self.nodes, ports, strict=True)]
-        head, partition = CONFIGURATION.format(
-            host=host, user=getpass.getuser(), folder=self.folder, controller_port=controller_port
-        ).split("PartitionName")
-        self.configuration.write_text("".join([head, *lines, f"PartitionName{partition}"]))
+        nodes = [NODE.format(name=node, host=host, port=port) for node, port in zip(self.nodes, ports, strict=True)]
+        about = {"host": host, "user": getpass.getuser(), "folder": self.folder, "nodes": "".join(nodes)}
+        self.configuration.write_text(CONFIGURATION.format(**about, controller_port=controller_port))
         try:
             self._start("slurmctld", "slurmctld", "-D", "-c")
             for node in self.nodes:
@@ -178,11 +176,8 @@ def kill(pid):
 
 def free_ports(count):
     """Return ports without a listener."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for listener in sockets:
             listener.bind(("127.0.0.1", 0))
         return [listener.getsockname()[1] for listener in sockets]
-    finally:
-        for listener in sockets:
-            listener.close()
