@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,8 @@ from harness.datasets._store.selection import SPLITS, divide_as_stated, take
 from harness.datasets._store.store import Store, Writer
 from harness.datasets._values.encoding import Encoding, choose_encoding, pixels
 from harness.datasets._values.file_options import ArrayOptions
+from harness.datasets._values.lattice import Survey
 from harness.datasets._values.npz_arrays import BLOCK, NUMBERS, Npz, blocks, open_npz
-from harness.datasets._values.stated_noise import noise_text
-from harness.datasets._values.survey import Survey
 from harness.datasets._values.tables import IDS
 from harness.datasets._values.user_files import FILES, divide, file_splits, rotate, stated_split_fault
 from harness.datasets.base import Dataset, DatasetInfo, Splits
@@ -103,10 +103,7 @@ class Arrays(Dataset, name="npz"):
         """
         chosen: ArrayOptions = self.parse(options)
         labelled = chosen.groups is not None or chosen.stratify is not None
-
-        def build(paths: Sequence[Path], writer: Writer) -> None:
-            _build(paths, chosen, writer, new)
-
+        build = partial(_build, chosen, new)
         splits = file_splits(store, self.name, chosen, build, new if labelled else None)
         if new is None or labelled:
             return splits
@@ -135,7 +132,7 @@ def _rotated(name: str, splits: Splits, new: NewSplit) -> Splits:
     return replace(splits, description=text, test_share=test_share, **facts)
 
 
-def _build(paths: Sequence[Path], chosen: ArrayOptions, writer: Writer, new: NewSplit | None) -> None:
+def _build(chosen: ArrayOptions, new: NewSplit | None, paths: Sequence[Path], writer: Writer) -> None:
     """Read the files once to survey their values, unless they are plain pixels, and once to encode them.
 
     A new split is of groups or classes; those of others are drawn from the arrays that this has built.
@@ -272,7 +269,7 @@ def _described(chosen: ArrayOptions, encoding: Encoding) -> str:
     if encoding.levels is not None:
         parts.append(f"{encoding.levels} levels")
     if encoding.noise is not None:
-        parts.append(noise_text(encoding).removeprefix("; "))
+        parts.append(encoding.noise_text.removeprefix("; "))
     elif encoding.lattices is None:
         parts.append("values on no lattice")
     elif chosen.kind == "image" and (steps := sorted({lattice.step for lattice in encoding.lattices})) != [1.0]:

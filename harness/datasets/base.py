@@ -17,9 +17,8 @@ from harness.core.errors import UserError, nearest
 from harness.core.settings import NewSplit, Settings, size_fault
 from harness.core.third_party import from_here, is_own, third_party_errors
 from harness.datasets._store.store import Store
+from harness.datasets._values.file_options import NOISE, WIDTH, StatedNoise
 from harness.datasets._values.splits import Splits
-from harness.datasets._values.stated_noise import with_noise
-from harness.datasets._values.widths import NOISE, WIDTH, StatedNoise
 
 
 @dataclass(frozen=True)
@@ -234,7 +233,7 @@ class Dataset(ABC):
         noise = getattr(self.parse(options), "noise", None) if self.adds_noise else None
         if noise is not None:
             labels = list(self.channels(options)) or [f"channel {number}" for number in range(splits.shape[0])]
-            splits = with_noise(self.name, splits, noise, labels)
+            splits = splits.with_noise(self.name, noise, labels)
         return splits if is_own(type(self)) else replace(splits, checksum=splits.digest())
 
     @property

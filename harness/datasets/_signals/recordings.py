@@ -258,14 +258,12 @@ def _write(
         count, logs = sum(len(begins) for _, begins in cut), 0.0
         target = writer.create(part, (count, *options.shape), np.result_type(*kinds))
         for stretch, begins in cut:
-            if not len(begins):
-                continue
             values = stretch.values
             if not counted:
                 zeros, steps = units[stretch.start]
                 values = (spread_over_cells(values, stretch.start) - zeros) * steps
                 logs += float(np.log(np.abs(steps)).mean()) * len(begins)
-            fill_windows(target[: len(begins)], values, begins)
+            fill_windows(target, [(values, begins)])
             target = target[len(begins) :]
         log_widths.append(logs / count)
     return None if counted else log_widths

@@ -10,8 +10,7 @@ import time
 import pytest
 
 from harness.core.errors import DataError, DataMissing
-from harness.datasets import Store
-from harness.datasets._store.download import fetch
+from harness.datasets._store.store import Store, fetch
 
 CONTENT = bytes(range(256)) * 4096  # one MiB
 SUM = hashlib.sha256(CONTENT).hexdigest()

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from harness.core.errors import DataError
 from harness.datasets._values.encoding import choose_encoding
-from harness.datasets._values.lattice import Lattice, find_lattice, stated_lattice
-from harness.datasets._values.survey import SAMPLE, Survey
+from harness.datasets._values.lattice import SAMPLE, Lattice, Survey, find_lattice, stated_lattice
 
 COUNTS = np.random.default_rng(0).integers(0, 256, 5000)
 ADC = np.random.default_rng(1).integers(-2048, 2048, 20_000)

@@ -11,7 +11,7 @@ import torch
 from harness.core.errors import DataError, UserError
 from harness.core.settings import DataRef, NewSplit
 from harness.datasets import find_dataset
-from harness.datasets._values.stated_noise import written_digits
+from harness.datasets._values.encoding import written_digits
 from harness.datasets.base import DATASETS
 from harness.pipeline.data_remarks import examine
 from harness.pipeline.pipeline import Pipeline, ValueRange

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from harness.datasets import Store, find_dataset
-from harness.datasets._signals.pulse_generator import ABP, ABP_STEP, LEVELS, PPG, RATE, simulate
-from harness.datasets.waveforms import GAP
+from harness.datasets.waveforms import ABP, ABP_STEP, GAP, LEVELS, PPG, RATE, simulate
 
 STORE = Store(root=None, cache=Path("no-cache"), offline=True)  # nothing installed needs either
 

@@ -115,7 +115,7 @@ def test_windows_are_slices_of_the_stretch(stride):
     [stretch] = recording((100, 5200))  # more than are copied at a time, with a stride of 1
     begins = starts(stretch, 16, stride)
     target = np.full((len(begins), 2, 16), -1)
-    fill_windows(target, stretch.values, begins)
+    fill_windows(target, [(stretch.values, begins)])
     np.testing.assert_array_equal(target[:, 0], 100 + begins[:, None] + np.arange(16))
     np.testing.assert_array_equal(target[:, 1], target[:, 0] + 1_000_000)
 
