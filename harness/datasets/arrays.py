@@ -20,11 +20,12 @@ from harness.datasets._store.store import Store, Writer
 from harness.datasets._values.encoding import Encoding, choose_encoding, pixels
 from harness.datasets._values.file_options import ArrayOptions
 from harness.datasets._values.lattice import Survey
-from harness.datasets._values.npz_arrays import BLOCK, NUMBERS, Npz, blocks, open_npz
+from harness.datasets._values.npz_arrays import NUMBERS, Npz, open_npz
 from harness.datasets._values.tables import IDS
 from harness.datasets._values.user_files import FILES, divide, file_splits, rotate, stated_split_fault
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
+BLOCK = 8 << 20  # bytes of the events that are converted together, about
 KEYS = {"train": "x_train", "validation": "x_val", "test": "x_test"}
 """Split -> the array of its events, unless the options name others."""
 
@@ -156,7 +157,7 @@ def _build(chosen: ArrayOptions, new: NewSplit | None, paths: Sequence[Path], wr
             division = divide(name, len(used), marks, chosen, chosen.shuffled, new)
         numbers, test_share, how = division
         to_event, every = next(iter(to_events.values())), list(arrays.values())
-        events_at_once = max(1, BLOCK // max(1, every[0][:1].nbytes))
+        events_at_once = _at_once(every[0])
         for split, events in numbers.items():
             rows = used[np.sort(events)]
             target = writer.create(split, (len(rows), *chosen.shape), encoding.dtype)
@@ -244,24 +245,30 @@ def _encoding(
     total = sum(len(array) for array in arrays.values()) * int(np.prod(chosen.shape[1:])) * chosen.pool**2
     survey, kept = Survey(chosen.shape[0], dtype, total), {}
     for key, array in arrays.items():
-        wholes = [np.ones(0, bool)]
-        for block in blocks(array):
+        kept[key] = np.ones(len(array), bool)
+        for start in range(0, len(array), _at_once(array)):
+            block = array[start : start + _at_once(array)]
             finite = np.isfinite(block)
             faulty = ~finite & ~np.isnan(block) if chosen.missing == "drop" else ~finite
             if faulty.any():
                 first, *at = np.argwhere(faulty)[0].tolist()
                 raise DataError(
-                    f"{name}: {key}: {block[first, *at]} at {[sum(map(len, wholes)) + first, *at]} is not finite; drop "
+                    f"{name}: {key}: {block[first, *at]} at {[start + first, *at]} is not finite; drop "
                     "or fill such events, or say missing: drop where they are NaN",
                     {"missing": "drop"} if np.isnan(block[faulty]).all() else None,
                 )
-            wholes.append(finite.reshape(len(block), -1).all(axis=1))
-            if wholes[-1].any():
-                survey.add(to_events[key](block[wholes[-1]]))
-        kept[key] = np.concatenate(wholes)
+            whole = finite.reshape(len(block), -1).all(axis=1)
+            kept[key][start : start + len(block)] = whole
+            if whole.any():
+                survey.add(to_events[key](block[whole]))
     if not survey.count:
         raise DataError(f"{name}: {' and '.join(arrays)} are empty, or have no event without a missing value")
     return choose_encoding(name, survey, chosen.kind, chosen.step, chosen.noise), kept
+
+
+def _at_once(array: np.ndarray) -> int:
+    """Return the number of events of an array that are converted together."""
+    return max(1, BLOCK // max(1, array[:1].nbytes))
 
 
 def _described(chosen: ArrayOptions, encoding: Encoding) -> str:

@@ -106,22 +106,14 @@ class Splits:
 
         It keeps the checksum, as the same arrays and seed give the same split.
         """
+        drawn = self.parts()
+        pooled, kept = "train, validation and test", ""
         if new.keep_test:
-            train, validation = shuffle_and_cut([self.train, self.validation], new.seed)
-            test, pooled, kept = self.test, "train and validation", ", test kept"
-        else:
-            train, validation, test = shuffle_and_cut([self.train, self.validation, self.test], new.seed)
-            pooled, kept = "train, validation and test", ""
-        return replace(
-            self,
-            train=train,
-            validation=validation,
-            test=test,
-            description=(
-                f"{self.description}; split {new.seed}: the events of {pooled} pooled, shuffled and cut into the same "
-                f"sizes{kept}"
-            ),
-        )
+            del drawn["test"]
+            pooled, kept = "train and validation", ", test kept"
+        how = f"split {new.seed}: the events of {pooled} pooled, shuffled and cut into the same sizes{kept}"
+        drawn = dict(zip(drawn, shuffle_and_cut(list(drawn.values()), new.seed), strict=True))
+        return replace(self, description=f"{self.description}; {how}", **drawn)
 
     def with_noise(self, name: str, noise: Widths, labels: Sequence[str]) -> Splits:
         """Return these splits of the data set `name` in units of stated widths of noise; `labels` are of the channels.

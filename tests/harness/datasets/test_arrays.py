@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from toys import events
 
 from harness.cli.parser import main
 from harness.core.errors import DataError, DataMissing
@@ -28,10 +29,6 @@ def load(store, options=OPTIONS, **arrays) -> Splits:
     np.savez(store.root / "mine.npz", **({"x_train": IMAGES, "x_test": TEST_IMAGES} | arrays))
     NPZ.check(store, options)
     return NPZ.load(store, options)
-
-
-def events(*parts) -> list[bytes]:
-    return sorted(event.tobytes() for part in parts for event in part)
 
 
 def test_images_are_unchanged_and_a_tenth_of_train_is_held_out(store):
@@ -65,6 +62,27 @@ def test_one_array_is_split_by_shares(store, name):
     for part, expected in zip(few.parts().values(), (ADC[:12], ADC[12:18], ADC[18:24]), strict=True):
         np.testing.assert_array_equal(part, expected)
     assert (few.train != one_array(store, name, ADC, SEQUENCE | {"shuffle": True}).train[:12]).any()
+
+
+def test_arrays_by_name_and_rows_of_a_matrix_as_vectors(store):
+    rows = np.random.default_rng(0).standard_normal((100, 3))
+
+    def named(arrays, **options):
+        np.savez(store.root / "mine.npz", **arrays)
+        return NPZ.loaded(store, {"file": "mine.npz", "kind": "sequence", "shape": [3, 1], **options})
+
+    both = {"X": rows, "y": np.arange(100)}
+    alone = named(both, array="X")
+    np.testing.assert_array_equal(alone.train[:, :, 0], rows[: len(alone.train)])
+    parts = {"a": rows[:70], "b": rows[70:80], "c": rows[80:], "labels": np.arange(3)}
+    splits = named(parts, arrays=["a", "b", "c"])
+    np.testing.assert_array_equal(splits.test[:, :, 0], rows[80:])
+    np.testing.assert_array_equal(splits.validation[:, :, 0], rows[70:80])
+    assert len(named(parts, arrays=["a", "c"]).validation) == 7  # a tenth of train
+    with pytest.raises(DataError, match="array: NAME"):
+        named(both)
+    with pytest.raises(DataError, match="no array 'Z'"):
+        named(both, array="Z")
 
 
 def test_a_file_beside_the_suite_is_found_first(store, tmp_path, monkeypatch):
@@ -284,7 +302,7 @@ def test_reading_in_blocks_gives_the_same_arrays_and_messages(store, monkeypatch
     whole = load(store).checksum
     floats = load(store, x_train=IMAGES / 255, x_test=TEST_IMAGES / 255).checksum
     assert floats == whole
-    monkeypatch.setattr("harness.datasets._values.npz_arrays.BLOCK", 7 * IMAGES[0].nbytes)
+    monkeypatch.setattr("harness.datasets.arrays.BLOCK", 7 * IMAGES[0].nbytes)
     NPZ.check(Store(store.root, store.cache / "another"), OPTIONS)
     assert load(store).checksum == load(store, x_train=IMAGES / 255, x_test=TEST_IMAGES / 255).checksum == whole
     values = IMAGES / 255

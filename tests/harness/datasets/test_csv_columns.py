@@ -237,6 +237,29 @@ def test_a_value_that_stands_for_a_missing_one_is_named_beside_a_lattice(store):
     assert "'a': 25% are -9999, which may stand for a missing value: missing: [-9999]" in noisy.warnings
 
 
+@pytest.mark.parametrize(
+    ("missing", "cells"), [([-9999], ["-9999", "-9999.0", "-9999"]), ([-9999, "."], [".", "-9.999e3", "."])]
+)
+def test_stated_values_stand_for_missing_ones_and_are_counted(store, missing, cells):
+    lines = text(VALUES).splitlines()
+    for place, cell in zip((5, 50, 60), cells, strict=True):
+        lines[place] = f"2026-01-01,{cell},0.5"
+    splits = load(store, "\n".join(lines), missing=missing)
+    assert sum(map(len, splits.parts().values())) == 97 and "3 of 100 rows" in splits.left_out[0]
+    assert min(part.min() for part in splits.parts().values()) > -10
+    with pytest.raises(DataError, match="row 5, column 'a'" if "." in cells else "are -9999"):
+        load(store, "\n".join(lines))
+
+
+def test_columns_by_number_where_there_is_no_header(store):
+    lines = "\n".join(f"{a!r},g,{b!r}" for a, b in VALUES.tolist())
+    splits = load(store, lines, columns=[3, 1], header=False)
+    np.testing.assert_array_equal(splits.train[:, :, 0], VALUES[:80, [1, 0]])
+    with pytest.raises(DataError, match="number 4"):
+        load(store, lines, columns=[4], header=False)
+    assert CSV.channels({"file": "mine.csv", "columns": [3, 1], "header": False}) == ("column 3", "column 1")
+
+
 def test_all_columns_without_a_header_are_numbers(store):
     assert located(store, "\n".join(f"{a!r},g,{b!r}" for a, b in VALUES.tolist()), header=False)[1] == [1, 3]
     years = "1990,1991,1992\n" + "\n".join(f"{a!r},{b!r},{a + b!r}" for a, b in VALUES.tolist())

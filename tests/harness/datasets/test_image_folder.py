@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from toys import events
 
 from harness.core.errors import DataError, DataMissing
 from harness.datasets import find_dataset
@@ -32,10 +33,6 @@ def store(store):
     for number, pixels in enumerate(PIXELS):
         save(store.root / "mine" / f"{number:03}.png", pixels)
     return store
-
-
-def events(*parts) -> list[bytes]:
-    return sorted(event.tobytes() for part in parts for event in part)
 
 
 def first_channels(images: np.ndarray) -> np.ndarray:
