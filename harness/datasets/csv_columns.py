@@ -136,9 +136,8 @@ def _read_rows(paths: Sequence[Path], chosen: CsvOptions) -> Rows:
             hint = "name some, or leave `columns` out to use those of numbers"
             raise DataError(f"{table.name}: has {len(table.names)} columns, and columns = {columns} takes all; {hint}")
         columns = tuple(range(1, columns + 1))
-    parts = [
-        each.numbers([each.place(column) for column in columns or ()], chosen.missing != "refuse") for each in tables
-    ]
+    drop = chosen.missing != "refuse"
+    parts = [each.numbers([each.place(column) for column in columns or ()], drop) for each in tables]
     values, marks = np.concatenate(parts), None
     if len(parts) > 1:
         marks = np.repeat([0, 1, 2] if len(parts) > 2 else [0, 2], [len(part) for part in parts])
@@ -157,9 +156,8 @@ def _read_rows(paths: Sequence[Path], chosen: CsvOptions) -> Rows:
     places = [table.place(column) for column in columns or ()]
     labels = [table.label(place) for place in places]
     written = tuple(map(written_digits, there.T)) if chosen.noise == LAST_DIGIT else None
-    encoding = choose_encoding(
-        table.name, Survey.of(there[:, :, None]), "sequence", chosen.step, chosen.noise, labels, written
-    )
+    survey = Survey.of(there[:, :, None])
+    encoding = choose_encoding(table.name, survey, "sequence", chosen.step, chosen.noise, labels, written)
     rows = np.zeros(values.shape, encoding.dtype)
     rows[whole] = encoding.encode(there[:, :, None], np.flatnonzero(whole))[..., 0]
     noted, warnings = remarks_on_columns(there, labels)

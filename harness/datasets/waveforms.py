@@ -89,11 +89,8 @@ class Waveforms(Dataset, name="waveforms"):
 
     def split_fault(self, options: Mapping[str, Any], keep_test: bool = False) -> str | None:
         """Return that the generator has no test split to keep, if asked for it."""
-        return (
-            f"data set {self.name}: is generated and has no test split to keep; leave keep_test out"
-            if keep_test
-            else None
-        )
+        fault = f"data set {self.name}: is generated and has no test split to keep; leave keep_test out"
+        return fault if keep_test else None
 
     def load(self, store: Store, options: Mapping[str, Any], new: NewSplit | None = None) -> Splits:
         """Return the splits, int16 converter units; windows do not overlap.

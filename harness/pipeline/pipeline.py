@@ -288,10 +288,8 @@ class Pipeline:
             return None
         if self._digits is not None:
             values = self._raw[split]
-            logs = [
-                self._widths(values[first : first + PART]).log().flatten(1).mean(1)
-                for first in range(0, len(values), PART)
-            ]
+            begins = range(0, len(values), PART)
+            logs = [self._widths(values[begin : begin + PART]).log().flatten(1).mean(1) for begin in begins]
             return self.log_step + float(torch.cat(logs).mean())
         return 0.0 if self.unit == "bits_per_dim" else self.log_step
 

@@ -337,9 +337,7 @@ def _description(title: str, recording: Recording, dropped: str, options: Record
         own = f"less the mean of its record, in units of its deviation ({STANDARDISED})"
         unit = f"in physical units ({names})" if options.values == "physical" else own
         parts.append(f"values {unit}; noise of the step of its record is added to each once")
-    left_out = {
-        "with an invalid sample": recording.invalid,
-        "with other gains or baselines than most": recording.rescaled,
-    }
-    parts += [f"left out: {number / rate:.2f} s {what}" for what, number in left_out.items() if number]
+    reasons = ("with an invalid sample", "with other gains or baselines than most")
+    left_out = zip((recording.invalid, recording.rescaled), reasons, strict=True)
+    parts += [f"left out: {number / rate:.2f} s {what}" for number, what in left_out if number]
     return "; ".join([*parts, *[dropped] * bool(dropped)])

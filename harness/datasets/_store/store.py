@@ -32,6 +32,9 @@ TIMEOUT = 30  # seconds without data after which a download fails
 Stamps = list[list[str | int]]
 """The path, size and time of each source."""
 
+Build = Callable[["Writer"], None]
+"""Function that reads the sources, checks them and writes the arrays."""
+
 
 @dataclass(frozen=True)
 class Store:
@@ -115,9 +118,7 @@ def split_key(new: NewSplit | None) -> dict[str, Any]:
     return {} if new is None else {"split": [new.seed, new.keep_test]}
 
 
-def prepare(
-    store: Store, name: str, key: Mapping[str, Any], sources: Sequence[Path], build: Callable[[Writer], None]
-) -> Prepared:
+def prepare(store: Store, name: str, key: Mapping[str, Any], sources: Sequence[Path], build: Build) -> Prepared:
     """Return the arrays that `build` makes of `sources`, made once and then read from the cache.
 
     They are made again when the key or the size or time of a source changes, or when the cache is damaged. One process
@@ -128,7 +129,7 @@ def prepare(
         name: of the data set, the readable part of the folder's name.
         key: every option that affects the arrays, and a version of the loader, as JSON values.
         sources: the source files, in a fixed order.
-        build: reads the sources, checks them and writes the arrays.
+        build: makes the arrays.
 
     Raises:
         DataError: the cache cannot be written, or a source cannot be read.
@@ -153,9 +154,7 @@ def prepare(
             return read_prepared(folder, stamps) or _build(store, name, folder, key, stamps, build)
 
 
-def _build(
-    store: Store, name: str, folder: Path, key: Mapping[str, Any], stamps: Stamps, build: Callable[[Writer], None]
-) -> Prepared:
+def _build(store: Store, name: str, folder: Path, key: Mapping[str, Any], stamps: Stamps, build: Build) -> Prepared:
     for interrupted in folder.parent.glob(f".{folder.name}-*"):
         shutil.rmtree(interrupted, ignore_errors=True)
     unfinished = folder.parent / f".{folder.name}-{secrets.token_hex(4)}"
@@ -164,10 +163,8 @@ def _build(
         writer = Writer(store, unfinished)
         with _reading(name):
             build(writer)
-        arrays = {
-            path.stem: {"bytes": path.stat().st_size, "sha256": sha256(path)}
-            for path in sorted(unfinished.glob("*.npy"))
-        }
+        paths = sorted(unfinished.glob("*.npy"))
+        arrays = {path.stem: {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in paths}
         meta = {"key": dict(key), "sources": stamps, "arrays": arrays, "notes": writer.notes}
         text = json.dumps(meta, indent=1, allow_nan=False, default=astuple)
         (unfinished / META).write_text(text, encoding="utf-8")

@@ -20,6 +20,9 @@ Kind = Literal["image", "sequence"]
 Written = tuple[tuple[float, int], ...]
 """For each channel, the unit of the last decimal of its values, and how many significant digits they have."""
 
+Lattices = Sequence[Lattice | None]
+"""The lattice of each channel; None where its values lie on none."""
+
 IDENTITY = Lattice(0.0, 1.0)
 NO_LATTICE = "the values lie on no lattice; no noise is added to them"
 SMALLEST, LARGEST = 1e-100, 1e100  # largest absolute value of a channel: errors of its square are no underflow
@@ -174,7 +177,7 @@ def choose_encoding(
     return Encoding(name, np.dtype(pixel), lattices, last + 1)
 
 
-def _detected(survey: Survey, together: bool) -> list[Lattice | None]:
+def _detected(survey: Survey, together: bool) -> Lattices:
     """Return the lattice of each channel; one for all channels if `together`, unless floats are on none."""
     channels = range(len(survey.low))
     if survey.dtype.kind in "iu":
@@ -197,22 +200,15 @@ def _ranges(survey: Survey, together: bool) -> tuple[list[float], list[float]]:
     return np.broadcast_to(low, len(survey.low)).tolist(), np.broadcast_to(high, len(survey.high)).tolist()
 
 
-def _noisy(
-    name: str,
-    survey: Survey,
-    noise: Widths,
-    detected: Sequence[Lattice | None],
-    labels: Sequence[str],
-) -> Encoding:
+def _noisy(name: str, survey: Survey, noise: Widths, detected: Lattices, labels: Sequence[str]) -> Encoding:
     """Return the encoding of values in units of the stated widths of their noise.
 
     Raises:
         DataError: a width leaves gaps between the values of a lattice, or is lost in float32.
     """
     widths = noise * (len(survey.low) if len(noise) == 1 else 1)
-    for label, width, lattice, low, high, least in zip(
-        labels, widths, detected, survey.low, survey.high, survey.least, strict=True
-    ):
+    channels = zip(labels, widths, detected, survey.low, survey.high, survey.least, strict=True)
+    for label, width, lattice, low, high, least in channels:
         if width is not None and lattice is not None and low < high and width < 0.999 * lattice.step:
             raise DataError(
                 f"{name}: noise = {width:g} is narrower than the step {lattice.step:g} of the lattice on which the "
@@ -228,9 +224,7 @@ def _noisy(
     return Encoding(name, np.dtype(np.float64), noise=widths, repeated=repeated)
 
 
-def _of_last_digits(
-    name: str, survey: Survey, written: Written, detected: Sequence[Lattice | None], labels: Sequence[str]
-) -> Encoding:
+def _of_last_digits(name: str, survey: Survey, written: Written, detected: Lattices, labels: Sequence[str]) -> Encoding:
     """Return the encoding of values in units of the finest noise of their channel.
 
     That is the unit of the last decimal, but at least the step of a lattice that holds all values, and the least that
@@ -245,19 +239,13 @@ def _of_last_digits(
 
 
 def _stated(
-    name: str,
-    steps: tuple[float, ...],
-    survey: Survey,
-    together: bool,
-    detected: Sequence[Lattice | None],
-    labels: Sequence[str],
-) -> list[Lattice | None]:
+    name: str, steps: tuple[float, ...], survey: Survey, together: bool, detected: Lattices, labels: Sequence[str]
+) -> Lattices:
     """Return the lattice of each channel, through its smallest value, or through the smallest of all if `together`."""
-    lattices: list[Lattice | None] = []
+    lattices = []
     steps = steps * (len(survey.low) if len(steps) == 1 else 1)
-    for step, low, high, common, least, label in zip(
-        steps, *_ranges(survey, together), detected, survey.least, labels, strict=True
-    ):
+    channels = zip(steps, *_ranges(survey, together), detected, survey.least, labels, strict=True)
+    for step, low, high, common, least, label in channels:
         lattice = stated_lattice(step, low, high, survey.dtype)
         if lattice is None or step < least:
             raise DataError(
@@ -273,9 +261,7 @@ def _stated(
     return lattices
 
 
-def _refuse_atoms(
-    name: str, survey: Survey, detected: Sequence[Lattice | None], labels: Sequence[str], tabular: bool
-) -> None:
+def _refuse_atoms(name: str, survey: Survey, detected: Lattices, labels: Sequence[str], tabular: bool) -> None:
     """Raise DataError if a channel is constant or on a lattice and others are not, or values off a lattice repeat."""
     widths = [
         float(f"{survey.usual_gap(at) if lattice is None else lattice.step:g}") for at, lattice in enumerate(detected)

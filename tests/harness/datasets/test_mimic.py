@@ -74,10 +74,7 @@ def test_patients_match_the_paper():
     assert MIMIC.shape({}) == (2, 1024)
     plan = settle(load_suite("mimic"), "paper", "cpu", seeds=1).plan()[0]
     patients = {trial.data.label: dict(trial.data.options) for trial in plan.trials}
-    assert patients == {
-        "patient 1": {"patient": 3000063},
-        "patient 2": {"patient": 3000393},
-        "patient 3": {"patient": 3000397},
-    }
+    numbers = {"patient 1": 3000063, "patient 2": 3000393, "patient 3": 3000397}
+    assert patients == {label: {"patient": number} for label, number in numbers.items()}
     assert plan.averages == {"average": plan.columns} == {"average": tuple(patients)}
     assert all(set(values) == {*patients, "average"} for values in plan.published.values.values())

@@ -9,15 +9,7 @@ from toys import events
 
 from harness.core.errors import DataError, UserError
 from harness.core.settings import DataRef, NewSplit
-from harness.datasets import (
-    DATASETS,
-    Dataset,
-    DatasetInfo,
-    Splits,
-    Store,
-    find_dataset,
-    waveforms,
-)
+from harness.datasets import DATASETS, Dataset, DatasetInfo, Splits, Store, find_dataset, waveforms
 from harness.execution.data import check_data, examine_data
 
 NOWHERE = Store(None, None, offline=True)
@@ -135,9 +127,8 @@ def test_rows_of_a_table_in_time(store, seed, length):
 
 def test_too_few_rows_for_gaps(store):
     (store.root / "t.csv").write_text("\n".join(["a", *map(str, range(500))]))
-    with pytest.raises(
-        DataError, match=r"validation has 50 of 500 rows, and not 60 in a row .*split 0: .* with 60 rows"
-    ):
+    fault = r"validation has 50 of 500 rows, and not 60 in a row .*split 0: .* with 60 rows"
+    with pytest.raises(DataError, match=fault):
         find_dataset("csv").loaded(store, {"file": "t.csv", "columns": ["a"], "length": 60}, NewSplit(0))
 
 
@@ -236,10 +227,8 @@ class Halves(Theirs):
 
 
 def test_third_party_sequences_have_new_splits_if_they_say_so(third_party):
-    assert (
-        "return None from split_fault if its events share nothing, or give `load` an argument `new`"
-        in Theirs().split_fault({})
-    )
+    hint = "return None from split_fault if its events share nothing, or give `load` an argument `new`"
+    assert hint in Theirs().split_fault({})
     for method in (Theirs().check, Theirs().loaded):
         with pytest.raises(UserError, match=r"Theirs: has one split, .* Leave `split` out of repetitions.vary"):
             method(NOWHERE, {}, NewSplit(0))
@@ -277,6 +266,4 @@ def test_each_split_is_checked_and_remarked_on(store, monkeypatch):
 def test_a_split_that_cannot_be_drawn_is_a_fault():
     data = DataRef(label="w", name="waveforms", split=1, keep_test=True)
     _, faults = examine_data([data], None, offline=True, tell=print)
-    assert list(map(str, faults.values())) == [
-        "data set waveforms: is generated and has no test split to keep; leave keep_test out"
-    ]
+    assert list(map(str, faults.values())) == [find_dataset("waveforms").split_fault({}, True)]

@@ -45,11 +45,7 @@ def test_held_out_parts_span_holes_and_keep_their_share():
 
 def test_too_short_recordings_have_empty_parts():
     parts, _ = split_in_time(recording((0, 100)), validation=0.3, test=0.3, gap=60)
-    assert {name: spans(part) for name, part in parts.items()} == {
-        "train": [],
-        "validation": [(0, 10)],
-        "test": [(70, 100)],
-    }
+    assert [spans(part) for part in parts.values()] == [[], [(0, 10)], [(70, 100)]]
     parts, _ = split_in_time(recording((0, 100)), validation=0.3, test=0.3, gap=80)
     assert spans(parts["train"]) == spans(parts["validation"]) == []
 
