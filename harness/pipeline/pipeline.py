@@ -203,8 +203,6 @@ class Pipeline:
         )
         deviation = torch.where(deviation > 0, deviation, 1.0)
         center, scale = median + cells / 2, torch.where(spread > 0, spread / IQR, deviation)
-        if bent.all():
-            return Preprocessing(Asinh(center, scale))
         low = torch.where(ranged, low, mean + cells / 2 - deviation)
         high = torch.where(ranged, high + cells, mean + cells / 2 + deviation)
         if not bent.any():

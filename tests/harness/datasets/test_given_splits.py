@@ -73,35 +73,29 @@ def test_a_column_that_states_no_split_is_refused(store, column, message):
         load(store, column, split="c")
 
 
+@pytest.mark.parametrize("data", ["csv", "npz"])
 @pytest.mark.parametrize("validation", [False, True])
-def test_files_of_train_and_test_are_kept(store, validation):
-    for name, rows in (("val", VALUES[100:130]), ("test", VALUES[130:])):
-        (store.root / f"{name}.csv").write_text("b,a\n" + "\n".join(f"{b!r},{a!r}" for a, b in rows.tolist()))
-    more = {"validation_file": "val.csv"} if validation else {}
-    splits = load(store, [1] * 100, values=VALUES[:100], test_file="test.csv", **more)
+def test_files_of_train_and_test_are_kept(store, validation, data):
+    parts = {"file": VALUES[:100], "validation_file": VALUES[100:130], "test_file": VALUES[130:]}
+    if not validation:
+        del parts["validation_file"]
+    for name, part in parts.items():
+        np.savez(store.root / f"{name}.npz", part)
+        order = [0, 1] if name == "file" else [1, 0]
+        lines = [",".join(map(repr, row)) for row in part[:, order].tolist()]
+        (store.root / f"{name}.csv").write_text("\n".join([",".join("ab"[at] for at in order), *lines]))
+    form = {"columns": ["a", "b"]} if data == "csv" else {"shape": [2, 1], "kind": "sequence", "shuffle": True}
+    options = {name: f"{name}.{data}" for name in parts} | form
+    splits = find_dataset(data).loaded(store, options)
     rows = places(splits)
     assert sorted(rows[2]) == list(range(130, 200)), "columns go by name"
     assert sorted(rows[0] + rows[1]) == list(range(130 if validation else 100))
     assert [len(part) for part in rows] == ([100, 30, 70] if validation else [90, 10, 70])
-    assert "split as stated" in splits.description
-
-
-@pytest.mark.parametrize("validation", [False, True])
-def test_array_files_of_train_and_test_are_kept(store, validation):
-    for name, rows in (("train", VALUES[:100]), ("val", VALUES[100:130]), ("test", VALUES[130:])):
-        np.savez(store.root / f"{name}.npz", rows)
-    options = {"file": "train.npz", "test_file": "test.npz", "shape": [2, 1], "kind": "sequence", "shuffle": True}
-    options |= {"validation_file": "val.npz"} if validation else {}
-    splits = NPZ.loaded(store, options)
-    rows = places(splits)
-    assert sorted(rows[2]) == list(range(130, 200))
-    assert sorted(rows[0] + rows[1]) == list(range(130 if validation else 100))
-    assert [len(part) for part in rows] == ([100, 30, 70] if validation else [90, 10, 70])
-    kept = NPZ.loaded(store, options, KEPT)
+    kept = find_dataset(data).loaded(store, options, KEPT)
     np.testing.assert_array_equal(kept.test, splits.test)
     assert kept.share_of_test(KEPT) == 0 and not np.array_equal(kept.train, splits.train)
     with pytest.raises(UserError, match=r"states its split; leave `split` out of repetitions\.vary, or say keep_test"):
-        NPZ.loaded(store, options, NEW)
+        find_dataset(data).loaded(store, options, NEW)
 
 
 @pytest.mark.parametrize("new", [None, NEW, KEPT])
