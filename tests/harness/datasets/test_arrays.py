@@ -4,7 +4,6 @@ import io
 import os
 import tracemalloc
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,11 +23,16 @@ OPTIONS = {"file": "mine.npz", "shape": [3, 8, 8]}
 SEQUENCE = {"file": "mine.npz", "shape": [2, 16], "kind": "sequence"}
 
 
-def load(store, options=OPTIONS, **arrays) -> Splits:
+def read(store, options, **arrays) -> Splits:
     """Write these arrays to a file and return the splits that the data set reads from it."""
-    np.savez(store.root / "mine.npz", **({"x_train": IMAGES, "x_test": TEST_IMAGES} | arrays))
+    np.savez(store.root / "mine.npz", **arrays)
     NPZ.check(store, options)
     return NPZ.load(store, options)
+
+
+def load(store, options=OPTIONS, **arrays) -> Splits:
+    """Return the splits of these arrays, and of images in place of x_train and x_test."""
+    return read(store, options, **({"x_train": IMAGES, "x_test": TEST_IMAGES} | arrays))
 
 
 def test_images_are_unchanged_and_a_tenth_of_train_is_held_out(store):
@@ -42,47 +46,35 @@ def test_images_are_unchanged_and_a_tenth_of_train_is_held_out(store):
     assert splits.steps is None and splits.no_floor is None and len(splits.checksum) == 64
 
 
-def one_array(store, name, values, options) -> Splits:
-    """Write one array and return the splits that the data set makes of it."""
-    np.savez(store.root / "mine.npz", **{name: values})
-    NPZ.check(store, options)
-    return NPZ.load(store, options)
-
-
 @pytest.mark.parametrize("name", ["x", "arr_0"])
 def test_one_array_is_split_by_shares(store, name):
-    images = one_array(store, name, IMAGES, OPTIONS | {"shares": [0.5, 0.2, 0.3]})
+    images = read(store, OPTIONS | {"shares": [0.5, 0.2, 0.3]}, **{name: IMAGES})
     assert [len(part) for part in images.parts().values()] == [30, 12, 18]
     assert events(*images.parts().values()) == events(IMAGES)
     assert images.description.endswith("are the shares 0.5, 0.2, 0.3, by seed 0")
-    kept = one_array(store, name, IMAGES, OPTIONS | {"shuffle": False})
+    kept = read(store, OPTIONS | {"shuffle": False}, **{name: IMAGES})
     np.testing.assert_array_equal(np.concatenate(list(kept.parts().values())), IMAGES)
     assert [len(part) for part in kept.parts().values()] == [48, 6, 6] and "in order" in kept.description
-    few = one_array(store, name, ADC, SEQUENCE | {"shares": [0.2, 0.1, 0.1]})
+    few = read(store, SEQUENCE | {"shares": [0.2, 0.1, 0.1]}, **{name: ADC})
     for part, expected in zip(few.parts().values(), (ADC[:12], ADC[12:18], ADC[18:24]), strict=True):
         np.testing.assert_array_equal(part, expected)
-    assert (few.train != one_array(store, name, ADC, SEQUENCE | {"shuffle": True}).train[:12]).any()
+    assert (few.train != read(store, SEQUENCE | {"shuffle": True}, **{name: ADC}).train[:12]).any()
 
 
 def test_arrays_by_name_and_rows_of_a_matrix_as_vectors(store):
-    rows = np.random.default_rng(0).standard_normal((100, 3))
-
-    def named(arrays, **options):
-        np.savez(store.root / "mine.npz", **arrays)
-        return NPZ.loaded(store, {"file": "mine.npz", "kind": "sequence", "shape": [3, 1], **options})
-
+    rows, vectors = np.random.default_rng(0).standard_normal((100, 3)), SEQUENCE | {"shape": [3, 1]}
     both = {"X": rows, "y": np.arange(100)}
-    alone = named(both, array="X")
+    alone = read(store, vectors | {"array": "X"}, **both)
     np.testing.assert_array_equal(alone.train[:, :, 0], rows[: len(alone.train)])
     parts = {"a": rows[:70], "b": rows[70:80], "c": rows[80:], "labels": np.arange(3)}
-    splits = named(parts, arrays=["a", "b", "c"])
+    splits = read(store, vectors | {"arrays": ["a", "b", "c"]}, **parts)
     np.testing.assert_array_equal(splits.test[:, :, 0], rows[80:])
     np.testing.assert_array_equal(splits.validation[:, :, 0], rows[70:80])
-    assert len(named(parts, arrays=["a", "c"]).validation) == 7  # a tenth of train
+    assert len(read(store, vectors | {"arrays": ["a", "c"]}, **parts).validation) == 7  # a tenth of train
     with pytest.raises(DataError, match="array: NAME"):
-        named(both)
+        read(store, vectors, **both)
     with pytest.raises(DataError, match="no array 'Z'"):
-        named(both, array="Z")
+        read(store, vectors | {"array": "Z"}, **both)
 
 
 def test_a_file_beside_the_suite_is_found_first(store, tmp_path, monkeypatch):
@@ -326,10 +318,6 @@ def test_object_arrays_are_refused_without_unpickling(store, tmp_path):
     assert not (tmp_path / "sprung").exists()
 
 
-def rewrite(path: Path, change) -> None:
-    path.write_bytes(change(path.read_bytes()))
-
-
 def member_of(name: str, content: bytes):
     """Return a function that replaces the content of one member of an archive."""
 
@@ -368,8 +356,9 @@ DAMAGE = {
 @pytest.mark.parametrize("name", DAMAGE)
 def test_a_damaged_archive_is_named_and_leaves_the_cache_usable(name, store):
     change, message = DAMAGE[name]
-    np.savez(store.root / "mine.npz", x_train=IMAGES, x_test=TEST_IMAGES)
-    rewrite(store.root / "mine.npz", change)
+    path = store.root / "mine.npz"
+    np.savez(path, **BOTH)
+    path.write_bytes(change(path.read_bytes()))
     with pytest.raises(DataError, match=message) as caught:
         NPZ.check(store, OPTIONS)
     assert str(caught.value).startswith(f"npz: {store.root / 'mine.npz'}: ") and "\n" not in str(caught.value)
