@@ -106,7 +106,7 @@ class Splits:
 
         It keeps the checksum, as the same arrays and seed give the same split.
         """
-        drawn = self.parts()
+        drawn: dict[str, Any] = self.parts()
         pooled, kept = "train, validation and test", ""
         if new.keep_test:
             del drawn["test"]
