@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from toys import events
 
-from harness.cli.parser import main
-from harness.core.errors import DataError, DataMissing
+from harness.core.errors import DataError, DataMissing, UserError
+from harness.core.settings import DataRef
 from harness.datasets import Splits, Store, find_dataset
 from harness.datasets._images.image_files import pool
+from harness.execution.data import check_data
 
 NPZ = find_dataset("npz")
 RNG = np.random.default_rng(0)
@@ -157,59 +158,14 @@ def test_pooling_rounds_without_overflow(store):
     np.testing.assert_array_equal(pool(np.arange(9, dtype=np.int16).reshape(3, 3), 3), [[4]])
 
 
-SUITE = """\
-suite: own
-kind: density
-title: Own data
-layers: {conv1x1: {}}
-training: {learning_rate: 1e-3, steps: 1, batch_size: 8, evaluate_every: 1}
-flow: {levels: 1, steps: 1, width: 4}
-profiles:
-  quick:
-    datasets:
-      mine: {data: npz, preprocessing: logit, options: {file: mine.npz, shape: [2, 16], kind: sequence}}
-"""
-
-
-@pytest.fixture
-def command(store, monkeypatch):
-    """Return the arguments that run a suite in the root, of which some texts are replaced."""
+def test_logit_without_levels_is_refused_before_training(store, monkeypatch):
     monkeypatch.setenv("INVERTBENCH_CACHE", str(store.cache))
-    monkeypatch.setenv("INVERTBENCH_KERNELS", "off")  # the empty cache has no kernels, and a build takes a minute
-
-    def arguments(**texts: str) -> list[str]:
-        suite, content = store.root / "own.yaml", SUITE
-        for old, new in texts.items():
-            content = content.replace({"logit": "preprocessing: logit, ", "form": "[2, 16], kind: sequence"}[old], new)
-        suite.write_text(content)
-        return ["run", str(suite), "--data", str(store.root), "--out", str(store.root / "out")]
-
-    return arguments
-
-
-def test_a_suite_is_checked_against_the_options(command, capsys):
-    assert main(command()) == 2
-    assert ":10:40: mine: preprocessing: logit is for pixels, and npz holds sequences" in capsys.readouterr().err
-    assert main(command(logit="", form="[2], kind: sequence")) == 2
-    assert ":10:58: npz: shape = [2] should have 2 entries for kind: sequence" in capsys.readouterr().err
-
-
-def test_wrong_data_make_the_command_exit_with_3_and_one_line(store, command, capsys):
-    assert main(command(logit="")) == 3
-    assert "mine.npz: no such file" in capsys.readouterr().err
-    np.savez(store.root / "mine.npz", x_train=ADC[:, :, :9], x_test=ADC)
-    assert main(command(logit="")) == 3
-    error = capsys.readouterr().err
-    assert "train holds events of shape (2, 9)" in error and error.count("\n") == 1
-
-
-def test_logit_without_levels_is_refused_before_training(store, command, capsys):
     noise = np.random.default_rng(0).normal(size=(60, 3, 8, 8))
     np.savez(store.root / "mine.npz", x_train=noise, x_test=noise[:20] + 1)
-    assert main(command(form="[3, 8, 8]")) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("mine: preprocessing 'logit' is for images on levels") and error.count("\n") == 1
-    assert not (store.root / "out" / "own" / "records").exists()
+    data = DataRef(label="mine", name="npz", options=OPTIONS, preprocessing="logit")
+    with pytest.raises(UserError, match=r"^mine: preprocessing 'logit' is for images on levels") as caught:
+        check_data([data], store.root, offline=True)
+    assert caught.value.exit_code == 2
 
 
 def test_a_missing_file_and_a_folder_are_refused(store):
