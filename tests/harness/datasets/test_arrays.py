@@ -111,9 +111,8 @@ def test_channels_last_and_grey_without_a_channel_axis(store):
         options = OPTIONS | {"shape": [1, 8, 8], "layout": layout}
         grey = load(store, options, x_train=IMAGES[:, 0], x_test=TEST_IMAGES[:, 0])
         np.testing.assert_array_equal(grey.test, TEST_IMAGES[:, :1])
-    steps = load(
-        store, SEQUENCE | {"layout": "channels_last"}, x_train=ADC.swapaxes(1, 2), x_test=ADC[:9].swapaxes(1, 2)
-    )
+    times = ADC.swapaxes(1, 2)
+    steps = load(store, SEQUENCE | {"layout": "channels_last"}, x_train=times, x_test=times[:9])
     np.testing.assert_array_equal(steps.test, ADC[:9])
 
 

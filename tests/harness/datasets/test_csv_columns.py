@@ -43,11 +43,8 @@ def test_rows_are_vectors_in_the_order_of_the_options(store):
 def test_windows_stay_within_their_part(store):
     splits = load(store, text(COUNTS), length=8, stride=2, shares=[0.6, 0.2, 0.2])
     assert splits.shape == (2, 8) and splits.lattice and [step for step, _ in splits.steps] == [1.0, 1.0]
-    for part, first, last, stride in (
-        (splits.train, 0, 60, 2),
-        (splits.validation, 60, 80, 8),
-        (splits.test, 80, 100, 8),
-    ):
+    spans = ((0, 60, 2), (60, 80, 8), (80, 100, 8))
+    for part, (first, last, stride) in zip(splits.parts().values(), spans, strict=True):
         expected = [COUNTS[begin : begin + 8, ::-1].T for begin in range(first, last - 7, stride)]
         np.testing.assert_array_equal(part, np.array(expected))
 

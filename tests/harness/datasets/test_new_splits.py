@@ -253,10 +253,8 @@ def test_each_split_is_checked_and_remarked_on(store, monkeypatch):
     checksums = check_data([data, *splits], store.root, offline=True, tell=lines.append)
     assert list(checksums) == [each.arrays for each in (data, *splits)] and len(set(checksums.values())) == 1
     warned = [line for line in lines if line.startswith("warning") and "test events" in line and "training" in line]
-    assert [line.partition(":")[2].partition(": ")[0].strip() for line in warned] == [
-        "doubles",
-        *(f"doubles, split {seed}" for seed in range(3)),
-    ]
+    labels = [line.partition(":")[2].partition(": ")[0].strip() for line in warned]
+    assert labels == ["doubles", *(f"doubles, split {seed}" for seed in range(3))]
     assert len({line.rpartition(": ")[2] for line in warned}) > 1, "each split has its own overlap"
     again = []
     check_data([data, *splits], store.root, offline=True, tell=again.append)
