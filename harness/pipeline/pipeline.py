@@ -72,8 +72,8 @@ class ValueRange:
             lower, median, upper = np.percentile(values, [25, 50, 75], axis=1)
             of_channels = {"mean": values.mean(1).tolist(), "deviation": values.std(1).tolist()}
             of_channels |= {"median": median.tolist(), "spread": (upper - lower).tolist()}
-        stated = (splits.train.dtype.name, splits.levels, splits.lattice, low, high, lattices, splits.noise)
-        return cls(*stated, digits=splits.digits, **of_channels)
+        kind, noise = splits.train.dtype.name, splits.noise
+        return cls(kind, splits.levels, splits.lattice, low, high, lattices, noise, digits=splits.digits, **of_channels)
 
     def as_splits(self, shape: tuple[int, ...]) -> Splits:
         """Return splits of two events, of the low and of the high values, which have the same pre-processing."""
