@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,13 @@ from harness.datasets._store.selection import SPLITS, divide_as_stated, take
 from harness.datasets._store.store import Store, Writer
 from harness.datasets._values.encoding import Encoding, choose_encoding, pixels
 from harness.datasets._values.file_options import ArrayOptions
-from harness.datasets._values.npz_arrays import BLOCK, NUMBERS, Npz, blocks, open_npz
-from harness.datasets._values.stated_noise import noise_text
-from harness.datasets._values.survey import Survey
+from harness.datasets._values.lattice import Survey
+from harness.datasets._values.npz_arrays import NUMBERS, Npz, open_npz
 from harness.datasets._values.tables import IDS
 from harness.datasets._values.user_files import FILES, divide, file_splits, rotate, stated_split_fault
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
+BLOCK = 8 << 20  # bytes of the events that are converted together, about
 KEYS = {"train": "x_train", "validation": "x_val", "test": "x_test"}
 """Split -> the array of its events, unless the options name others."""
 
@@ -103,10 +104,7 @@ class Arrays(Dataset, name="npz"):
         """
         chosen: ArrayOptions = self.parse(options)
         labelled = chosen.groups is not None or chosen.stratify is not None
-
-        def build(paths: Sequence[Path], writer: Writer) -> None:
-            _build(paths, chosen, writer, new)
-
+        build = partial(_build, chosen, new)
         splits = file_splits(store, self.name, chosen, build, new if labelled else None)
         if new is None or labelled:
             return splits
@@ -135,7 +133,7 @@ def _rotated(name: str, splits: Splits, new: NewSplit) -> Splits:
     return replace(splits, description=text, test_share=test_share, **facts)
 
 
-def _build(paths: Sequence[Path], chosen: ArrayOptions, writer: Writer, new: NewSplit | None) -> None:
+def _build(chosen: ArrayOptions, new: NewSplit | None, paths: Sequence[Path], writer: Writer) -> None:
     """Read the files once to survey their values, unless they are plain pixels, and once to encode them.
 
     A new split is of groups or classes; those of others are drawn from the arrays that this has built.
@@ -159,7 +157,7 @@ def _build(paths: Sequence[Path], chosen: ArrayOptions, writer: Writer, new: New
             division = divide(name, len(used), marks, chosen, chosen.shuffled, new)
         numbers, test_share, how = division
         to_event, every = next(iter(to_events.values())), list(arrays.values())
-        events_at_once = max(1, BLOCK // max(1, every[0][:1].nbytes))
+        events_at_once = _at_once(every[0])
         for split, events in numbers.items():
             rows = used[np.sort(events)]
             target = writer.create(split, (len(rows), *chosen.shape), encoding.dtype)
@@ -247,24 +245,30 @@ def _encoding(
     total = sum(len(array) for array in arrays.values()) * int(np.prod(chosen.shape[1:])) * chosen.pool**2
     survey, kept = Survey(chosen.shape[0], dtype, total), {}
     for key, array in arrays.items():
-        wholes = [np.ones(0, bool)]
-        for block in blocks(array):
+        kept[key] = np.ones(len(array), bool)
+        for start in range(0, len(array), _at_once(array)):
+            block = array[start : start + _at_once(array)]
             finite = np.isfinite(block)
             faulty = ~finite & ~np.isnan(block) if chosen.missing == "drop" else ~finite
             if faulty.any():
                 first, *at = np.argwhere(faulty)[0].tolist()
                 raise DataError(
-                    f"{name}: {key}: {block[first, *at]} at {[sum(map(len, wholes)) + first, *at]} is not finite; drop "
+                    f"{name}: {key}: {block[first, *at]} at {[start + first, *at]} is not finite; drop "
                     "or fill such events, or say missing: drop where they are NaN",
                     {"missing": "drop"} if np.isnan(block[faulty]).all() else None,
                 )
-            wholes.append(finite.reshape(len(block), -1).all(axis=1))
-            if wholes[-1].any():
-                survey.add(to_events[key](block[wholes[-1]]))
-        kept[key] = np.concatenate(wholes)
+            whole = finite.reshape(len(block), -1).all(axis=1)
+            kept[key][start : start + len(block)] = whole
+            if whole.any():
+                survey.add(to_events[key](block[whole]))
     if not survey.count:
         raise DataError(f"{name}: {' and '.join(arrays)} are empty, or have no event without a missing value")
     return choose_encoding(name, survey, chosen.kind, chosen.step, chosen.noise), kept
+
+
+def _at_once(array: np.ndarray) -> int:
+    """Return the number of events of an array that are converted together."""
+    return max(1, BLOCK // max(1, array[:1].nbytes))
 
 
 def _described(chosen: ArrayOptions, encoding: Encoding) -> str:
@@ -272,7 +276,7 @@ def _described(chosen: ArrayOptions, encoding: Encoding) -> str:
     if encoding.levels is not None:
         parts.append(f"{encoding.levels} levels")
     if encoding.noise is not None:
-        parts.append(noise_text(encoding).removeprefix("; "))
+        parts.append(encoding.noise_text.removeprefix("; "))
     elif encoding.lattices is None:
         parts.append("values on no lattice")
     elif chosen.kind == "image" and (steps := sorted({lattice.step for lattice in encoding.lattices})) != [1.0]:

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, ValidationError, create_model
+from pydantic_core import ErrorDetails
 
 from harness.core.errors import UserError, nearest
 from harness.core.settings import NewSplit, Settings, size_fault
 from harness.core.third_party import from_here, is_own, third_party_errors
 from harness.datasets._store.store import Store
+from harness.datasets._values.file_options import NOISE, WIDTH, StatedNoise
 from harness.datasets._values.splits import Splits
-from harness.datasets._values.stated_noise import with_noise
-from harness.datasets._values.widths import NOISE, WIDTH, StatedNoise
 
 
 @dataclass(frozen=True)
@@ -109,21 +109,17 @@ class Dataset(ABC):
         try:
             self.options_model.model_validate(dict(options))
         except ValidationError as error:
-            return [
-                self._fault(str(item["loc"][0]), item["type"], item["msg"], item["input"]) for item in error.errors()
-            ]
+            return [self._fault(fault) for fault in error.errors()]
         return []
 
-    def _fault(self, name: str, kind: str, rule: str, value: Any) -> tuple[str, str]:
-        fields = self.options_model.model_fields
-        if kind == "extra_forbidden":
+    def _fault(self, fault: ErrorDetails) -> tuple[str, str]:
+        name, fields = str(fault["loc"][0]), self.options_model.model_fields
+        if fault["type"] == "extra_forbidden":
             return name, f"{self.name}: no option {name!r}; {nearest(name, fields)}"
-        if kind == "missing":
+        if fault["type"] == "missing":
             return name, f"{self.name}: the option {name!r} is missing; it is {fields[name].description}"
-        return (
-            name,
-            f"{self.name}: {name} = {value!r} {rule.removeprefix('Input ')}; it is {fields[name].description}",
-        )
+        rule = fault["msg"].removeprefix("Input ")
+        return name, f"{self.name}: {name} = {fault['input']!r} {rule}; it is {fields[name].description}"
 
     def parse(self, options: Mapping[str, Any]) -> Any:
         """Return the options with their defaults filled in, or raise a UserError that names every fault."""
@@ -234,7 +230,7 @@ class Dataset(ABC):
         noise = getattr(self.parse(options), "noise", None) if self.adds_noise else None
         if noise is not None:
             labels = list(self.channels(options)) or [f"channel {number}" for number in range(splits.shape[0])]
-            splits = with_noise(self.name, splits, noise, labels)
+            splits = splits.with_noise(self.name, noise, labels)
         return splits if is_own(type(self)) else replace(splits, checksum=splits.digest())
 
     @property

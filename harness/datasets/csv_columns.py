@@ -6,7 +6,7 @@ import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,11 @@ from harness.core.settings import NewSplit
 from harness.datasets._signals.windows import Stretch, fill_windows, samples, starts
 from harness.datasets._store.selection import SHARES, SPLIT_NAMES, SPLITS, divide_as_stated, share_out
 from harness.datasets._store.store import Store, Writer
-from harness.datasets._values.encoding import Encoding, choose_encoding
-from harness.datasets._values.file_options import COLUMNS, CsvOptions
-from harness.datasets._values.lattice import EXACT
-from harness.datasets._values.stated_noise import noise_text, written_digits
-from harness.datasets._values.survey import Survey
+from harness.datasets._values.encoding import Encoding, choose_encoding, written_digits
+from harness.datasets._values.file_options import COLUMNS, LAST_DIGIT, CsvOptions
+from harness.datasets._values.lattice import EXACT, Survey
 from harness.datasets._values.tables import Column, Table, proposed_options, read_table, remarks_on_columns
 from harness.datasets._values.user_files import FILES, divide, file_splits, rotate, stated_split_fault
-from harness.datasets._values.widths import LAST_DIGIT
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
 DRIFT = 6  # standard errors between the means of train and test that no shuffled rows have
@@ -81,11 +78,7 @@ class CsvColumns(Dataset, name="csv"):
         self.shape(options)  # the columns are known
         if new is not None and (chosen.shuffle or _is_stated(chosen)):
             return self.load(store, options).redrawn(new)
-
-        def build(paths: Sequence[Path], writer: Writer) -> None:
-            _write(_read_rows(paths, chosen), chosen, writer, new)
-
-        return file_splits(store, self.name, chosen, build, new)
+        return file_splits(store, self.name, chosen, partial(_build, chosen, new), new)
 
     def split_fault(self, options: Mapping[str, Any], keep_test: bool = False) -> str | None:
         """Return why a split that the file states is not drawn anew: test is kept, and windows may overlap."""
@@ -143,9 +136,8 @@ def _read_rows(paths: Sequence[Path], chosen: CsvOptions) -> Rows:
             hint = "name some, or leave `columns` out to use those of numbers"
             raise DataError(f"{table.name}: has {len(table.names)} columns, and columns = {columns} takes all; {hint}")
         columns = tuple(range(1, columns + 1))
-    parts = [
-        each.numbers([each.place(column) for column in columns or ()], chosen.missing != "refuse") for each in tables
-    ]
+    drop = chosen.missing != "refuse"
+    parts = [each.numbers([each.place(column) for column in columns or ()], drop) for each in tables]
     values, marks = np.concatenate(parts), None
     if len(parts) > 1:
         marks = np.repeat([0, 1, 2] if len(parts) > 2 else [0, 2], [len(part) for part in parts])
@@ -164,9 +156,8 @@ def _read_rows(paths: Sequence[Path], chosen: CsvOptions) -> Rows:
     places = [table.place(column) for column in columns or ()]
     labels = [table.label(place) for place in places]
     written = tuple(map(written_digits, there.T)) if chosen.noise == LAST_DIGIT else None
-    encoding = choose_encoding(
-        table.name, Survey.of(there[:, :, None]), "sequence", chosen.step, chosen.noise, labels, written
-    )
+    survey = Survey.of(there[:, :, None])
+    encoding = choose_encoding(table.name, survey, "sequence", chosen.step, chosen.noise, labels, written)
     rows = np.zeros(values.shape, encoding.dtype)
     rows[whole] = encoding.encode(there[:, :, None], np.flatnonzero(whole))[..., 0]
     noted, warnings = remarks_on_columns(there, labels)
@@ -215,8 +206,9 @@ def _breaks(table: Table, place: int) -> np.ndarray:
     return np.concatenate([[False], (steps <= 0) | (steps > 1.5 * usual)])
 
 
-def _write(rows: Rows, chosen: CsvOptions, writer: Writer, new: NewSplit | None) -> None:
-    """Cut and write the events of each split."""
+def _build(chosen: CsvOptions, new: NewSplit | None, paths: Sequence[Path], writer: Writer) -> None:
+    """Read the files, and cut and write the events of each split."""
+    rows = _read_rows(paths, chosen)
     # Vectors are taken from the rows without a missing cell, and windows from all, in which such a row is a joint.
     used = np.flatnonzero(rows.whole) if chosen.length == 1 else np.arange(len(rows.values))
     marks = None if rows.marks is None else rows.marks[used]
@@ -243,11 +235,7 @@ def _write(rows: Rows, chosen: CsvOptions, writer: Writer, new: NewSplit | None)
                 f"{rows.name}: {name} has {samples(stretches)} of {len(used)} rows, and not {chosen.length} in "
                 f"a row for a window ({how}); take a shorter length or other shares"
             )
-        target = writer.create(name, (count, rows.values.shape[1], chosen.length), rows.values.dtype)
-        for values, begins in cuts:
-            if len(begins):
-                fill_windows(target[: len(begins)], values, begins)
-                target = target[len(begins) :]
+        fill_windows(writer.create(name, (count, rows.values.shape[1], chosen.length), rows.values.dtype), cuts)
     events = "vectors" if chosen.length == 1 else f"windows of {chosen.length} rows"
     writer.notes = {
         "levels": None,
@@ -257,7 +245,7 @@ def _write(rows: Rows, chosen: CsvOptions, writer: Writer, new: NewSplit | None)
         "test_share": test_share,
         "description": (
             f"{Path(chosen.file).name}: {events} of {rows.values.shape[1]} columns, {len(used)} rows; {how}"
-            f"{noise_text(rows.encoding)}"
+            f"{rows.encoding.noise_text}"
         ),
     }
 

@@ -87,9 +87,8 @@ class ImageFolder(Dataset, name="images"):
         """Return the splits, uint8, mapped from the cache."""
         chosen: ImageFolderOptions = self.parse(options)
         name = self.name
-        folder = store.find(
-            name, chosen.folder, "it is the option `folder`: beside the suite, below the data root or absolute"
-        )
+        hint = "it is the option `folder`: beside the suite, below the data root or absolute"
+        folder = store.find(name, chosen.folder, hint)
         if not folder.is_dir():
             raise DataError(f"{name}: {folder}: is not a folder; a single array file is the data set npz")
         others: list[str] = []
@@ -101,9 +100,8 @@ class ImageFolder(Dataset, name="images"):
 
 def _build(name: str, folder: Path, files: Sequence[ImageFile], chosen: ImageFolderOptions, writer: Writer) -> None:
     numbers, how = _split(f"{name}: {folder}", files, chosen)
-    write_images(
-        writer, name, [file.path for file in files], numbers, chosen.shape, "lanczos" if chosen.resize else None
-    )
+    paths = [file.path for file in files]
+    write_images(writer, name, paths, numbers, chosen.shape, "lanczos" if chosen.resize else None)
     scaled = ", cropped and scaled down by Pillow's Lanczos filter" * chosen.resize
     text = f"images of {folder.name}, {'x'.join(map(str, chosen.shape))}, 256 levels{scaled}; {how}"
     writer.notes = {"levels": 256, "description": text}

@@ -84,19 +84,14 @@ class Patches(Dataset, name="patches"):
         )
 
 
-def strip_columns(new: NewSplit | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the first columns of the train, validation and test strips, each (PHOTOGRAPHS, STRIPS)."""
-    size = (PHOTOGRAPHS, STRIPS)
-    order = np.zeros(size, int) if new is None else split_generator(new.seed).integers(len(ORDERS), size=size)
-    train, validation, test = np.moveaxis(np.array(ORDERS)[order], -1, 0) + np.arange(STRIPS) * PERIOD
-    return train, validation, test
-
-
 def cut_patches(
     photographs: np.ndarray, options: PatchOptions, new: NewSplit | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return train, validation and test patches (N, 3, 32, 32) of photographs (2, 427, 640, 3)."""
-    trains, validations, tests = strip_columns(new)
+    size = (PHOTOGRAPHS, STRIPS)
+    order = np.zeros(size, int) if new is None else split_generator(new.seed).integers(len(ORDERS), size=size)
+    # The first columns of the strips of each split.
+    trains, validations, tests = np.moveaxis(np.array(ORDERS)[order], -1, 0) + np.arange(STRIPS) * PERIOD
     windows = np.lib.stride_tricks.sliding_window_view(photographs, (SIDE, SIDE), axis=(1, 2))
     rng = np.random.Generator(np.random.PCG64(options.seed))
     photo, strip, row, column = (

@@ -14,8 +14,7 @@ from harness.core.errors import DataError, DataMissing, UserError
 from harness.core.settings import NewSplit
 from harness.datasets._signals.recordings import MOST_UNUSED, RecordingOptions, Source, in_folder, recording_splits
 from harness.datasets._signals.wfdb_records import read_header
-from harness.datasets._store.download import fetch
-from harness.datasets._store.store import Store
+from harness.datasets._store.store import Store, fetch
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
 URL = "https://physionet.org/files/mimic3wdb/1.0/"

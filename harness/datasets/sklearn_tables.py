@@ -10,9 +10,8 @@ from pydantic import Field
 from harness.core.settings import Settings
 from harness.datasets._store.selection import by_shares
 from harness.datasets._store.store import Store
-from harness.datasets._values.encoding import choose_encoding
-from harness.datasets._values.stated_noise import noise_text, written_digits
-from harness.datasets._values.survey import Survey
+from harness.datasets._values.encoding import choose_encoding, written_digits
+from harness.datasets._values.lattice import Survey
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
 SHARES = (0.6, 0.2, 0.2)
@@ -72,5 +71,5 @@ class SklearnTables(Dataset, name="sklearn_tables"):
         for split, numbers in by_shares(self.name, len(values), SHARES, shuffled=True).items():
             facts[split] = encoding.encode(values[numbers][:, :, None], numbers)
         rows = f"{len(values)} rows of {values.shape[1]} columns, shuffled by a fixed seed"
-        text = f"scikit-learn's {table} (real): {rows}{noise_text(encoding)}"
+        text = f"scikit-learn's {table} (real): {rows}{encoding.noise_text}"
         return Splits(levels=None, description=text, **facts)

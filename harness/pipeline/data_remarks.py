@@ -95,11 +95,8 @@ def remark_lines(store: Store, data: DataRef, splits: Splits, notes: bool = True
                 "allow_unbounded: true"
             )
     label = data.label if data.split is None else f"{data.label}, split {data.split}"
-    return [
-        f"{'warning' if remark.warning else 'note'}: {label}: {remark.text}"
-        for remark in remarks
-        if notes or remark.warning
-    ]
+    said = [remark for remark in remarks if notes or remark.warning]
+    return [f"{'warning' if remark.warning else 'note'}: {label}: {remark.text}" for remark in said]
 
 
 def notes_of(remarks: Sequence[DataRemark]) -> dict[str, str]:
@@ -111,10 +108,8 @@ def notes_of(remarks: Sequence[DataRemark]) -> dict[str, str]:
 
 def data_notes(splits: Splits) -> dict[str, str]:
     """Return the content, the sizes of the splits and the source of the data that a trial read."""
-    notes = {
-        "data": splits.description,
-        "splits": ", ".join(f"{len(values):,} {name}" for name, values in splits.parts().items()),
-    }
+    sizes = ", ".join(f"{len(values):,} {name}" for name, values in splits.parts().items())
+    notes = {"data": splits.description, "splits": sizes}
     if splits.steps is not None:
         counts = Counter(f"{size:g} {unit}" for size, unit in splits.steps)
         texts = [text + f" ({count} channels)" * (count > 1) for text, count in counts.items()]

@@ -46,13 +46,13 @@ class ValueRange:
     lattice: bool
     low: list[float]  # the extreme values of each channel; those of an image are its levels
     high: list[float]
-    lattices: list[Lattice] | None
-    noise: list[bool] | None = None
+    lattices: tuple[Lattice, ...] | None
+    noise: tuple[bool, ...] | None = None
     mean: list[float] | None = None  # this, deviation, median and interquartile range of each channel, where needed
     deviation: list[float] | None = None
     median: list[float] | None = None
     spread: list[float] | None = None
-    digits: list[int] | None = None  # see `Splits`
+    digits: tuple[int, ...] | None = None  # see `Splits`
 
     @classmethod
     def of(cls, splits: Splits, statistics: bool = False) -> ValueRange:
@@ -64,9 +64,7 @@ class ValueRange:
             low, high = splits.train.min(axes).tolist(), splits.train.max(axes).tolist()
         lattices = None
         if splits.lattices is not None:  # of third-party code, perhaps in numbers of numpy, which no weights file holds
-            lattices = [Lattice(*map(float, astuple(lattice))) for lattice in splits.lattices]
-        noise = None if splits.noise is None else list(splits.noise)
-        digits = None if splits.digits is None else list(splits.digits)
+            lattices = tuple(Lattice(*map(float, astuple(lattice))) for lattice in splits.lattices)
         of_channels: dict[str, list[float]] = {}
         if statistics:
             some = np.moveaxis(splits.train[:: math.ceil(splits.train.size / STATISTICS)], 1, 0)
@@ -74,18 +72,16 @@ class ValueRange:
             lower, median, upper = np.percentile(values, [25, 50, 75], axis=1)
             of_channels = {"mean": values.mean(1).tolist(), "deviation": values.std(1).tolist()}
             of_channels |= {"median": median.tolist(), "spread": (upper - lower).tolist()}
-        kind = splits.train.dtype.name
-        return cls(kind, splits.levels, splits.lattice, low, high, lattices, noise, digits=digits, **of_channels)
+        kind, noise = splits.train.dtype.name, splits.noise
+        return cls(kind, splits.levels, splits.lattice, low, high, lattices, noise, digits=splits.digits, **of_channels)
 
     def as_splits(self, shape: tuple[int, ...]) -> Splits:
         """Return splits of two events, of the low and of the high values, which have the same pre-processing."""
         extremes = np.array([self.low, self.high], self.dtype).reshape(2, shape[0], *[1] * (len(shape) - 1))
         events = np.broadcast_to(extremes, (2, *shape))
-        lattices, noise, digits = (
-            None if each is None else tuple(each) for each in (self.lattices, self.noise, self.digits)
-        )
-        facts: dict[str, Any] = {"lattice": self.lattice, "lattices": lattices, "noise": noise, "digits": digits}
-        return Splits(events, events, events, self.levels, "the range of the training split", **facts)
+        names = ("levels", "lattice", "lattices", "noise", "digits")
+        facts: dict[str, Any] = {name: getattr(self, name) for name in names}
+        return Splits(events, events, events, description="the range of the training split", **facts)
 
 
 def permutation(dim: int, seed: int) -> np.ndarray:
@@ -207,8 +203,6 @@ class Pipeline:
         )
         deviation = torch.where(deviation > 0, deviation, 1.0)
         center, scale = median + cells / 2, torch.where(spread > 0, spread / IQR, deviation)
-        if bent.all():
-            return Preprocessing(Asinh(center, scale))
         low = torch.where(ranged, low, mean + cells / 2 - deviation)
         high = torch.where(ranged, high + cells, mean + cells / 2 + deviation)
         if not bent.any():
@@ -292,10 +286,8 @@ class Pipeline:
             return None
         if self._digits is not None:
             values = self._raw[split]
-            logs = [
-                self._widths(values[first : first + PART]).log().flatten(1).mean(1)
-                for first in range(0, len(values), PART)
-            ]
+            begins = range(0, len(values), PART)
+            logs = [self._widths(values[begin : begin + PART]).log().flatten(1).mean(1) for begin in begins]
             return self.log_step + float(torch.cat(logs).mean())
         return 0.0 if self.unit == "bits_per_dim" else self.log_step
 

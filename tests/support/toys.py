@@ -75,3 +75,8 @@ def tables_of(run):
 def grid(table):
     """Return {row label: {column header: cell}}."""
     return {row[0]: dict(zip(table.header, row, strict=True)) for row in table.rows}
+
+
+def events(*parts):
+    """Return the bytes of all events of some splits, in order."""
+    return sorted(event.tobytes() for part in parts for event in part)

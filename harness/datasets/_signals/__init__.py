@@ -1,1 +1,1 @@
-"""Read, filter, cut and generate recordings."""
+"""Read and cut recordings."""

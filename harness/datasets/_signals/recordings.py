@@ -258,14 +258,12 @@ def _write(
         count, logs = sum(len(begins) for _, begins in cut), 0.0
         target = writer.create(part, (count, *options.shape), np.result_type(*kinds))
         for stretch, begins in cut:
-            if not len(begins):
-                continue
             values = stretch.values
             if not counted:
                 zeros, steps = units[stretch.start]
                 values = (spread_over_cells(values, stretch.start) - zeros) * steps
                 logs += float(np.log(np.abs(steps)).mean()) * len(begins)
-            fill_windows(target[: len(begins)], values, begins)
+            fill_windows(target, [(values, begins)])
             target = target[len(begins) :]
         log_widths.append(logs / count)
     return None if counted else log_widths
@@ -339,9 +337,7 @@ def _description(title: str, recording: Recording, dropped: str, options: Record
         own = f"less the mean of its record, in units of its deviation ({STANDARDISED})"
         unit = f"in physical units ({names})" if options.values == "physical" else own
         parts.append(f"values {unit}; noise of the step of its record is added to each once")
-    left_out = {
-        "with an invalid sample": recording.invalid,
-        "with other gains or baselines than most": recording.rescaled,
-    }
-    parts += [f"left out: {number / rate:.2f} s {what}" for what, number in left_out.items() if number]
+    reasons = ("with an invalid sample", "with other gains or baselines than most")
+    left_out = zip((recording.invalid, recording.rescaled), reasons, strict=True)
+    parts += [f"left out: {number / rate:.2f} s {what}" for number, what in left_out if number]
     return "; ".join([*parts, *[dropped] * bool(dropped)])

@@ -13,7 +13,7 @@ Its end and begin are no neighbours in time: no gap is needed there, and no wind
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -119,15 +119,17 @@ def starts(stretch: Stretch, length: int, stride: int) -> np.ndarray:
     return np.arange(0, max(stretch.values.shape[1] - length + 1, 0), stride)
 
 
-def fill_windows(target: np.ndarray, values: np.ndarray, begins: np.ndarray) -> None:
-    """Copy the windows of values (C, n) that begin at `begins`, (N,), to target (N, C, length).
+def fill_windows(target: np.ndarray, cuts: Iterable[tuple[np.ndarray, np.ndarray]]) -> None:
+    """Copy windows to target (N, C, length), one cut after another: of values (C, n) those that begin at `begins`.
 
     Some at a time, so that an array on disk is never in memory as a whole.
     """
-    views = np.lib.stride_tricks.sliding_window_view(values, target.shape[2], axis=1)
-    for first in range(0, len(begins), _AT_ONCE):
-        some = begins[first : first + _AT_ONCE]
-        target[first : first + _AT_ONCE] = views[:, some].swapaxes(0, 1)
+    for values, begins in cuts:
+        for first in range(0, len(begins), _AT_ONCE):
+            views = np.lib.stride_tricks.sliding_window_view(values, target.shape[2], axis=1)
+            some = begins[first : first + _AT_ONCE]
+            target[: len(some)] = views[:, some].swapaxes(0, 1)
+            target = target[len(some) :]
 
 
 def flat_line_shares(values: np.ndarray, begins: np.ndarray, length: int) -> np.ndarray:

@@ -1,7 +1,9 @@
-"""The locations of data sets: a read-only data root, and a cache of arrays prepared from it.
+"""The locations of data sets: a read-only data root, and a cache of downloads and of arrays prepared from both.
 
 A loader reads its source once, checks it, and writes integer arrays to the cache; trials map those into memory,
-read-only, so that a warm start costs milliseconds and several trials share one copy.
+read-only, so that a warm start costs milliseconds and several trials share one copy. A download whose checksum is
+pinned is compared with it, and again by its loader. Another has no other check than those of its format; a change of it
+changes the checksum of the prepared arrays, and with it the trials.
 """
 
 from __future__ import annotations
@@ -12,9 +14,10 @@ import json
 import os
 import secrets
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -24,9 +27,13 @@ from harness.core.files import DATA, RECORD, open_file, read_text
 from harness.core.settings import NewSplit
 
 META = "meta.json"
+TIMEOUT = 30  # seconds without data after which a download fails
 
 Stamps = list[list[str | int]]
 """The path, size and time of each source."""
+
+Build = Callable[["Writer"], None]
+"""Function that reads the sources, checks them and writes the arrays."""
 
 
 @dataclass(frozen=True)
@@ -111,9 +118,7 @@ def split_key(new: NewSplit | None) -> dict[str, Any]:
     return {} if new is None else {"split": [new.seed, new.keep_test]}
 
 
-def prepare(
-    store: Store, name: str, key: Mapping[str, Any], sources: Sequence[Path], build: Callable[[Writer], None]
-) -> Prepared:
+def prepare(store: Store, name: str, key: Mapping[str, Any], sources: Sequence[Path], build: Build) -> Prepared:
     """Return the arrays that `build` makes of `sources`, made once and then read from the cache.
 
     They are made again when the key or the size or time of a source changes, or when the cache is damaged. One process
@@ -124,7 +129,7 @@ def prepare(
         name: of the data set, the readable part of the folder's name.
         key: every option that affects the arrays, and a version of the loader, as JSON values.
         sources: the source files, in a fixed order.
-        build: reads the sources, checks them and writes the arrays.
+        build: makes the arrays.
 
     Raises:
         DataError: the cache cannot be written, or a source cannot be read.
@@ -149,9 +154,7 @@ def prepare(
             return read_prepared(folder, stamps) or _build(store, name, folder, key, stamps, build)
 
 
-def _build(
-    store: Store, name: str, folder: Path, key: Mapping[str, Any], stamps: Stamps, build: Callable[[Writer], None]
-) -> Prepared:
+def _build(store: Store, name: str, folder: Path, key: Mapping[str, Any], stamps: Stamps, build: Build) -> Prepared:
     for interrupted in folder.parent.glob(f".{folder.name}-*"):
         shutil.rmtree(interrupted, ignore_errors=True)
     unfinished = folder.parent / f".{folder.name}-{secrets.token_hex(4)}"
@@ -160,10 +163,8 @@ def _build(
         writer = Writer(store, unfinished)
         with _reading(name):
             build(writer)
-        arrays = {
-            path.stem: {"bytes": path.stat().st_size, "sha256": sha256(path)}
-            for path in sorted(unfinished.glob("*.npy"))
-        }
+        paths = sorted(unfinished.glob("*.npy"))
+        arrays = {path.stem: {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in paths}
         meta = {"key": dict(key), "sources": stamps, "arrays": arrays, "notes": writer.notes}
         text = json.dumps(meta, indent=1, allow_nan=False, default=astuple)
         (unfinished / META).write_text(text, encoding="utf-8")
@@ -212,3 +213,58 @@ def sha256(path: Path) -> str:
     """Return the SHA-256 of a file, in hexadecimal."""
     with open_file(path, DATA) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def fetch(store: Store, name: str, url: str, pinned: str | None = None, by_hand: str = "") -> Path:
+    """Return a file of the cache's downloads, downloaded if it is missing.
+
+    One process downloads while others wait. The file gets its name only when it is complete and a pinned checksum is
+    right; the remains of an interrupted download are overwritten by the next.
+
+    Args:
+        store: its cache is written, unless it is offline.
+        name: the data set, a slash, and the file, such as "mimic/3000063/3000063.hea"; the path below the downloads.
+        url: the source of the file (http or https).
+        pinned: the file's SHA-256 in hexadecimal, if it is known.
+        by_hand: another way to provide the file, for the message if the download fails; "or put it into ...".
+
+    Raises:
+        DataMissing: the file is missing and cannot be downloaded.
+        DataError: its checksum is wrong, or the cache cannot be written.
+    """
+    path = store.cache / "downloads" / name
+    if path.is_file():
+        return path
+    dataset = PurePosixPath(name).parts[0]
+    hint = ", ".join([f"put it at {path}", *[by_hand] * bool(by_hand)])
+    if store.offline:
+        raise DataMissing(
+            f"{dataset}: {path.name} is not there, and offline nothing is fetched. It comes from {url}; {hint}"
+        )
+    import filelock
+    import pooch
+    import requests
+
+    unfinished = path.with_name(f"{path.name}.part")
+    with writing(store):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with filelock.FileLock(path.with_name(f"{path.name}.lock")):
+            if path.is_file():  # another process downloaded it while this one waited
+                return path
+            print(f"fetching {url}", file=sys.stderr, flush=True)
+            try:
+                pooch.HTTPDownloader(timeout=TIMEOUT)(url, str(unfinished), None)
+            except requests.RequestException as error:  # an OSError
+                unfinished.unlink(missing_ok=True)
+                reason = f"{path.name} could not be fetched from {url}: {' '.join(str(error).split())}"
+                raise DataMissing(f"{dataset}: {reason}. Try again, or {hint}") from error
+            if pinned is not None and (actual := sha256(unfinished)) != pinned:
+                unfinished.unlink()
+                raise wrong_sum(dataset, url, actual, pinned, "Nothing was kept; try again")
+            unfinished.replace(path)
+    return path
+
+
+def wrong_sum(name: str, place: Path | str, actual: str, pinned: str, hint: str) -> DataError:
+    """Return the error that a file has another checksum than the pinned one."""
+    return DataError(f"{name}: {place}: the file's SHA-256 is {actual}, the right one is {pinned}. {hint}")

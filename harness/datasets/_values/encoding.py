@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 import numpy as np
 
 from harness.core.errors import DataError
-from harness.datasets._values.lattice import EXACT, MOST_LEVELS, Lattice, find_lattice, stated_lattice
-from harness.datasets._values.survey import FINEST, Survey
-from harness.datasets._values.widths import NOISE, STEP, Noise, Step, Widths
+from harness.datasets._values.file_options import NOISE, STEP, Noise, Step, Widths
+from harness.datasets._values.lattice import EXACT, MOST_LEVELS, Lattice, Survey, find_lattice, stated_lattice
 
 NAMED = 8  # channels that a message names
+MOST_WIDTHS = 6  # that a description lists
 
 Kind = Literal["image", "sequence"]
 Written = tuple[tuple[float, int], ...]
 """For each channel, the unit of the last decimal of its values, and how many significant digits they have."""
+
+Lattices = Sequence[Lattice | None]
+"""The lattice of each channel; None where its values lie on none."""
 
 IDENTITY = Lattice(0.0, 1.0)
 NO_LATTICE = "the values lie on no lattice; no noise is added to them"
@@ -54,6 +57,21 @@ class Encoding:
             return {"lattice": False, "no_floor": NO_LATTICE}
         steps = [(lattice.step, "units of the file") for lattice in self.lattices] if kind == "sequence" else None
         return {"lattices": self.lattices, "steps": steps}
+
+    @property
+    def noise_text(self) -> str:
+        """A clause on stated noise; empty without."""
+        if self.noise is None:
+            return ""
+        texts = dict.fromkeys("none" if width is None else f"{width:.4g}" for width in self.noise)
+        there = [width for width in self.noise if width is not None]
+        some = f"{min(there):.4g} to {max(there):.4g}" + " (in some channels none)" * ("none" in texts)
+        widths = ", ".join(texts) if len(texts) <= MOST_WIDTHS else some
+        share = f"; up to {self.repeated:.0%} of the values of a channel occur more than once" * (self.repeated > 0)
+        if self.digits is None:
+            return f"; uniform noise of the stated width {widths}{share}"
+        lost = f"; in {self.lost} columns at least 2^-20 of the range, as float32 holds no less" * (self.lost > 0)
+        return f"; uniform noise of the unit of the last digit of each value, at least {widths}{lost}{share}"
 
     def encode(self, events: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         """Return lattice indices k of events (n, C, *spatial), in `dtype`; the values themselves without a lattice.
@@ -131,7 +149,7 @@ def choose_encoding(
     of_image = kind == "image" and written is None and not isinstance(noise, tuple)
     detected = _detected(survey, of_image)
     if written is not None:
-        return _of_last_digits(name, survey, written, detected)
+        return _of_last_digits(name, survey, written, detected, labels)
     if isinstance(noise, tuple):
         return _noisy(name, survey, noise, detected, labels)
     if isinstance(step, tuple):
@@ -155,10 +173,11 @@ def choose_encoding(
             f"{name}: the values span {last + 1} levels of step {lattices[0].step:g}; images have 2 to {MOST_LEVELS}. "
             "State `step`, or kind: sequence"
         )
-    return Encoding(name, np.dtype(_pixel_type(last + 1)), lattices, last + 1)
+    pixel = np.uint8 if last < 1 << 8 else np.int16 if last < 1 << 15 else np.int32
+    return Encoding(name, np.dtype(pixel), lattices, last + 1)
 
 
-def _detected(survey: Survey, together: bool) -> list[Lattice | None]:
+def _detected(survey: Survey, together: bool) -> Lattices:
     """Return the lattice of each channel; one for all channels if `together`, unless floats are on none."""
     channels = range(len(survey.low))
     if survey.dtype.kind in "iu":
@@ -181,27 +200,15 @@ def _ranges(survey: Survey, together: bool) -> tuple[list[float], list[float]]:
     return np.broadcast_to(low, len(survey.low)).tolist(), np.broadcast_to(high, len(survey.high)).tolist()
 
 
-def _least(survey: Survey) -> np.ndarray:
-    """Return the narrowest noise that float32 of each channel's scaled values holds, (C,)."""
-    return FINEST * (survey.high - survey.low)
-
-
-def _noisy(
-    name: str,
-    survey: Survey,
-    noise: Widths,
-    detected: Sequence[Lattice | None],
-    labels: Sequence[str],
-) -> Encoding:
+def _noisy(name: str, survey: Survey, noise: Widths, detected: Lattices, labels: Sequence[str]) -> Encoding:
     """Return the encoding of values in units of the stated widths of their noise.
 
     Raises:
         DataError: a width leaves gaps between the values of a lattice, or is lost in float32.
     """
     widths = noise * (len(survey.low) if len(noise) == 1 else 1)
-    for label, width, lattice, low, high, least in zip(
-        labels, widths, detected, survey.low, survey.high, _least(survey), strict=True
-    ):
+    channels = zip(labels, widths, detected, survey.low, survey.high, survey.least, strict=True)
+    for label, width, lattice, low, high, least in channels:
         if width is not None and lattice is not None and low < high and width < 0.999 * lattice.step:
             raise DataError(
                 f"{name}: noise = {width:g} is narrower than the step {lattice.step:g} of the lattice on which the "
@@ -212,17 +219,12 @@ def _noisy(
                 f"{name}: noise = {width:g} is lost in float32 of the scaled values of {label}, which range from "
                 f"{low:g} to {high:g}; state at least {least:.2g}, 2^-20 of the range"
             )
-    return Encoding(name, np.dtype(np.float64), noise=widths, repeated=_repeated(survey, widths))
+    noisy = [channel for channel, width in enumerate(widths) if survey.dtype.kind == "f" and width is not None]
+    repeated = max((survey.repeated(channel)[0] for channel in noisy), default=0.0)
+    return Encoding(name, np.dtype(np.float64), noise=widths, repeated=repeated)
 
 
-def _repeated(survey: Survey, widths: Widths) -> float:
-    """Return the largest share of repeated values of a channel with noise."""
-    floats = survey.dtype.kind == "f"
-    shares = [survey.repeated(channel)[0] for channel, width in enumerate(widths) if floats and width is not None]
-    return max(shares, default=0.0)
-
-
-def _of_last_digits(name: str, survey: Survey, written: Written, detected: Sequence[Lattice | None]) -> Encoding:
+def _of_last_digits(name: str, survey: Survey, written: Written, detected: Lattices, labels: Sequence[str]) -> Encoding:
     """Return the encoding of values in units of the finest noise of their channel.
 
     That is the unit of the last decimal, but at least the step of a lattice that holds all values, and the least that
@@ -232,32 +234,18 @@ def _of_last_digits(name: str, survey: Survey, written: Written, detected: Seque
         unit if lattice is None or low == high else max(unit, lattice.step)
         for (unit, _), lattice, low, high in zip(written, detected, survey.low, survey.high, strict=True)
     ]
-    least = _least(survey)
-    widths = tuple(np.maximum(steps, least).tolist())
-    return Encoding(
-        name,
-        np.dtype(np.float64),
-        noise=widths,
-        repeated=_repeated(survey, widths),
-        digits=tuple(digits for _, digits in written),
-        lost=int((np.array(steps) < least).sum()),
-    )
+    encoding = _noisy(name, survey, tuple(np.maximum(steps, survey.least).tolist()), detected, labels)
+    return replace(encoding, digits=tuple(digits for _, digits in written), lost=int((steps < survey.least).sum()))
 
 
 def _stated(
-    name: str,
-    steps: tuple[float, ...],
-    survey: Survey,
-    together: bool,
-    detected: Sequence[Lattice | None],
-    labels: Sequence[str],
-) -> list[Lattice | None]:
+    name: str, steps: tuple[float, ...], survey: Survey, together: bool, detected: Lattices, labels: Sequence[str]
+) -> Lattices:
     """Return the lattice of each channel, through its smallest value, or through the smallest of all if `together`."""
-    lattices: list[Lattice | None] = []
+    lattices = []
     steps = steps * (len(survey.low) if len(steps) == 1 else 1)
-    for step, low, high, common, least, label in zip(
-        steps, *_ranges(survey, together), detected, _least(survey), labels, strict=True
-    ):
+    channels = zip(steps, *_ranges(survey, together), detected, survey.least, labels, strict=True)
+    for step, low, high, common, least, label in channels:
         lattice = stated_lattice(step, low, high, survey.dtype)
         if lattice is None or step < least:
             raise DataError(
@@ -273,9 +261,7 @@ def _stated(
     return lattices
 
 
-def _refuse_atoms(
-    name: str, survey: Survey, detected: Sequence[Lattice | None], labels: Sequence[str], tabular: bool
-) -> None:
+def _refuse_atoms(name: str, survey: Survey, detected: Lattices, labels: Sequence[str], tabular: bool) -> None:
     """Raise DataError if a channel is constant or on a lattice and others are not, or values off a lattice repeat."""
     widths = [
         float(f"{survey.usual_gap(at) if lattice is None else lattice.step:g}") for at, lattice in enumerate(detected)
@@ -319,5 +305,16 @@ def is_code(value: float) -> bool:
     return re.fullmatch(r"-9+(\.9+)?|9{3,}(\.9+)?", f"{value:.10g}") is not None
 
 
-def _pixel_type(levels: int) -> type:
-    return np.uint8 if levels <= 256 else np.int16 if levels <= 1 << 15 else np.int32
+def written_digits(values: np.ndarray) -> tuple[float, int]:
+    """Return the unit of the last decimal of numbers as they are written, and how many significant digits they have.
+
+    Trailing zeros count for a number if others have digits there: of 5, 5.1 and 12.3 the unit is 0.1, and of 1.234,
+    12.34 and 5 there are four digits. At most 15 digits are counted.
+    """
+    finest, most = -400, 1
+    for value in np.unique(np.abs(values)).tolist():
+        if value:
+            digits, _, exponent = f"{value:.14e}".partition("e")
+            count = len(digits.rstrip("0")) - 1
+            finest, most = max(finest, count - 1 - int(exponent)), max(most, count)
+    return float(f"1e{-finest}") if finest > -400 else 1.0, most

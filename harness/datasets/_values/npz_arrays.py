@@ -14,7 +14,6 @@ from harness.core.files import DATA, open_file
 from harness.core.provenance.environment import available_memory
 from harness.core.run_options import shown_bytes
 
-BLOCK = 8 << 20  # bytes of the events that are converted together, about
 MEMORY_SHARE = 0.5  # of the available memory, for what has to be in memory at once
 LABEL = 1 << 10  # bytes of a text
 SIGNATURES = (b"PK", b"\x93NUMPY")  # of the beginning of an .npz and a .npy file
@@ -109,10 +108,3 @@ def open_npz(file: Path, name: str) -> Iterator[Npz]:
         else:
             with content:
                 yield Npz(name, content)
-
-
-def blocks(values: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield the events of an array in order, some at a time."""
-    rows = max(1, BLOCK // max(values[:1].nbytes, 1))
-    for first in range(0, len(values), rows):
-        yield values[first : first + rows]

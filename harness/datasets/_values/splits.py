@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from harness.core.errors import DataError
+from harness.core.errors import DataError, UserError
 from harness.core.settings import NewSplit, Unit
 from harness.datasets._store.selection import shuffle_and_cut
 from harness.datasets._store.store import Prepared
-from harness.datasets._values.lattice import Lattice
+from harness.datasets._values.encoding import IDENTITY, choose_encoding
+from harness.datasets._values.file_options import Widths
+from harness.datasets._values.lattice import Lattice, Survey
 
 PIECE = 1024  # events whose checksum is taken at once: the arrays may be mapped files, larger than the memory
 
@@ -103,22 +106,35 @@ class Splits:
 
         It keeps the checksum, as the same arrays and seed give the same split.
         """
+        drawn: dict[str, Any] = self.parts()
+        pooled, kept = "train, validation and test", ""
         if new.keep_test:
-            train, validation = shuffle_and_cut([self.train, self.validation], new.seed)
-            test, pooled, kept = self.test, "train and validation", ", test kept"
-        else:
-            train, validation, test = shuffle_and_cut([self.train, self.validation, self.test], new.seed)
-            pooled, kept = "train, validation and test", ""
-        return replace(
-            self,
-            train=train,
-            validation=validation,
-            test=test,
-            description=(
-                f"{self.description}; split {new.seed}: the events of {pooled} pooled, shuffled and cut into the same "
-                f"sizes{kept}"
-            ),
-        )
+            del drawn["test"]
+            pooled, kept = "train and validation", ", test kept"
+        how = f"split {new.seed}: the events of {pooled} pooled, shuffled and cut into the same sizes{kept}"
+        drawn = dict(zip(drawn, shuffle_and_cut(list(drawn.values()), new.seed), strict=True))
+        return replace(self, description=f"{self.description}; {how}", **drawn)
+
+    def with_noise(self, name: str, noise: Widths, labels: Sequence[str]) -> Splits:
+        """Return these splits of the data set `name` in units of stated widths of noise; `labels` are of the channels.
+
+        Raises:
+            UserError: their values have levels, or noise already.
+            DataError: a width leaves gaps between the values of a lattice, or is lost in float32.
+        """
+        if self.levels is not None or self.log_widths is not None or self.noise is not None:
+            raise UserError(f"{name}: noise is for values without levels that have none of their own; leave it out")
+        axes = (-1, *[1] * (len(self.shape) - 1))
+        lattices = self.lattices or [IDENTITY] * self.shape[0]
+        offsets = np.reshape([lattice.offset for lattice in lattices], axes)
+        steps = np.reshape([lattice.step for lattice in lattices], axes)
+        values = {part: offsets + events * steps for part, events in self.parts().items()}
+        survey = Survey.of(*values.values())
+        encoding = choose_encoding(name, survey, "sequence", None, noise, labels)
+        facts: dict[str, Any] = encoding.facts("sequence") | {"steps": None}
+        facts |= {part: encoding.encode(events, np.arange(len(events))) for part, events in values.items()}
+        units = f"; units: {', '.join(dict.fromkeys(unit for _, unit in self.steps))}" if self.steps else ""
+        return replace(self, description=f"{self.description}{encoding.noise_text}{units}", **facts)
 
     def share_of_test(self, new: NewSplit | None) -> float | None:
         """Return the share of all events that may be in test which that of a new split has: 0 if it is kept."""

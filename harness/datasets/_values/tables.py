@@ -170,12 +170,10 @@ class Table:
 
     def left_out(self, places: Sequence[int], named: Mapping[int, str]) -> list[str]:
         """Return a clause on the columns that are no values, with the reason, or the option by which they are named."""
-        others = [place for place in range(len(self.names)) if place not in places]
-        why = {
-            place: f"the option {named[place]}" if place in named else self.unusable(place) or "not named"
-            for place in others
-        }
-        reasons = [f"{self.label(place)} ({reason})" for place, reason in why.items()]
+        reasons = []
+        for place in sorted({*range(len(self.names))} - {*places}):
+            reason = f"the option {named[place]}" if place in named else self.unusable(place) or "not named"
+            reasons.append(f"{self.label(place)} ({reason})")
         return [f"columns that are not used: {listed(reasons)}"] * bool(reasons)
 
 

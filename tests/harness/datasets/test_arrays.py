@@ -4,15 +4,16 @@ import io
 import os
 import tracemalloc
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pytest
+from toys import events
 
-from harness.cli.parser import main
-from harness.core.errors import DataError, DataMissing
+from harness.core.errors import DataError, DataMissing, UserError
+from harness.core.settings import DataRef
 from harness.datasets import Splits, Store, find_dataset
 from harness.datasets._images.image_files import pool
+from harness.execution.data import check_data
 
 NPZ = find_dataset("npz")
 RNG = np.random.default_rng(0)
@@ -23,15 +24,16 @@ OPTIONS = {"file": "mine.npz", "shape": [3, 8, 8]}
 SEQUENCE = {"file": "mine.npz", "shape": [2, 16], "kind": "sequence"}
 
 
-def load(store, options=OPTIONS, **arrays) -> Splits:
+def read(store, options, **arrays) -> Splits:
     """Write these arrays to a file and return the splits that the data set reads from it."""
-    np.savez(store.root / "mine.npz", **({"x_train": IMAGES, "x_test": TEST_IMAGES} | arrays))
+    np.savez(store.root / "mine.npz", **arrays)
     NPZ.check(store, options)
     return NPZ.load(store, options)
 
 
-def events(*parts) -> list[bytes]:
-    return sorted(event.tobytes() for part in parts for event in part)
+def load(store, options=OPTIONS, **arrays) -> Splits:
+    """Return the splits of these arrays, and of images in place of x_train and x_test."""
+    return read(store, options, **({"x_train": IMAGES, "x_test": TEST_IMAGES} | arrays))
 
 
 def test_images_are_unchanged_and_a_tenth_of_train_is_held_out(store):
@@ -45,26 +47,35 @@ def test_images_are_unchanged_and_a_tenth_of_train_is_held_out(store):
     assert splits.steps is None and splits.no_floor is None and len(splits.checksum) == 64
 
 
-def one_array(store, name, values, options) -> Splits:
-    """Write one array and return the splits that the data set makes of it."""
-    np.savez(store.root / "mine.npz", **{name: values})
-    NPZ.check(store, options)
-    return NPZ.load(store, options)
-
-
 @pytest.mark.parametrize("name", ["x", "arr_0"])
 def test_one_array_is_split_by_shares(store, name):
-    images = one_array(store, name, IMAGES, OPTIONS | {"shares": [0.5, 0.2, 0.3]})
+    images = read(store, OPTIONS | {"shares": [0.5, 0.2, 0.3]}, **{name: IMAGES})
     assert [len(part) for part in images.parts().values()] == [30, 12, 18]
     assert events(*images.parts().values()) == events(IMAGES)
     assert images.description.endswith("are the shares 0.5, 0.2, 0.3, by seed 0")
-    kept = one_array(store, name, IMAGES, OPTIONS | {"shuffle": False})
+    kept = read(store, OPTIONS | {"shuffle": False}, **{name: IMAGES})
     np.testing.assert_array_equal(np.concatenate(list(kept.parts().values())), IMAGES)
     assert [len(part) for part in kept.parts().values()] == [48, 6, 6] and "in order" in kept.description
-    few = one_array(store, name, ADC, SEQUENCE | {"shares": [0.2, 0.1, 0.1]})
+    few = read(store, SEQUENCE | {"shares": [0.2, 0.1, 0.1]}, **{name: ADC})
     for part, expected in zip(few.parts().values(), (ADC[:12], ADC[12:18], ADC[18:24]), strict=True):
         np.testing.assert_array_equal(part, expected)
-    assert (few.train != one_array(store, name, ADC, SEQUENCE | {"shuffle": True}).train[:12]).any()
+    assert (few.train != read(store, SEQUENCE | {"shuffle": True}, **{name: ADC}).train[:12]).any()
+
+
+def test_arrays_by_name_and_rows_of_a_matrix_as_vectors(store):
+    rows, vectors = np.random.default_rng(0).standard_normal((100, 3)), SEQUENCE | {"shape": [3, 1]}
+    both = {"X": rows, "y": np.arange(100)}
+    alone = read(store, vectors | {"array": "X"}, **both)
+    np.testing.assert_array_equal(alone.train[:, :, 0], rows[: len(alone.train)])
+    parts = {"a": rows[:70], "b": rows[70:80], "c": rows[80:], "labels": np.arange(3)}
+    splits = read(store, vectors | {"arrays": ["a", "b", "c"]}, **parts)
+    np.testing.assert_array_equal(splits.test[:, :, 0], rows[80:])
+    np.testing.assert_array_equal(splits.validation[:, :, 0], rows[70:80])
+    assert len(read(store, vectors | {"arrays": ["a", "c"]}, **parts).validation) == 7  # a tenth of train
+    with pytest.raises(DataError, match="array: NAME"):
+        read(store, vectors, **both)
+    with pytest.raises(DataError, match="no array 'Z'"):
+        read(store, vectors | {"array": "Z"}, **both)
 
 
 def test_a_file_beside_the_suite_is_found_first(store, tmp_path, monkeypatch):
@@ -100,9 +111,8 @@ def test_channels_last_and_grey_without_a_channel_axis(store):
         options = OPTIONS | {"shape": [1, 8, 8], "layout": layout}
         grey = load(store, options, x_train=IMAGES[:, 0], x_test=TEST_IMAGES[:, 0])
         np.testing.assert_array_equal(grey.test, TEST_IMAGES[:, :1])
-    steps = load(
-        store, SEQUENCE | {"layout": "channels_last"}, x_train=ADC.swapaxes(1, 2), x_test=ADC[:9].swapaxes(1, 2)
-    )
+    times = ADC.swapaxes(1, 2)
+    steps = load(store, SEQUENCE | {"layout": "channels_last"}, x_train=times, x_test=times[:9])
     np.testing.assert_array_equal(steps.test, ADC[:9])
 
 
@@ -147,59 +157,14 @@ def test_pooling_rounds_without_overflow(store):
     np.testing.assert_array_equal(pool(np.arange(9, dtype=np.int16).reshape(3, 3), 3), [[4]])
 
 
-SUITE = """\
-suite: own
-kind: density
-title: Own data
-layers: {conv1x1: {}}
-training: {learning_rate: 1e-3, steps: 1, batch_size: 8, evaluate_every: 1}
-flow: {levels: 1, steps: 1, width: 4}
-profiles:
-  quick:
-    datasets:
-      mine: {data: npz, preprocessing: logit, options: {file: mine.npz, shape: [2, 16], kind: sequence}}
-"""
-
-
-@pytest.fixture
-def command(store, monkeypatch):
-    """Return the arguments that run a suite in the root, of which some texts are replaced."""
+def test_logit_without_levels_is_refused_before_training(store, monkeypatch):
     monkeypatch.setenv("INVERTBENCH_CACHE", str(store.cache))
-    monkeypatch.setenv("INVERTBENCH_KERNELS", "off")  # the empty cache has no kernels, and a build takes a minute
-
-    def arguments(**texts: str) -> list[str]:
-        suite, content = store.root / "own.yaml", SUITE
-        for old, new in texts.items():
-            content = content.replace({"logit": "preprocessing: logit, ", "form": "[2, 16], kind: sequence"}[old], new)
-        suite.write_text(content)
-        return ["run", str(suite), "--data", str(store.root), "--out", str(store.root / "out")]
-
-    return arguments
-
-
-def test_a_suite_is_checked_against_the_options(command, capsys):
-    assert main(command()) == 2
-    assert ":10:40: mine: preprocessing: logit is for pixels, and npz holds sequences" in capsys.readouterr().err
-    assert main(command(logit="", form="[2], kind: sequence")) == 2
-    assert ":10:58: npz: shape = [2] should have 2 entries for kind: sequence" in capsys.readouterr().err
-
-
-def test_wrong_data_make_the_command_exit_with_3_and_one_line(store, command, capsys):
-    assert main(command(logit="")) == 3
-    assert "mine.npz: no such file" in capsys.readouterr().err
-    np.savez(store.root / "mine.npz", x_train=ADC[:, :, :9], x_test=ADC)
-    assert main(command(logit="")) == 3
-    error = capsys.readouterr().err
-    assert "train holds events of shape (2, 9)" in error and error.count("\n") == 1
-
-
-def test_logit_without_levels_is_refused_before_training(store, command, capsys):
     noise = np.random.default_rng(0).normal(size=(60, 3, 8, 8))
     np.savez(store.root / "mine.npz", x_train=noise, x_test=noise[:20] + 1)
-    assert main(command(form="[3, 8, 8]")) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("mine: preprocessing 'logit' is for images on levels") and error.count("\n") == 1
-    assert not (store.root / "out" / "own" / "records").exists()
+    data = DataRef(label="mine", name="npz", options=OPTIONS, preprocessing="logit")
+    with pytest.raises(UserError, match=r"^mine: preprocessing 'logit' is for images on levels") as caught:
+        check_data([data], store.root, offline=True)
+    assert caught.value.exit_code == 2
 
 
 def test_a_missing_file_and_a_folder_are_refused(store):
@@ -284,7 +249,7 @@ def test_reading_in_blocks_gives_the_same_arrays_and_messages(store, monkeypatch
     whole = load(store).checksum
     floats = load(store, x_train=IMAGES / 255, x_test=TEST_IMAGES / 255).checksum
     assert floats == whole
-    monkeypatch.setattr("harness.datasets._values.npz_arrays.BLOCK", 7 * IMAGES[0].nbytes)
+    monkeypatch.setattr("harness.datasets.arrays.BLOCK", 7 * IMAGES[0].nbytes)
     NPZ.check(Store(store.root, store.cache / "another"), OPTIONS)
     assert load(store).checksum == load(store, x_train=IMAGES / 255, x_test=TEST_IMAGES / 255).checksum == whole
     values = IMAGES / 255
@@ -306,10 +271,6 @@ def test_object_arrays_are_refused_without_unpickling(store, tmp_path):
     with pytest.raises(DataError, match=r"x_train: cannot be read .*Object arrays"):
         load(store, x_train=trapped)
     assert not (tmp_path / "sprung").exists()
-
-
-def rewrite(path: Path, change) -> None:
-    path.write_bytes(change(path.read_bytes()))
 
 
 def member_of(name: str, content: bytes):
@@ -350,8 +311,9 @@ DAMAGE = {
 @pytest.mark.parametrize("name", DAMAGE)
 def test_a_damaged_archive_is_named_and_leaves_the_cache_usable(name, store):
     change, message = DAMAGE[name]
-    np.savez(store.root / "mine.npz", x_train=IMAGES, x_test=TEST_IMAGES)
-    rewrite(store.root / "mine.npz", change)
+    path = store.root / "mine.npz"
+    np.savez(path, **BOTH)
+    path.write_bytes(change(path.read_bytes()))
     with pytest.raises(DataError, match=message) as caught:
         NPZ.check(store, OPTIONS)
     assert str(caught.value).startswith(f"npz: {store.root / 'mine.npz'}: ") and "\n" not in str(caught.value)

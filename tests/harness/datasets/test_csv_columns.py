@@ -43,11 +43,8 @@ def test_rows_are_vectors_in_the_order_of_the_options(store):
 def test_windows_stay_within_their_part(store):
     splits = load(store, text(COUNTS), length=8, stride=2, shares=[0.6, 0.2, 0.2])
     assert splits.shape == (2, 8) and splits.lattice and [step for step, _ in splits.steps] == [1.0, 1.0]
-    for part, first, last, stride in (
-        (splits.train, 0, 60, 2),
-        (splits.validation, 60, 80, 8),
-        (splits.test, 80, 100, 8),
-    ):
+    spans = ((0, 60, 2), (60, 80, 8), (80, 100, 8))
+    for part, (first, last, stride) in zip(splits.parts().values(), spans, strict=True):
         expected = [COUNTS[begin : begin + 8, ::-1].T for begin in range(first, last - 7, stride)]
         np.testing.assert_array_equal(part, np.array(expected))
 
@@ -71,26 +68,26 @@ def test_counts_of_a_stated_step_may_have_been_rounded_to_three_decimals(store):
 
 
 GOOD = text(VALUES)
+
+
+def written(row, column, cell):
+    """Return the good table with another cell."""
+    return GOOD.replace(repr(float(VALUES[row, column])), cell)
+
+
+DROP, EVERY = {"missing": "drop"}, {"columns": None}
 FAULTS = {
-    "text": (GOOD.replace(repr(float(VALUES[3, 1])), "high"), {}, "row 4, column 'b': 'high' is not a finite number"),
-    "empty": (
-        GOOD.replace(repr(float(VALUES[3, 0])), ""),
-        {},
-        "row 4, column 'a': '' is a missing cell; .*missing: drop",
-    ),
-    "infinite": (GOOD.replace(repr(float(VALUES[0, 0])), "inf"), {}, "row 1, column 'a': 'inf' is not"),
-    "an underscore": (GOOD.replace(repr(float(VALUES[0, 0])), "1_0"), {}, "row 1, column 'a': '1_0' is not"),
+    "text": (written(3, 1, "high"), {}, "row 4, column 'b': 'high' is not a finite number; .* name the `columns` to"),
+    "empty": (written(3, 0, ""), {}, "row 4, column 'a': '' is a missing cell; .*missing: drop"),
+    "infinite": (written(0, 0, "inf"), {}, "row 1, column 'a': 'inf' is not"),
+    "an underscore": (written(0, 0, "1_0"), {}, "row 1, column 'a': '1_0' is not"),
     "long line": (GOOD + "2026-02-01,1.0,2.0,3.0\n", {}, "line 102 has 4 cells, and line 1 has 3"),
     "short line": (GOOD + "2026-02-01,1.0\n", {}, "line 102 has 2 cells, and line 1 has 3"),
-    "a short header": (GOOD.replace("time,a,b", "a,b"), {"missing": "drop"}, "row names, needs one"),
-    "a longer header": (
-        GOOD.replace("time,a,b", "a,b,time,note"),
-        {"missing": "drop"},
-        "has 3 cells, and line 1 has 4",
-    ),
+    "a short header": (GOOD.replace("time,a,b", "a,b"), DROP, "row names, needs one"),
+    "a longer header": (GOOD.replace("time,a,b", "a,b,time,note"), DROP, "has 3 cells, and line 1 has 4"),
     "no header": (GOOD, {"columns": 3, "header": False}, "row 1, column column 1: 'time' is not"),
-    "numbers for names": (GOOD.partition("\n")[2], {"columns": None}, "has numbers in place of names"),
-    "no numbers": ("a,b\nx,y\n", {"columns": None}, "no column of numbers that vary; .*'a' .has texts such as 'x'"),
+    "numbers for names": (GOOD.partition("\n")[2], EVERY, "has numbers in place of names"),
+    "no numbers": ("a,b\nx,y\n", EVERY, "no column of numbers that vary; .*'a' .has texts such as 'x'"),
     "no rows": ("time,a,b\n", {}, "has no rows below line 1"),
     "nothing": ("", {}, "has no rows"),
     "unknown": (GOOD, {"columns": ["A"]}, "has no column 'A'; did you mean a"),
@@ -98,23 +95,11 @@ FAULTS = {
     "another number": (GOOD, {"columns": 2}, "has 3 columns, and columns = 2 takes all; name some"),
     "few rows": (GOOD, {"length": 11}, "validation has 10 of 100 rows, and not 11 in a row"),
     "wrong step": (GOOD, {"step": 0.5}, "is not a multiple of the step 0.5"),
-    "an open quote": (
-        GOOD + '"' + 50_000 * "long, " + "\n",
-        {},
-        "line 102: cannot be split .* quote that is not closed",
-    ),
+    "an open quote": (f'{GOOD}"{50_000 * "long, "}', {}, "line 102: cannot be split .* quote that is not closed"),
     "an open quote in the last row": ('a,b\n1,"2\n3,4\n', {}, "cannot be split .* quote that is not closed"),
-    "a decimal comma": (
-        GOOD.replace(",", ";").replace(".", ","),
-        {"separator": ";"},
-        "has a decimal comma, or one bet",
-    ),
-    "numbers with commas": (
-        'a,b\n"1,234",1\n"2,345",2\n',
-        {"columns": None},
-        "'1,234' has a decimal comma, or one between tho",
-    ),
-    "twice among all": (text(VALUES, "a,a,b"), {"columns": None}, "has 2 columns 'a'; rename them"),
+    "a decimal comma": (GOOD.replace(",", ";").replace(".", ","), {"separator": ";"}, "has a decimal comma, or one"),
+    "numbers with commas": ('a,b\n"1,234",1\n"2,345",2\n', EVERY, "'1,234' has a decimal comma, or one between tho"),
+    "twice among all": (text(VALUES, "a,a,b"), EVERY, "has 2 columns 'a'; rename them"),
     "a comment": ("# mine\n" + GOOD, {}, "line 2 has 3 cells, and line 1 has 1; line 1 seems to be a comment"),
     "semicolons": (GOOD.replace(",", ";"), {}, "no column 'b'; .* separated by semicolons: say separator: ';'"),
     "a folder": (None, {}, "it is a folder"),
@@ -237,6 +222,29 @@ def test_a_value_that_stands_for_a_missing_one_is_named_beside_a_lattice(store):
     assert "'a': 25% are -9999, which may stand for a missing value: missing: [-9999]" in noisy.warnings
 
 
+@pytest.mark.parametrize(
+    ("missing", "cells"), [([-9999], ["-9999", "-9999.0", "-9999"]), ([-9999, "."], [".", "-9.999e3", "."])]
+)
+def test_stated_values_stand_for_missing_ones_and_are_counted(store, missing, cells):
+    lines = text(VALUES).splitlines()
+    for place, cell in zip((5, 50, 60), cells, strict=True):
+        lines[place] = f"2026-01-01,{cell},0.5"
+    splits = load(store, "\n".join(lines), missing=missing)
+    assert sum(map(len, splits.parts().values())) == 97 and "3 of 100 rows" in splits.left_out[0]
+    assert min(part.min() for part in splits.parts().values()) > -10
+    with pytest.raises(DataError, match="row 5, column 'a'" if "." in cells else "are -9999"):
+        load(store, "\n".join(lines))
+
+
+def test_columns_by_number_where_there_is_no_header(store):
+    lines = "\n".join(f"{a!r},g,{b!r}" for a, b in VALUES.tolist())
+    splits = load(store, lines, columns=[3, 1], header=False)
+    np.testing.assert_array_equal(splits.train[:, :, 0], VALUES[:80, [1, 0]])
+    with pytest.raises(DataError, match="number 4"):
+        load(store, lines, columns=[4], header=False)
+    assert CSV.channels({"file": "mine.csv", "columns": [3, 1], "header": False}) == ("column 3", "column 1")
+
+
 def test_all_columns_without_a_header_are_numbers(store):
     assert located(store, "\n".join(f"{a!r},g,{b!r}" for a, b in VALUES.tolist()), header=False)[1] == [1, 3]
     years = "1990,1991,1992\n" + "\n".join(f"{a!r},{b!r},{a + b!r}" for a, b in VALUES.tolist())
@@ -281,8 +289,4 @@ def test_a_lattice_beside_a_too_fine_one_is_named(store):
 
 
 def test_a_column_with_few_texts_is_one_of_numbers_with_mistakes(store):
-    content = GOOD.replace(repr(float(VALUES[3, 1])), "high")
-    placed, columns = located(store, content)
-    assert columns == ["a", "b"]
-    with pytest.raises(DataError, match=r"'high' is not a finite number; .* name the `columns` to use"):
-        CSV.loaded(store, placed)
+    assert located(store, written(3, 1, "high"))[1] == ["a", "b"]

@@ -1,4 +1,4 @@
-"""Splits that a table states or that keep classes, windows that end at a hole in time, and rows in a telling order."""
+"""Splits that files state, or of whole groups or equal classes; windows that end at a hole; rows in a telling order."""
 
 import numpy as np
 import pytest
@@ -6,6 +6,7 @@ import pytest
 from harness.core.errors import DataError, UserError
 from harness.core.settings import NewSplit
 from harness.datasets import Store, find_dataset
+from harness.datasets._store.selection import split_groups
 from harness.pipeline.data_remarks import examine
 
 CSV, NPZ = find_dataset("csv"), find_dataset("npz")
@@ -72,35 +73,29 @@ def test_a_column_that_states_no_split_is_refused(store, column, message):
         load(store, column, split="c")
 
 
+@pytest.mark.parametrize("data", ["csv", "npz"])
 @pytest.mark.parametrize("validation", [False, True])
-def test_files_of_train_and_test_are_kept(store, validation):
-    for name, rows in (("val", VALUES[100:130]), ("test", VALUES[130:])):
-        (store.root / f"{name}.csv").write_text("b,a\n" + "\n".join(f"{b!r},{a!r}" for a, b in rows.tolist()))
-    more = {"validation_file": "val.csv"} if validation else {}
-    splits = load(store, [1] * 100, values=VALUES[:100], test_file="test.csv", **more)
+def test_files_of_train_and_test_are_kept(store, validation, data):
+    parts = {"file": VALUES[:100], "validation_file": VALUES[100:130], "test_file": VALUES[130:]}
+    if not validation:
+        del parts["validation_file"]
+    for name, part in parts.items():
+        np.savez(store.root / f"{name}.npz", part)
+        order = [0, 1] if name == "file" else [1, 0]
+        lines = [",".join(map(repr, row)) for row in part[:, order].tolist()]
+        (store.root / f"{name}.csv").write_text("\n".join([",".join("ab"[at] for at in order), *lines]))
+    form = {"columns": ["a", "b"]} if data == "csv" else {"shape": [2, 1], "kind": "sequence", "shuffle": True}
+    options = {name: f"{name}.{data}" for name in parts} | form
+    splits = find_dataset(data).loaded(store, options)
     rows = places(splits)
     assert sorted(rows[2]) == list(range(130, 200)), "columns go by name"
     assert sorted(rows[0] + rows[1]) == list(range(130 if validation else 100))
     assert [len(part) for part in rows] == ([100, 30, 70] if validation else [90, 10, 70])
-    assert "split as stated" in splits.description
-
-
-@pytest.mark.parametrize("validation", [False, True])
-def test_array_files_of_train_and_test_are_kept(store, validation):
-    for name, rows in (("train", VALUES[:100]), ("val", VALUES[100:130]), ("test", VALUES[130:])):
-        np.savez(store.root / f"{name}.npz", rows)
-    options = {"file": "train.npz", "test_file": "test.npz", "shape": [2, 1], "kind": "sequence", "shuffle": True}
-    options |= {"validation_file": "val.npz"} if validation else {}
-    splits = NPZ.loaded(store, options)
-    rows = places(splits)
-    assert sorted(rows[2]) == list(range(130, 200))
-    assert sorted(rows[0] + rows[1]) == list(range(130 if validation else 100))
-    assert [len(part) for part in rows] == ([100, 30, 70] if validation else [90, 10, 70])
-    kept = NPZ.loaded(store, options, KEPT)
+    kept = find_dataset(data).loaded(store, options, KEPT)
     np.testing.assert_array_equal(kept.test, splits.test)
     assert kept.share_of_test(KEPT) == 0 and not np.array_equal(kept.train, splits.train)
     with pytest.raises(UserError, match=r"states its split; leave `split` out of repetitions\.vary, or say keep_test"):
-        NPZ.loaded(store, options, NEW)
+        find_dataset(data).loaded(store, options, NEW)
 
 
 @pytest.mark.parametrize("new", [None, NEW, KEPT])
@@ -166,3 +161,111 @@ def test_rows_in_an_order_that_shuffled_ones_would_not_have_are_a_warning(store)
     for options in ({"shuffle": True}, {"length": 4}):
         assert load(store, [""] * 200, values=sorted_rows, **options).warnings == ()
     assert load(store, [""] * 200).warnings == ()
+
+
+# Rows of one group, such as a subject's, stay in one split, also in new ones, and no window joins two groups
+
+SUBJECTS, ROWS = 12, 50
+SERIES = np.random.default_rng(0).standard_normal((SUBJECTS * ROWS, 2))
+OWNER = {value: row // ROWS for row, value in enumerate(SERIES[:, 0].tolist())}
+
+
+@pytest.fixture
+def table(store):
+    lines = ["a,b,subject", *(f"{a!r},{b!r},s{row // ROWS}" for row, (a, b) in enumerate(SERIES.tolist()))]
+    (store.root / "long.csv").write_text("\n".join(lines))
+
+    def load(new=None, **options):
+        options = {"file": "long.csv", "columns": ["a", "b"], "groups": "subject", **options}
+        return CSV.loaded(store, options, new)
+
+    return load
+
+
+def owners(events):
+    """Return the subjects of each event."""
+    return [{OWNER[value] for value in event[0]} for event in events.tolist()]
+
+
+@pytest.mark.parametrize("length", [1, 16])
+@pytest.mark.parametrize("new", [None, NEW, NewSplit(4, keep_test=True)])
+def test_splits_share_no_subject_and_windows_have_one(table, length, new):
+    splits = table(new, length=length)
+    parts = {name: owners(events) for name, events in splits.parts().items()}
+    assert all(len(each) == 1 for of_split in parts.values() for each in of_split)
+    subjects = [set().union(*of_split) for of_split in parts.values()]
+    assert sum(map(len, subjects)) == len(set().union(*subjects)) == SUBJECTS
+    assert [len(each) for each in subjects] == [10, 1, 1]
+    assert len(splits.train) == 10 * (ROWS // length) and "10, 1, 1 whole groups" in splits.description
+
+
+def test_new_splits_draw_other_subjects_but_for_a_kept_test(table):
+    first = table()
+    tests = [owners(table(NewSplit(seed=seed, keep_test=False)).test)[0] for seed in range(8)]
+    assert len(set(map(frozenset, tests))) > 2
+    new, keep = (NewSplit(seed=5, keep_test=keep_test) for keep_test in (False, True))
+    kept = table(keep)
+    assert np.array_equal(kept.test, first.test) and kept.share_of_test(keep) == 0
+    assert table(new).share_of_test(new) == pytest.approx(1 / SUBJECTS)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"groups": "sbject"}, ["no column 'sbject'", "subject"]),
+        ({"groups": "b", "length": 16}, ["rows, and not 16 in a row"]),
+    ],
+)
+def test_groups_that_give_no_split_are_refused(table, options, named):
+    with pytest.raises(DataError) as refusal:
+        table(**options)
+    assert all(text in str(refusal.value) for text in named)
+
+
+def test_rows_without_a_group_and_too_few_groups_are_refused(table, store):
+    text = (store.root / "long.csv").read_text()
+    (store.root / "long.csv").write_text(text.replace(",s3\n", ",\n"))
+    with pytest.raises(DataError, match="50 rows have no value of 'subject'"):
+        table()
+    (store.root / "long.csv").write_text("\n".join(text.split("\n")[: 2 * ROWS + 1]))
+    with pytest.raises(DataError, match="2 groups; a split needs"):
+        table()
+
+
+@pytest.mark.parametrize("new", [None, NEW, NewSplit(4, keep_test=True)])
+def test_events_of_an_array_stay_with_their_group(store, new):
+    subjects = np.array([f"s{number % 20}" for number in range(200)])  # not in order
+    values = np.random.default_rng(0).standard_normal((200, 1, 8))
+    values[50, 0, 3] = np.nan
+    np.savez(store.root / "w.npz", x=values, subject=subjects)
+    options = {"file": "w.npz", "kind": "sequence", "shape": [1, 8], "groups": "subject", "missing": "drop"}
+    splits = NPZ.loaded(store, options, new)
+    owner = dict(zip(values[:, 0, 0].tolist(), subjects, strict=True))
+    parts = [{owner[event[0][0]] for event in part.tolist()} for part in splits.parts().values()]
+    assert [len(part) for part in parts] == [16, 2, 2] and len(set().union(*parts)) == 20
+    assert sum(map(len, splits.parts().values())) == 199 and "16, 2, 2 whole groups" in splits.description
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"x": np.zeros((9, 1, 8)), "subject": np.zeros(8)}, r"of shape \(8,\); it must be .* for each of 9 events"),
+        ({"x": np.zeros((9, 1, 8)), "other": np.zeros(9)}, "has no array 'subject'"),
+        ({"x_train": np.zeros((9, 1, 8)), "x_test": np.ones((9, 1, 8)), "subject": np.zeros(9)}, "has a split already"),
+    ],
+)
+def test_arrays_of_groups_that_do_not_fit_are_refused(store, arrays, message):
+    np.savez(store.root / "w.npz", **arrays)
+    options = {"file": "w.npz", "kind": "sequence", "shape": [1, 8], "groups": "subject", "step": 1, "array": None}
+    with pytest.raises(DataError, match=message):
+        NPZ.loaded(store, options)
+
+
+def test_shares_count_rows_and_every_split_has_a_group():
+    rng = np.random.default_rng(0)
+    for seed in range(20):
+        groups = np.repeat(np.arange(40), rng.integers(1, 30, 40))
+        split, _ = split_groups("x", groups, (0.6, 0.2, 0.1), NewSplit(seed=seed, keep_test=False))
+        shares = [(split == place).mean() for place in (0, 1, 2, -1)]
+        assert np.allclose(shares, [0.6, 0.2, 0.1, 0.1], atol=0.06)
+    assert set(split_groups("x", np.repeat([0, 1, 2], [90, 5, 5]), (0.8, 0.1, 0.1), None)[0]) == {0, 1, 2}

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from toys import events
 
 from harness.core.errors import DataError, DataMissing
 from harness.datasets import find_dataset
@@ -32,10 +33,6 @@ def store(store):
     for number, pixels in enumerate(PIXELS):
         save(store.root / "mine" / f"{number:03}.png", pixels)
     return store
-
-
-def events(*parts) -> list[bytes]:
-    return sorted(event.tobytes() for part in parts for event in part)
 
 
 def first_channels(images: np.ndarray) -> np.ndarray:
@@ -114,19 +111,9 @@ def test_colours_are_converted_as_stated(tmp_path):
     assert set(np.unique(read_image("x", bits, (1, 6, 8)))) == {0, 255}
 
 
-@pytest.mark.parametrize(
-    ("suffix", "options"),
-    [
-        (".jpg", {"quality": 95}),
-        (".JPEG", {}),
-        (".webp", {}),
-        (".bmp", {}),
-        (".TIF", {}),
-        (".tiff", {"compression": "tiff_lzw"}),
-        (".gif", {}),
-    ],
-)
-def test_other_formats_decode_by_their_content(suffix, options, tmp_path):
+@pytest.mark.parametrize("suffix", [".jpg", ".JPEG", ".webp", ".bmp", ".TIF", ".tiff", ".gif"])
+def test_other_formats_decode_by_their_content(suffix, tmp_path):
+    options = {".jpg": {"quality": 95}, ".tiff": {"compression": "tiff_lzw"}}.get(suffix, {})
     smooth = np.linspace(0, 250, 6 * 8 * 3).reshape(6, 8, 3).astype(np.uint8)
     image = read_image("x", save(tmp_path / f"image{suffix}", smooth, **options), COLOUR)
     assert image.shape == COLOUR and np.abs(image.astype(int) - first_channels(smooth)).mean() < 12
@@ -160,9 +147,8 @@ def test_larger_images_are_cropped_to_proportion_and_scaled_down_with_antialiasi
 
 def test_scaling_is_described_and_only_done_on_request(store):
     large = OPTIONS | {"shape": [3, 3, 4]}
-    with pytest.raises(
-        DataError, match=r"30 faulty files, .*\n  .*000\.png: is 8 x 6 pixels; asked for 4 x 3\. say resize"
-    ):
+    faults = r"30 faulty files, .*\n  .*000\.png: is 8 x 6 pixels; asked for 4 x 3\. say resize"
+    with pytest.raises(DataError, match=faults):
         FOLDER.check(store, large)
     splits = FOLDER.load(store, large | {"resize": True})
     assert splits.shape == (3, 3, 4)

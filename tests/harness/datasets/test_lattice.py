@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from harness.core.errors import DataError
 from harness.datasets._values.encoding import choose_encoding
-from harness.datasets._values.lattice import Lattice, find_lattice, stated_lattice
-from harness.datasets._values.survey import SAMPLE, Survey
+from harness.datasets._values.lattice import SAMPLE, Lattice, Survey, find_lattice, stated_lattice
 
 COUNTS = np.random.default_rng(0).integers(0, 256, 5000)
 ADC = np.random.default_rng(1).integers(-2048, 2048, 20_000)
@@ -194,12 +193,7 @@ NORMALS = np.random.default_rng(0).normal(size=(500, 2, 100))
 @pytest.mark.parametrize(
     ("values", "kind", "step", "message"),
     [
-        (
-            images((COUNTS / 255) ** 2.2),
-            "image",
-            None,
-            r"x: values occur more than once in channel 0 \(100%",
-        ),
+        (images((COUNTS / 255) ** 2.2), "image", None, r"x: values occur more than once in channel 0 \(100%"),
         (np.clip(NORMALS, -1, 1), "sequence", None, r"channel 0 \(3\d%; 1\d% are -1\)"),
         ((images(COUNTS) / 255).astype("f2"), "image", None, "were converted in several ways"),
         (np.stack([ADC[:500], NORMALS[:, 0, 0]], 1)[..., None], "sequence", None, "channel 0 lies on a lattice"),

@@ -5,18 +5,11 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from toys import events
 
 from harness.core.errors import DataError, UserError
 from harness.core.settings import DataRef, NewSplit
-from harness.datasets import (
-    DATASETS,
-    Dataset,
-    DatasetInfo,
-    Splits,
-    Store,
-    find_dataset,
-    waveforms,
-)
+from harness.datasets import DATASETS, Dataset, DatasetInfo, Splits, Store, find_dataset, waveforms
 from harness.execution.data import check_data, examine_data
 
 NOWHERE = Store(None, None, offline=True)
@@ -29,10 +22,6 @@ def sizes(splits):
 
 def same(first, second):
     return all(np.array_equal(values, second.parts()[name]) for name, values in first.parts().items())
-
-
-def as_rows(values):
-    return sorted(event.tobytes() for event in values)
 
 
 def assert_apart(times, gap):
@@ -76,7 +65,7 @@ def test_pooled_events_are_shuffled_into_the_same_sizes(keep_test):
     first, again, other = (digits.loaded(NOWHERE, {}, NewSplit(seed, keep_test)) for seed in (3, 3, 4))
     assert sizes(first) == sizes(plain) == [1297, 250, 250]
     assert same(first, again) and not same(first, other)
-    assert as_rows(np.concatenate([*first.parts().values()])) == as_rows(np.concatenate([*plain.parts().values()]))
+    assert events(*first.parts().values()) == events(*plain.parts().values())
     assert np.array_equal(first.test, plain.test) == keep_test
     assert first.share_of_test(NewSplit(3, keep_test)) == (0 if keep_test else 250 / 1797)
     assert plain.share_of_test(None) is None
@@ -138,9 +127,8 @@ def test_rows_of_a_table_in_time(store, seed, length):
 
 def test_too_few_rows_for_gaps(store):
     (store.root / "t.csv").write_text("\n".join(["a", *map(str, range(500))]))
-    with pytest.raises(
-        DataError, match=r"validation has 50 of 500 rows, and not 60 in a row .*split 0: .* with 60 rows"
-    ):
+    fault = r"validation has 50 of 500 rows, and not 60 in a row .*split 0: .* with 60 rows"
+    with pytest.raises(DataError, match=fault):
         find_dataset("csv").loaded(store, {"file": "t.csv", "columns": ["a"], "length": 60}, NewSplit(0))
 
 
@@ -239,10 +227,8 @@ class Halves(Theirs):
 
 
 def test_third_party_sequences_have_new_splits_if_they_say_so(third_party):
-    assert (
-        "return None from split_fault if its events share nothing, or give `load` an argument `new`"
-        in Theirs().split_fault({})
-    )
+    hint = "return None from split_fault if its events share nothing, or give `load` an argument `new`"
+    assert hint in Theirs().split_fault({})
     for method in (Theirs().check, Theirs().loaded):
         with pytest.raises(UserError, match=r"Theirs: has one split, .* Leave `split` out of repetitions.vary"):
             method(NOWHERE, {}, NewSplit(0))
@@ -267,10 +253,8 @@ def test_each_split_is_checked_and_remarked_on(store, monkeypatch):
     checksums = check_data([data, *splits], store.root, offline=True, tell=lines.append)
     assert list(checksums) == [each.arrays for each in (data, *splits)] and len(set(checksums.values())) == 1
     warned = [line for line in lines if line.startswith("warning") and "test events" in line and "training" in line]
-    assert [line.partition(":")[2].partition(": ")[0].strip() for line in warned] == [
-        "doubles",
-        *(f"doubles, split {seed}" for seed in range(3)),
-    ]
+    labels = [line.partition(":")[2].partition(": ")[0].strip() for line in warned]
+    assert labels == ["doubles", *(f"doubles, split {seed}" for seed in range(3))]
     assert len({line.rpartition(": ")[2] for line in warned}) > 1, "each split has its own overlap"
     again = []
     check_data([data, *splits], store.root, offline=True, tell=again.append)
@@ -280,6 +264,4 @@ def test_each_split_is_checked_and_remarked_on(store, monkeypatch):
 def test_a_split_that_cannot_be_drawn_is_a_fault():
     data = DataRef(label="w", name="waveforms", split=1, keep_test=True)
     _, faults = examine_data([data], None, offline=True, tell=print)
-    assert list(map(str, faults.values())) == [
-        "data set waveforms: is generated and has no test split to keep; leave keep_test out"
-    ]
+    assert list(map(str, faults.values())) == [find_dataset("waveforms").split_fault({}, True)]

@@ -11,7 +11,7 @@ import torch
 from harness.core.errors import DataError, UserError
 from harness.core.settings import DataRef, NewSplit
 from harness.datasets import find_dataset
-from harness.datasets._values.stated_noise import written_digits
+from harness.datasets._values.encoding import written_digits
 from harness.datasets.base import DATASETS
 from harness.pipeline.data_remarks import examine
 from harness.pipeline.pipeline import Pipeline, ValueRange
@@ -99,12 +99,8 @@ def test_noise_of_the_last_digit_is_as_wide_as_the_unit_of_each_value(table, sto
     assert "in 2 columns at least 2^-20 of the range" in splits.description
     pipeline = Pipeline(splits, DataRef(label="table", name="csv"), torch.float64)
     values = pipeline.raw("test")[:]
-    drawn = torch.stack(
-        [
-            pipeline.preprocessing.inverse(pipeline.prepare(values, torch.Generator().manual_seed(seed))[0]) - values
-            for seed in range(200)
-        ]
-    )
+    draws = [pipeline.prepare(values, torch.Generator().manual_seed(seed))[0] for seed in range(200)]
+    drawn = torch.stack([pipeline.preprocessing.inverse(x) - values for x in draws])
     units = np.where(values[:, 0, 0] * 0.001 < 9.9999, 1.0, 10.0)
     widest = drawn[:, :, 0, 0].amax(0).numpy() / units
     assert drawn.min() >= -1e-9 and ((widest > 0.95) & (widest < 1)).all() and len({*units}) == 2

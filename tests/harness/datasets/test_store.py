@@ -1,14 +1,16 @@
-"""The cache of prepared arrays: built once, atomically, and rebuilt when necessary."""
+"""The cache: arrays prepared once, atomically, and again when necessary; downloads from a local server."""
 
-import contextlib
 import errno
 import gzip
+import hashlib
+import http.server
 import multiprocessing
 import os
 import shutil
-import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -16,7 +18,7 @@ import numpy as np
 import pytest
 
 from harness.core.errors import DataError, DataMissing
-from harness.datasets._store.store import META, Store, prepare
+from harness.datasets._store.store import META, Store, fetch, prepare
 
 VALUES = np.arange(24, dtype=np.int16).reshape(2, 3, 4)
 
@@ -46,6 +48,18 @@ def source(tmp_path):
     path = tmp_path / "source"
     path.write_bytes(b"content")
     return path
+
+
+def at_once(task, *arguments):
+    """Run a task in three processes, which begin together."""
+    context = multiprocessing.get_context("fork")
+    barrier = context.Barrier(3)
+    processes = [context.Process(target=task, args=(*arguments, barrier)) for _ in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    assert [process.exitcode for process in processes] == [0, 0, 0]
 
 
 def leftovers(store):
@@ -136,14 +150,8 @@ def _prepare_slowly(store, source, log, barrier):
 
 
 def test_two_processes_at_once_prepare_once(store, source, tmp_path):
-    context = multiprocessing.get_context("fork")
-    barrier, log = context.Barrier(3), tmp_path / "log"
-    processes = [context.Process(target=_prepare_slowly, args=(store, source, log, barrier)) for _ in range(3)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(60)
-    assert [process.exitcode for process in processes] == [0, 0, 0]
+    log = tmp_path / "log"
+    at_once(_prepare_slowly, store, source, log)
     assert log.read_text() == "built\n"
 
 
@@ -158,29 +166,18 @@ def build(writer):
     print("half", flush=True)
     time.sleep(600)
 
-prepare(Store(None, Path(sys.argv[1])), "numbers", {"key": sys.argv[2]}, [Path(sys.argv[3])], build)
+prepare(Store(None, Path(sys.argv[1])), "numbers", {}, [Path(sys.argv[2])], build)
 """
 
 
-@contextlib.contextmanager
-def stuck_build(store, source, key):
-    """Return a process in the middle of a build; kill it at the end."""
-    command = [sys.executable, "-c", STUCK, str(store.cache), key, str(source)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout.readline() == "half\n"
-            yield process
-        finally:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-
-
 def test_a_killed_build_leaves_no_complete_entry(store, source):
-    with stuck_build(store, source, "a"):
-        pass
-    assert len(leftovers(store)) == 1
+    command = [sys.executable, "-c", STUCK, str(store.cache), str(source)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        said = process.stdout.readline()
+        process.kill()
+    assert said == "half\n" and len(leftovers(store)) == 1
     build = Builder()
-    prepared = prepare(store, "numbers", {"key": "a"}, [source], build)  # the lock of the ended process does not block
+    prepared = prepare(store, "numbers", {}, [source], build)  # the lock of the ended process does not block
     assert build.calls == 1 and leftovers(store) == []
     np.testing.assert_array_equal(prepared.array("whole"), VALUES)
 
@@ -251,3 +248,149 @@ def test_a_source_that_is_no_regular_file_is_refused_before_it_is_read(store, tm
     ):
         prepare(store, "made", {"version": 1}, [path], build)
     assert not build.calls
+
+
+# Downloads, and pinned and wrong checksums
+
+CONTENT = bytes(range(256)) * 4096  # one MiB
+SUM = hashlib.sha256(CONTENT).hexdigest()
+OTHER = hashlib.sha256(b"other").hexdigest()
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """A server that returns `content` for every path and counts requests.
+
+    `sent` limits how much of the announced length is sent before the connection ends; `delay` is in seconds.
+    """
+
+    content, sent, delay, status = CONTENT, None, 0.0, 200
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.requests = 0
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server_port}/file"
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.server.requests += 1
+        time.sleep(self.server.delay)
+        self.send_response(self.server.status)
+        self.send_header("Content-Length", str(len(self.server.content)))
+        self.end_headers()
+        self.wfile.write(self.server.content[: self.server.sent])
+
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.fixture
+def server():
+    with Server() as running:
+        thread = threading.Thread(target=running.serve_forever, args=(0.01,))
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join()
+
+
+def downloads(store):
+    """Return the name of every downloaded file, without locks."""
+    return {path.name for path in (store.cache / "downloads").rglob("*") if path.is_file() and path.suffix != ".lock"}
+
+
+@pytest.mark.parametrize("pinned", [SUM, None], ids=["pinned", "unknown"])
+def test_a_file_is_fetched_once(store, server, pinned):
+    path = fetch(store, "numbers/a/file.bin", server.url, pinned)
+    assert path == store.cache / "downloads" / "numbers" / "a" / "file.bin"
+    assert path.read_bytes() == CONTENT
+    assert fetch(store, "numbers/a/file.bin", server.url, pinned) == path
+    assert fetch(Store(None, store.cache, offline=True), "numbers/a/file.bin", server.url, pinned) == path
+    assert server.requests == 1
+    assert downloads(store) == {"file.bin"}
+
+
+def test_a_download_with_a_wrong_checksum_is_deleted(store, server):
+    with pytest.raises(DataError) as caught:
+        fetch(store, "numbers/file", server.url, OTHER)
+    message = str(caught.value)
+    assert server.url in message and SUM in message and OTHER in message and "Nothing was kept" in message
+    assert downloads(store) == set()
+    assert fetch(store, "numbers/file", server.url, SUM).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("sent", [0, 1, len(CONTENT) - 1])
+def test_an_interrupted_download_leaves_no_file(store, server, sent):
+    server.sent = sent
+    with pytest.raises(DataMissing, match=r"numbers: file could not be fetched .*IncompleteRead"):
+        fetch(store, "numbers/file", server.url)
+    assert downloads(store) == set()
+    server.sent = None
+    assert fetch(store, "numbers/file", server.url).read_bytes() == CONTENT
+
+
+def test_http_errors_and_unreachable_servers_give_one_line(store, server):
+    server.status = 404
+    with pytest.raises(DataMissing, match=r": 404 Client Error: .* Try again, or put it .*/file, or ask Ann"):
+        fetch(store, "numbers/file", server.url, by_hand="or ask Ann")
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}/file"
+        with pytest.raises(DataMissing, match=r"Connection refused.*\. Try") as caught:
+            fetch(store, "numbers/file", url)
+    assert "\n" not in str(caught.value)
+    assert downloads(store) == set()
+
+
+def test_offline_the_message_names_file_url_and_folder(store, server):
+    offline = Store(None, store.cache, offline=True)
+    with pytest.raises(DataMissing) as caught:
+        fetch(offline, "numbers/file", server.url, SUM, by_hand="or into numbers/ of a data root")
+    place = store.cache / "downloads" / "numbers" / "file"
+    assert str(caught.value) == (
+        f"numbers: file is not there, and offline nothing is fetched. It comes from {server.url}; put it at {place}, "
+        "or into numbers/ of a data root"
+    )
+    assert server.requests == 0 and not store.cache.exists()
+    place.parent.mkdir(parents=True)
+    place.write_bytes(CONTENT)  # by hand
+    assert fetch(offline, "numbers/file", server.url, SUM) == place
+
+
+def _fetch(store, url, barrier):
+    barrier.wait()
+    fetch(store, "numbers/file", url, SUM)
+
+
+def test_two_processes_fetch_once(store, server):
+    server.delay = 0.5
+    at_once(_fetch, store, server.url)
+    assert server.requests == 1
+
+
+def test_a_file_has_its_name_when_it_is_complete_and_the_rest_of_a_killed_download_is_overwritten(store, server):
+    halfway = []
+
+    class Watching(Handler):
+        def send_response(self, code):
+            halfway.append(downloads(store))
+            super().send_response(code)
+
+        def end_headers(self):
+            super().end_headers()
+            self.wfile.write(CONTENT[:1000])
+            self.wfile.flush()
+            halfway.append(downloads(store))
+            self.server.content = CONTENT[1000:]
+
+    server.RequestHandlerClass = Watching
+    part = store.cache / "downloads" / "numbers" / "file.part"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(CONTENT[:500])
+    with pytest.raises(DataMissing, match="offline nothing is fetched"):
+        fetch(Store(None, store.cache, offline=True), "numbers/file", server.url)
+    assert fetch(store, "numbers/file", server.url, SUM).read_bytes() == CONTENT
+    assert halfway == [{"file.part"}] * 2 and downloads(store) == {"file"}

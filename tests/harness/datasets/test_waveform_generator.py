@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from harness.datasets import Store, find_dataset
-from harness.datasets._signals.pulse_generator import ABP, ABP_STEP, LEVELS, PPG, RATE, simulate
-from harness.datasets.waveforms import GAP
+from harness.datasets.waveforms import ABP, ABP_STEP, GAP, LEVELS, PPG, RATE, simulate
 
 STORE = Store(root=None, cache=Path("no-cache"), offline=True)  # nothing installed needs either
 
@@ -61,11 +60,8 @@ def test_splits_follow_each_other_in_time_with_a_gap():
     splits = find_dataset("waveforms").load(STORE, {"windows": windows, "length": length, "patients": 1, "seed": 3})
     rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([3, 0])))
     adc, _ = simulate(rng, windows * length + 2 * GAP)
-    for values, start in (
-        (splits.train, 0),
-        (splits.validation, 16 * length + GAP),
-        (splits.test, 18 * length + 2 * GAP),
-    ):
+    begins = (0, 16 * length + GAP, 18 * length + 2 * GAP)
+    for values, start in zip(splits.parts().values(), begins, strict=True):
         joined = values.swapaxes(0, 1).reshape(2, -1)
         np.testing.assert_array_equal(joined, adc[:, start : start + joined.shape[1]])
     assert GAP / RATE == 30

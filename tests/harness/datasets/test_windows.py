@@ -45,11 +45,7 @@ def test_held_out_parts_span_holes_and_keep_their_share():
 
 def test_too_short_recordings_have_empty_parts():
     parts, _ = split_in_time(recording((0, 100)), validation=0.3, test=0.3, gap=60)
-    assert {name: spans(part) for name, part in parts.items()} == {
-        "train": [],
-        "validation": [(0, 10)],
-        "test": [(70, 100)],
-    }
+    assert [spans(part) for part in parts.values()] == [[], [(0, 10)], [(70, 100)]]
     parts, _ = split_in_time(recording((0, 100)), validation=0.3, test=0.3, gap=80)
     assert spans(parts["train"]) == spans(parts["validation"]) == []
 
@@ -115,7 +111,7 @@ def test_windows_are_slices_of_the_stretch(stride):
     [stretch] = recording((100, 5200))  # more than are copied at a time, with a stride of 1
     begins = starts(stretch, 16, stride)
     target = np.full((len(begins), 2, 16), -1)
-    fill_windows(target, stretch.values, begins)
+    fill_windows(target, [(stretch.values, begins)])
     np.testing.assert_array_equal(target[:, 0], 100 + begins[:, None] + np.arange(16))
     np.testing.assert_array_equal(target[:, 1], target[:, 0] + 1_000_000)
 

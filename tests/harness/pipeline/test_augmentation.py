@@ -74,9 +74,8 @@ def splits(shape=(2, 8, 8), constant=False):
 
 
 def batches(kind, count=6, constant=False, **options):
-    pipeline = Pipeline(
-        splits(constant=constant), DataRef(label="x", name="x", augmentation=kind, **options), torch.float64
-    )
+    data = DataRef(label="x", name="x", augmentation=kind, **options)
+    pipeline = Pipeline(splits(constant=constant), data, torch.float64)
     return list(itertools.islice(TrainingBatches(pipeline, 16, 0), count))
 
 

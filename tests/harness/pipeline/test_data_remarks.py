@@ -9,7 +9,7 @@ from harness.cli.parser import main
 from harness.core.settings import DataRef
 from harness.datasets import Splits, Store
 from harness.execution.data import examine_data
-from harness.pipeline.data_remarks import examine, notes_of, remarks_on
+from harness.pipeline.data_remarks import examine, notes_of, remarks_on, repeated_values
 
 RNG = np.random.default_rng(0)
 VALUES = RNG.normal(size=(500, 3))
@@ -218,3 +218,61 @@ def test_columns_that_read_the_same_data_are_remarked_on_once_and_share_their_fa
     assert not faults and len(checksums) == 1 and lines and all(": one: " in line for line in lines)
     missing = [DataRef(label=label, name="npz", options=(("file", "no.npz"),)) for label in ("one", "two")]
     assert [fault for _, fault in examine_data(missing, tmp_path, True, lines.append)[1].items()][1:]
+
+
+# Values that are said to be continuous: of all, of a channel, an entry or an event
+
+DRAWS = np.random.default_rng(0)
+SIGNALS = DRAWS.normal(size=(400, 2, 48)).astype(np.float32)
+COUNTS = DRAWS.integers(0, 200, (400, 1, 48))
+
+
+def changed(change) -> np.ndarray:
+    values = SIGNALS.copy()
+    change(values)
+    return values
+
+
+def where(part) -> np.ndarray:
+    """Return values of which those of a part of the second channel are 0."""
+    return changed(lambda values: values[:, 1].__setitem__(part, 0))
+
+
+REPEATING = {
+    "all on a lattice": ((np.rint(SIGNALS * 4) / 4)[:, :1], "b lies on a lattice of step 0.25"),
+    "float64 with an offset": (COUNTS * 0.1 + 7.3, "b lies on a lattice of step 0.1"),
+    "one channel on a lattice": (
+        np.concatenate([SIGNALS[:, :1], np.rint(SIGNALS[:, 1:] * 1000) / 1000], 1),
+        "b lies on a lattice of step 0.001",
+    ),
+    "padded": (where(np.s_[:, 30:]), "b has one value at 18 of 48 entries, the first at 30 in training"),
+    "one constant entry": (where(np.s_[:, 5]), "b has one value at 1 of 48 entries, the first at 5"),
+    "a constant column": (where(np.s_[:])[:, :, :1], "b has one value in training"),
+    "padded in some events": (where(np.s_[::5, 40:]), "b has values at 8 of 48 entries of which 20%"),
+    "clipped": (np.minimum(SIGNALS, 1), "b has values at 48 of 48 entries"),
+    "nearly padded": (where(np.s_[:, 40:]) + np.float64(1e-11) * SIGNALS, "b has one value at 8 of 48 entries"),
+    "the last value repeated": (
+        changed(lambda values: values[:, 1].__setitem__(np.s_[:, 40:], values[:, 1, 39:40])),
+        "b has values of which 19% occur more than once in their event",
+    ),
+    "standardised by entry": ((COUNTS - COUNTS.mean(0)) / COUNTS.std(0), "b has values at 48 of 48 entries"),
+    "fine steps of each entry": (DRAWS.integers(0, 60_000, (300, 1, 48)) * DRAWS.uniform(1, 2, 48) / 7, "at entry 0"),
+    "not finite": (changed(lambda values: values[:, 1].__setitem__(3, np.nan)), "b has values that are not finite"),
+    "half precision": (SIGNALS.astype(np.float16).astype(np.float32), "b has values at"),
+    "a column of a table": (np.round(DRAWS.gamma(2, size=(3000, 1, 1)), 2), "b lies on a lattice of step 0.01"),
+    "zeros in a column": (np.maximum(DRAWS.normal(size=(3000, 1, 1)), 0), "b has values of which 5"),
+}
+
+
+@pytest.mark.parametrize("name", REPEATING)
+def test_values_that_repeat_are_found(name):
+    values, text = REPEATING[name]
+    clauses = repeated_values(values, ["a", "b"][-values.shape[1] :])
+    assert text in clauses[-1], clauses
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_continuous_values_do_not_repeat(dtype):
+    windows = np.lib.stride_tricks.sliding_window_view(DRAWS.normal(size=4000).cumsum(), 64)[::8, None].astype(dtype)
+    for values in (SIGNALS, windows, DRAWS.random((5000, 6, 1)), DRAWS.standard_cauchy((3000, 3, 1)), SIGNALS[:10]):
+        assert repeated_values(values.astype(dtype), ["a"] * values.shape[1]) == []

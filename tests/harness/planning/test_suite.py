@@ -26,6 +26,7 @@ profiles:
       digits: {}
 """
 
+SEQUENCES = "{file: a, kind: sequence, shape: [2, 16]}"
 SIX_COLUMNS = "".join(f"\n      d{number}: {{data: digits}}" for number in range(6))
 
 
@@ -100,7 +101,7 @@ def test_a_packaged_suite_is_found_by_name_and_by_path(tmp_path, monkeypatch):
         ("digits: {}", "digits: {layers: {butterfly: {options: {levels: three}}}}", 13, 55, "butterfly: option levels"),
         ("digits: {}", "digits: {dequantise: false}", 13, 28, "on a lattice"),
         ("digits: {}", "digits: {permute: per-sed}", 13, 25, "expected per-seed (a permutation for each seed) or a"),
-        ("digits: {}", "waveforms: {preprocessing: logit}", 13, 34, "for pixels"),
+        ("digits: {}", f"a: {{data: npz, preprocessing: logit, options: {SEQUENCES}}}", 13, 37, "npz holds sequences"),
         ("digits: {}", "digits: {shape: [1, 8, 8]}", 13, 16, "kind conformance or examination or parameters; remove"),
         ("width: 8", "gate: closed", 11, 39, "flow.gate: the string 'closed' is not one of 'published' or 'bounded'"),
         ("levels: 1,", "levels: 4,", 13, 7, "use at most 3 levels"),

@@ -1,4 +1,4 @@
-"""WFDB records named in a suite: real ones if present, and artificial ones."""
+"""WFDB records that a suite names, and those of MIMIC-III, from a data root or fetched file by file from a server."""
 
 import numpy as np
 import pytest
@@ -6,9 +6,11 @@ import torch
 
 from harness.core.errors import DataError, DataMissing, UserError
 from harness.core.settings import DataRef, NewSplit
-from harness.datasets import find_dataset
+from harness.datasets import Store, find_dataset
+from harness.datasets.recordings import Mimic
 from harness.pipeline.data_remarks import examine
 from harness.pipeline.pipeline import Pipeline
+from harness.planning.settle import load_suite, settle
 
 WFDB = find_dataset("wfdb")
 SMALL = {"records": ["r"], "length": 16, "gap_seconds": 0.4, "validation": 0.2, "test": 0.2}
@@ -30,9 +32,6 @@ def cached(store):
 def joined(windows):
     """Concatenate windows that do not overlap: (C, N * length)."""
     return windows.swapaxes(0, 1).reshape(windows.shape[1], -1)
-
-
-# Artificial records
 
 
 def test_windows_hold_the_samples_and_normalisation_is_left_to_the_trial(store, made):
@@ -72,13 +71,9 @@ def test_flat_windows_are_dropped_and_the_lattice_is_kept(store, write_segment):
 
 
 def test_a_segment_of_two_records_is_refused(store, made, write_record_of_segments):
-    header = next(store.root.rglob("*.hea"))
-    folder, segment = header.parent, header.stem
-    frames = int(header.read_text().split()[3])
-    write_record_of_segments(folder, "m", [(segment, frames)], list(SMALL.get("channels", ["PLETH", "ABP"])))
-    both = [(folder / name).relative_to(store.root).as_posix() for name in ("m", segment)]
+    write_record_of_segments(store.root, "m", [("r", 1000)], ["PLETH", "ABP"])
     with pytest.raises(DataError, match=r"is read 2 times, by records that share it"):
-        WFDB.load(store, SMALL | {"records": both})
+        WFDB.load(store, SMALL | {"records": ["m", "r"]})
 
 
 def test_a_record_named_twice_is_refused(store, made):
@@ -142,10 +137,8 @@ def archive(store, write_segment):
 def owners(splits):
     """Return the records of the windows of each split, by the range of their values."""
     firsts = {number: 1000 * number / (100 + number) for number in range(SUBJECTS)}
-    return [
-        {number for number, first in firsts.items() if (abs(part.min((1, 2)) - first) < 1.7).any()}
-        for part in splits.parts().values()
-    ]
+    lowest = [part.min((1, 2)) for part in splits.parts().values()]
+    return [{number for number, first in firsts.items() if (abs(part - first) < 1.7).any()} for part in lowest]
 
 
 @pytest.mark.parametrize("new", [None, NewSplit(3, keep_test=False), NewSplit(4, keep_test=True)])
@@ -255,3 +248,78 @@ def test_a_constant_record_has_no_deviation(store, write_segment):
         write_segment(store.root / "all", f"r{number}", {"II": np.arange(160) * (number > 0)})
     with pytest.raises(DataError, match="ii has one value in a record, which has no deviation; leave the record out"):
         WFDB.loaded(store, WHOLE | {"values": "standardised"})
+
+
+# MIMIC-III
+
+MIMIC = find_dataset("mimic")
+PATIENT = {"patient": 3000393, "length": 16, "gap_seconds": 0.4, "validation": 0.2, "test": 0.2}
+PLACE = "30/3000393"
+
+
+@pytest.fixture
+def make_record(write_segment, write_record_of_segments):
+    """Return a function that writes a record as in the database: layout, gaps, segments of different channels."""
+
+    def make(folder):
+        rng = np.random.default_rng(0)
+        values = rng.integers(-100, 100, (2, 1000))
+        extra = {"II": rng.integers(-100, 100, 300)}
+        first, second = ({"PLETH": part[0], "ABP": part[1]} for part in (values[:, :700], values[:, 700:]))
+        write_segment(folder, "3000393_0001", extra, fmt="80")
+        write_segment(folder, "3000393_0002", {"II": first["ABP"], **first}, fmt="80", gains={"ABP": 1.25})
+        write_segment(folder, "3000393_0003", second, fmt="80", gains={"ABP": 1.25})
+        segments = [("3000393_0001", 300), ("3000393_0002", 700), ("~", 500), ("3000393_0003", 300)]
+        write_record_of_segments(folder, "3000393", segments, ["II", "PLETH", "ABP"])
+        return values
+
+    return make
+
+
+def check_segments(splits, values):
+    """Segment 2 lies at 300..999 of the recording, segment 3, of 300 valid samples, at 1500..1799.
+
+    Test: the last 200. Validation: 200 samples, up to 50 before test. Train: up to 50 before validation.
+    """
+    windows = {name: part.swapaxes(0, 1).reshape(2, -1) for name, part in splits.parts().items()}
+    np.testing.assert_array_equal(windows["test"], values[:, 800 : 800 + 12 * 16])
+    # 50 of the 100 samples of segment 3 before test, of which 48 make 3 windows; the other 150 of segment 2: 9.
+    np.testing.assert_array_equal(windows["validation"][:, : 9 * 16], values[:, 550 : 550 + 9 * 16])
+    np.testing.assert_array_equal(windows["validation"][:, 9 * 16 :], values[:, 700 : 700 + 48])
+    np.testing.assert_array_equal(windows["train"], values[:, : 31 * 16])
+    assert splits.steps == ((1 / 200, "NU"), (0.8, "mmHg"))
+    assert [lattice.step for lattice in splits.lattices] == [1 / 200, 0.8]
+    assert splits.description.startswith("MIMIC-III waveforms, record 3000393: PLETH and ABP at 125 Hz, 8.0 s")
+
+
+@pytest.mark.parametrize("folder", [f"mimic3wdb/1.0/{PLACE}", "3000393", "."])
+def test_a_record_is_read_from_the_data_root(folder, tmp_path, make_record):
+    values = make_record(tmp_path / "root" / folder)
+    store = Store(tmp_path / "root", tmp_path / "cache", offline=True)
+    MIMIC.check(store, PATIENT)
+    check_segments(MIMIC.load(store, PATIENT), values)
+
+
+def test_a_record_is_fetched_headers_first_and_then_the_samples_that_are_needed(tmp_path, served, make_record):
+    folder, address, asked = served
+    values = make_record(folder / PLACE)
+    store = Store(None, tmp_path / "cache")
+    mimic = Mimic(address)
+    mimic.check(store, PATIENT)
+    files = [*(f"{header}.hea" for header in ("", "_layout", "_0001", "_0002", "_0003")), "_0002.dat", "_0003.dat"]
+    assert asked == [f"/{PLACE}/3000393{file}" for file in files]
+    # A trial is offline and finds everything there.
+    asked.clear()
+    check_segments(mimic.load(Store(None, store.cache, offline=True), PATIENT), values)
+    strided = mimic.load(Store(None, store.cache, offline=True), PATIENT | {"stride": 4})
+    assert len(strided.train) == (500 - 16) // 4 + 1 and asked == []
+
+
+def test_patients_match_the_paper():
+    assert MIMIC.shape({}) == (2, 1024)
+    plan = settle(load_suite("mimic"), "paper", "cpu", seeds=1).plan()[0]
+    patients = {trial.data.label: dict(trial.data.options) for trial in plan.trials}
+    numbers = {"patient 1": 3000063, "patient 2": 3000393, "patient 3": 3000397}
+    assert patients == {label: {"patient": number} for label, number in numbers.items()}
+    assert plan.averages == {"average": plan.columns} == {"average": tuple(patients)}
+    assert all(set(values) == {*patients, "average"} for values in plan.published.values.values())
