@@ -1,4 +1,4 @@
-"""Data sets, one or one family per file, behind one interface.
+"""Data sets, one per file, behind one interface.
 
 Importing this package registers the data set of every file in it: to add a data set, add a file. It needs neither
 torch nor scikit-learn: `load` imports what it needs.

@@ -3,9 +3,9 @@ import torch
 
 from layers import free_parameters
 from layers.conv1x1 import Conv1x1, random_orthogonal
+from layers.linalg.householder import product_of_reflections
 from layers.orthogonal import Orthogonal
 from layers.svd import SVD
-from layers.linalg.householder import product_of_reflections
 
 EVERY = ["plu", "qr", "dense"]
 
@@ -71,7 +71,7 @@ def test_a_learned_matrix_may_start_as_a_permutation(layer_class, options):
     ((y * torch.randn_like(y)).sum() + log_det.sum()).backward()
     gradients = [parameter.grad for parameter in layer.parameters() if parameter.grad is not None]
     assert all(gradient.isfinite().all() for gradient in gradients) and any(map(torch.any, gradients))
-    with pytest.raises(ValueError, match="'identity'.*orthogonal.*permutation"):
+    with pytest.raises(ValueError, match=r"'identity'.*orthogonal.*permutation"):
         layer_class((8, 3), initialisation="identity")
 
 

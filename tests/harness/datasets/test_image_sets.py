@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from harness.core.errors import DataError, DataMissing
-from harness.datasets import Store, find_dataset
-from harness.datasets import published_archives as published
+from harness.datasets import Store, cifar10, find_dataset, mnist
+from harness.datasets._images.image_sets import Pinned
 
 SMALL = {"validation": 10, "test": 10}
 NOWHERE = "http://127.0.0.1:9/"
@@ -40,7 +40,7 @@ def idx(values):
 class FakeMnist:
     """50 training and 10 test images in MNIST's files."""
 
-    cls, name, shape, total = published.Mnist, "mnist", (1, 28, 28), 60_000
+    cls, name, shape, total = mnist.Mnist, "mnist", (1, 28, 28), 60_000
 
     def __init__(self, root):
         self.root, rng = root, np.random.default_rng(0)
@@ -51,14 +51,14 @@ class FakeMnist:
     def packed(self, train, test):
         """Return the contents of the published files, by their places in the data root."""
         contents = [gzip.compress(idx(values[:, 0])) for values in (train, test)]
-        return {file.place: content for file, content in zip(published.MNIST_FILES, contents, strict=True)}
+        return {file.place: content for file, content in zip(mnist.FILES, contents, strict=True)}
 
     def write(self, url=NOWHERE):
         """Write the files and return the data set with their checksums."""
         for place, content in self.contents.items():
             (self.root / place).parent.mkdir(parents=True, exist_ok=True)
             (self.root / place).write_bytes(content)
-        return self.dataset([published.Pinned(place, url, digest(content)) for place, content in self.contents.items()])
+        return self.dataset([Pinned(place, url, digest(content)) for place, content in self.contents.items()])
 
     def dataset(self, files):
         return self.cls(files)
@@ -67,7 +67,7 @@ class FakeMnist:
 class FakeCifar10(FakeMnist):
     """50 training and 10 test images in CIFAR-10's archive."""
 
-    cls, name, shape, total = published.Cifar10, "cifar10", (3, 32, 32), 50_000
+    cls, name, shape, total = cifar10.Cifar10, "cifar10", (3, 32, 32), 50_000
 
     def packed(self, train, test):
         return self.archive([batch(images) for images in (*np.split(train, 5), test)])
@@ -75,11 +75,11 @@ class FakeCifar10(FakeMnist):
     def archive(self, batches):
         content = io.BytesIO()
         with tarfile.open(fileobj=content, mode="w:gz") as tar:
-            for name, data in zip(published.BATCHES, batches, strict=False):
-                member = tarfile.TarInfo(f"{published.FOLDER}/{name}")
+            for name, data in zip(cifar10.BATCHES, batches, strict=False):
+                member = tarfile.TarInfo(f"{cifar10.FOLDER}/{name}")
                 member.size = len(data)
                 tar.addfile(member, io.BytesIO(data))
-        return {published.CIFAR10_ARCHIVE.place: content.getvalue()}
+        return {cifar10.ARCHIVE.place: content.getvalue()}
 
     def dataset(self, files):
         return self.cls(*files)
@@ -142,7 +142,7 @@ def test_a_file_with_another_checksum_is_refused(preset, store, root):
 def test_no_batch_of_an_archive_with_another_checksum_is_unpickled(store, root, tmp_path):
     fake, harm = FakeCifar10(root), tmp_path / "harm"
     right = fake.write()
-    fake.contents = fake.archive([pickle.dumps(Planted(harm))] * len(published.BATCHES))
+    fake.contents = fake.archive([pickle.dumps(Planted(harm))] * len(cifar10.BATCHES))
     planted = fake.write()
     with pytest.raises(DataError, match="the file's SHA-256 is"):
         right.check(store, SMALL)
@@ -175,9 +175,9 @@ def test_files_of_another_form_are_refused(name, store, root):
     preset, content, message = UNREADABLE[name]
     fake = preset(root)
     if preset is FakeCifar10:
-        fake.contents = fake.archive([content] * len(published.BATCHES))
+        fake.contents = fake.archive([content] * len(cifar10.BATCHES))
     else:
-        fake.contents[published.MNIST_FILES[1].place] = content
+        fake.contents[mnist.FILES[1].place] = content
     with pytest.raises(DataError, match=f"^{fake.name}: .*{message}"):
         fake.write().check(store, SMALL)
 
@@ -206,7 +206,7 @@ def test_the_real_digits(data_root, tmp_path):
     store, digits, raw = Store(data_root, tmp_path, offline=True), find_dataset("mnist"), data_root / "MNIST" / "raw"
     for name, md5 in MNIST.resources:
         if "images" in name:
-            content, pinned = (raw / name).read_bytes(), {file.sha256 for file in published.MNIST_FILES}
+            content, pinned = (raw / name).read_bytes(), {file.sha256 for file in mnist.FILES}
             assert hashlib.md5(content).hexdigest() == md5 and digest(content) in pinned
     digits.check(store, {})
     splits = digits.load(store, {})

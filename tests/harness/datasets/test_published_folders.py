@@ -109,7 +109,7 @@ def test_images_that_were_added_are_seen_and_an_unchanged_folder_is_not_read_aga
     write_pngs(store)
     first = IMAGENET.load(store, IMAGENET_SIZES)
     with monkeypatch.context() as patch:
-        patch.setattr("harness.datasets.published_folders.divide_as_stated", None)  # needed to prepare
+        patch.setattr("harness.datasets._images.image_sets.divide_as_stated", None)  # needed to prepare
         assert IMAGENET.load(store, IMAGENET_SIZES).checksum == first.checksum
     folder = store.root / "imagenet32" / "train_32x32"
     (folder / "0000000.png").rename(folder / "9000000.png")
