@@ -45,6 +45,7 @@ WINDOW = 256  # samples in which dependence is looked for, where windows are cut
 CONTROL = "conv1x1-twice"
 LAYERS = {"emerging": "Emerging", "periodic": "periodic", "recurrence": "recurrence"}
 REACHES = ("1", "3", "9", "27", "81", "all")
+FARTHEST = "81"  # of convolutions; couplings that see all positions are other networks
 SAMPLES = 2  # that are neighbours in a position of the first level
 
 
@@ -91,10 +92,16 @@ def leads(pairs: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["dataset", "reach", "layer", "lead", "low", "high", "shown"])
 
 
-def last_shown(found: pd.DataFrame, dataset: str, layer: str) -> str:
-    """Return the largest reach at which a layer is shown to be ahead on a data set; "none" if at none."""
-    ahead = found[(found["dataset"] == dataset) & (found["layer"] == layer) & found["shown"] & (found["lead"] > 0)]
-    return next((reach for reach in reversed(REACHES) if reach in set(ahead["reach"])), "none")
+def end_of(found: pd.DataFrame, dataset: str, layer: str) -> str:
+    """Return which share of the lead beside couplings of one position is left beside the farthest convolutions.
+
+    And the largest reach at which the layer is shown to be ahead; "none" if at none.
+    """
+    rows = found[(found["dataset"] == dataset) & (found["layer"] == layer)].set_index("reach")
+    ahead = rows.index[rows["shown"] & (rows["lead"] > 0)]
+    last = next((reach for reach in reversed(REACHES) if reach in ahead), "none")
+    share = rows["lead"].get(FARTHEST, math.nan) / rows["lead"].get(REACHES[0], math.nan)
+    return f"{'–' if math.isnan(share) else f'{share:.0%}'}; {last}"
 
 
 def tables(found: pd.DataFrame, of_data: Mapping[str, tuple[int, int]]) -> tuple[str, str]:
@@ -104,12 +111,12 @@ def tables(found: pd.DataFrame, of_data: Mapping[str, tuple[int, int]]) -> tuple
         of_set = found[found["dataset"] == dataset]
         if of_set.empty:
             continue
-        ends.append((dataset, first, last, *(last_shown(found, dataset, layer) for layer in LAYERS)))
+        ends.append((dataset, first, last, *(end_of(found, dataset, layer) for layer in LAYERS)))
         for layer, name in LAYERS.items():
             by_reach = {row["reach"]: row for row in of_set[of_set["layer"] == layer].to_dict("records")}
             texts = [_text(by_reach[reach]) if reach in by_reach else "–" for reach in REACHES]
             cells.append((dataset, name, *texts))
-    shown = [f"{name}, last shown" for name in LAYERS.values()]
+    shown = [f"{name}: left at {FARTHEST}; last shown at" for name in LAYERS.values()]
     return (
         tabulate(ends, ["data set", "below 1/e", "above 0.2", *shown], "pipe"),
         tabulate(cells, ["data set", "layer", *REACHES], "pipe", disable_numparse=True),

@@ -189,15 +189,15 @@ def test_leads_have_the_sign_of_the_layer_and_end_where_the_last_is_shown(reach)
             ("a reach all", "emerging", "conv1x1-twice", 0.3, 0.1, 0.5, True),  # behind
             ("a", "periodic", "conv1x1-twice", -0.1, -0.3, 0.1, False),
             ("a", "emerging", "periodic", -0.9, -1.0, -0.8, True),
+            ("a reach 81", "emerging", "conv1x1-twice", -0.1, -0.3, 0.1, False),
         ],
         columns=["dataset", "first", "second", "difference", "low", "high", "separated"],
     )
     found = reach.leads(pairs)
-    assert len(found) == 4 and found["lead"].tolist() == [0.5, 0.2, -0.3, 0.1]
-    assert [reach.last_shown(found, "a", layer) for layer in reach.LAYERS] == ["9", "none", "none"]
+    assert len(found) == 5 and found["lead"].tolist() == [0.5, 0.2, -0.3, 0.1, 0.1]
     ends, every = reach.tables(found, {"a": (7, 70), "b": (1, 1)})
     cells = [cell.strip() for cell in ends.splitlines()[2].strip("|").split("|")]
-    assert cells == ["a", "7", "70", "9", "none", "none"]
+    assert cells == ["a", "7", "70", "20%; 9", "–; none", "–; none"]
     assert "| +0.500 [+0.400, +0.600] | – " in every and "+0.200 [+0.100, +0.300]" in every
     figure = reach.law_figure(found, {"a": (7, 70), "b": (1, 1)})
     (panel,) = [axes for axes in figure.axes if axes.get_title() == "a" or axes.get_title(loc="left") == "a"]
