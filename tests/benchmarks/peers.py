@@ -43,12 +43,9 @@ Call = Callable[[], object]
 OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
     "image": {
         "conv1x1": {"parameterisation": "dense"},
-        "woodbury": {"rank_channels": 16, "rank_space": 16},
         "butterfly": {"levels": 10, "full_depth_at": 3072, "initialisation": "rotation"},
     },
     "mimic": {
-        "emerging": {"kernel_size": 51},
-        "periodic": {"kernel_size": 51},
         "butterfly": {"levels": 10, "full_depth_at": 2048, "shared": True, "flatten": "channels_last"},
     },
 }

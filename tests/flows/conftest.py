@@ -6,27 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-
-class Channelwise(nn.Module):
-    """A minimal PLU 1x1 convolution: y = L U x per position, 2 c^2 + c parameters."""
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        super().__init__()
-        channels = shape[0]
-        self.lower = nn.Parameter(0.2 * torch.randn(channels, channels))
-        self.upper = nn.Parameter(0.2 * torch.randn(channels, channels))
-        self.log_diagonal = nn.Parameter(0.2 * torch.randn(channels))
-
-    def matrix(self) -> Tensor:
-        identity = torch.eye(len(self.log_diagonal), dtype=self.lower.dtype, device=self.lower.device)
-        upper = self.upper.triu(1) + torch.diag(self.log_diagonal.exp())
-        return (self.lower.tril(-1) + identity) @ upper
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return torch.einsum("oc,nc...->no...", self.matrix(), x), x[0, 0].numel() * self.log_diagonal.sum()
-
-    def inverse(self, y: Tensor) -> Tensor:
-        return torch.einsum("oc,nc...->no...", self.matrix().inverse(), y)
+from layers.conv1x1 import Conv1x1
 
 
 class Everywhere(nn.Module):
@@ -46,8 +26,8 @@ class Everywhere(nn.Module):
 
 
 @pytest.fixture
-def channelwise() -> type[Channelwise]:
-    return Channelwise
+def channelwise() -> type[Conv1x1]:
+    return Conv1x1
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 import torch
+from compared import agree, check_errors, results
 
 from flows.affine import COMPILED, affine_channels
 
@@ -52,25 +53,12 @@ def operands_of(name, shape, dtype=torch.float64, kept=2):
     return [torch.randn(size, dtype=dtype) for size in sizes]
 
 
-def results(function, operands, dtype=torch.float64):
-    """Return the outputs and all gradients, for seeds that depend on the shapes alone."""
-    leaves = [operand.detach().to(dtype).requires_grad_() for operand in operands]
-    outputs = function(*leaves)
-    torch.manual_seed(1)
-    seeds = [torch.randn(output.shape, dtype=torch.float64).to(dtype) for output in outputs]
-    return [*outputs, *torch.autograd.grad(outputs, leaves, seeds)]
-
-
-def agree(name, operands):
-    torch.testing.assert_close(*(results(function, operands) for function in MAPS[name]))
-
-
 @every_map
 def test_the_operators_equal_their_formulas(name, way, case):
     few = [(0, 3, 4), (2, 3, 0), (1, 3, 1), (5, 9), (3, 5, 7), (2, 6, 3, 5)]
     for shape in (*few, (70, 4, 16), (3, 4, 40, 41), (1, 3, 3000)):
         with case(shape=shape):
-            agree(name, operands_of(name, shape))
+            agree(*MAPS[name], operands_of(name, shape))
 
 
 @every_map
@@ -83,7 +71,7 @@ def test_operands_and_gradients_may_be_views(name, way):
         lambda x: torch.cat([x, x], 1).chunk(2, dim=1)[1],
         lambda x: x.to(memory_format=torch.channels_last),
     ):
-        agree(name, [view(one) if any(one is other for other in events) else one for one in operands])
+        agree(*MAPS[name], [view(one) if any(one is other for other in events) else one for one in operands])
     function, formula = MAPS[name]
     operands = [operand.requires_grad_() for operand in operands_of(name, (3, 5, 4))]
     gradients = []
@@ -121,18 +109,13 @@ def test_gates_at_the_ends_of_the_range(gate, way):
 
 @compiled_map
 def test_error_in_single_precision(name, way):
-    """Compared with double precision, the error is at most twice that of the formulas."""
-    operands = operands_of(name, (64, 32, 128), torch.float32)
-    truth = results(MAPS[name][1], operands)
-    ours, plain = (results(function, operands, torch.float32) for function in MAPS[name])
-    for i, (a, b, true) in enumerate(zip(ours, plain, truth, strict=True)):
-        assert (a.double() - true).norm() <= 2 * (b.double() - true).norm() + 1e-12, i
+    check_errors(*MAPS[name], operands_of(name, (64, 32, 128), torch.float32))
 
 
 @compiled_map
 def test_the_same_for_any_number_of_threads(name, way, same_by_threads):
     operands = operands_of(name, (50, 4, 900), torch.float32)
-    same_by_threads(lambda: results(MAPS[name][0], operands, torch.float32))
+    same_by_threads(lambda: results(MAPS[name][0], operands))
 
 
 @pytest.mark.parametrize("way", ["compiled"], indirect=True)

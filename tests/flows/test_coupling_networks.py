@@ -8,6 +8,7 @@ import sys
 import pytest
 import torch
 import torch.nn.functional as F
+from compared import with_gradients
 from torch import nn
 
 from flows.affine import bounded_gate, doubled_gate, exponential_gate, sigmoid_gate
@@ -60,11 +61,10 @@ def step_by_step(coupling, x):
     return torch.cat([kept, moved * log_scale.exp() + shift], dim=1), log_scale.flatten(1).sum(1)
 
 
-def results(function, coupling, x, seeds):
+def results(function, coupling, x, seeds=None):
     """Return y, the log-determinant, and all gradients."""
-    outputs = function(coupling, x)
-    gradients = torch.autograd.grad(outputs, [x, *coupling.parameters()], seeds)
-    return [*(output.detach() for output in outputs), *gradients]
+    x = x.requires_grad_()
+    return with_gradients(function(coupling, x), [x, *coupling.parameters()], seeds)
 
 
 def apply(coupling, x):
@@ -73,8 +73,6 @@ def apply(coupling, x):
 
 def agree(coupling, x, seeds=None):
     """Compare the outputs and all gradients."""
-    x = x.requires_grad_()
-    seeds = seeds or [torch.randn(x.shape, dtype=x.dtype), torch.randn(len(x), dtype=x.dtype)]
     torch.testing.assert_close(*(results(function, coupling, x, seeds) for function in (apply, step_by_step)))
 
 
@@ -117,12 +115,11 @@ def test_error_in_single_precision(kind, moved, shape):
     """Compared with double precision, the error is at most twice that of separate layers."""
     coupling, exact = (made(kind, shape[1] - moved, moved, 64, dtype) for dtype in (torch.float32, torch.float64))
     exact.load_state_dict(coupling.state_dict())
-    x, seeds = torch.randn(shape), [torch.randn(shape), torch.randn(shape[0])]
-    truth = results(step_by_step, exact, x.double().requires_grad_(), [seed.double() for seed in seeds])
-    ways = (apply, step_by_step)
+    x = torch.randn(shape)
+    truth = results(step_by_step, exact, x.double())
     of_fused, of_plain = (
         [float((a.double() - true).norm() / true.norm()) for a, true in zip(outcome, truth, strict=True)]
-        for outcome in (results(function, coupling, x.clone().requires_grad_(), seeds) for function in ways)
+        for outcome in (results(function, coupling, x.clone()) for function in (apply, step_by_step))
     )
     names = ["y", "log_det", "x", *coupling.state_dict()]
     # Weights of perceptrons together, as the few numbers of a bias may be accurate by chance.
@@ -181,9 +178,8 @@ def test_events_and_gradients_may_be_views_or_none(kind):
 def test_the_same_for_any_number_of_threads(kind, way, same_by_threads):
     """Bitwise equal, including gradients: the compiled sums have a fixed order."""
     width, spatial = (32, (16, 16)) if kind == "images" else (16, (300,))
-    coupling, x = made(kind, 3, 3, width, torch.float32), torch.randn(40, 6, *spatial, requires_grad=True)
-    seeds = [torch.randn(40, 6, *spatial), torch.randn(40)]
-    same_by_threads(lambda: results(apply, coupling, x, seeds))
+    coupling, x = made(kind, 3, 3, width, torch.float32), torch.randn(40, 6, *spatial)
+    same_by_threads(lambda: results(apply, coupling, x))
 
 
 @pytest.mark.parametrize("way", ["compiled"], indirect=True)

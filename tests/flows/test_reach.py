@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from flows.affine import bounded_gate, doubled_gate
 from flows.attention import AttentionConditioner
 from flows.conditioners import ReachingConditioner
 from flows.couplings import make_coupling
@@ -61,13 +62,13 @@ def test_other_couplings_have_no_reach(coupling, shape):
         make_coupling(coupling, shape, 8, reach=5)
 
 
-def network(perturb, kept=2, moved=3, width=8, positions=6):
-    return perturb(AttentionConditioner(kept, moved, width, positions))
+def network(perturb, width=8, positions=6, gate=doubled_gate):
+    return perturb(AttentionConditioner(2, 3, width, positions, gate))
 
 
-@pytest.mark.parametrize(("width", "heads"), [(8, 4), (6, 2), (5, 1)])
-def test_blocks_equal_the_encoder_layers_of_pytorch(width, heads, perturb, encoder_layer):
-    net = network(perturb, width=width)
+@pytest.mark.parametrize(("width", "heads", "gate"), [(8, 4, doubled_gate), (6, 2, bounded_gate), (5, 1, doubled_gate)])
+def test_blocks_equal_the_encoder_layers_of_pytorch(width, heads, gate, perturb, encoder_layer):
+    net = network(perturb, width, gate=gate)
     kept = torch.randn(3, 2, 6, dtype=torch.float64)
     tokens = torch.stack([kept[..., place].matmul(net.first.weight.T) for place in range(6)], 1)
     tokens = tokens + net.first.bias + net.position
@@ -75,8 +76,8 @@ def test_blocks_equal_the_encoder_layers_of_pytorch(width, heads, perturb, encod
         tokens = encoder_layer(block, width, heads)(tokens)
     shift, s = net.last(net.norm(tokens)).transpose(1, 2).chunk(2, dim=1)
     log_scale, moved = net(kept)
-    torch.testing.assert_close(log_scale.exp(), 2 * torch.sigmoid(s))
-    torch.testing.assert_close(moved, shift * 2 * torch.sigmoid(s))
+    torch.testing.assert_close(log_scale, gate(s))
+    torch.testing.assert_close(moved, shift * gate(s).exp())
 
 
 def test_second_derivatives(perturb):

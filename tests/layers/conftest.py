@@ -21,49 +21,42 @@ FUNCTIONS = {"butterfly": ("emulate_apply", "emulate_backward"), "emerging": ("e
 CSRC = Path(__file__).resolve().parents[2] / "csrc"
 
 
-def move(layer: InvertibleLinear, scale: float) -> None:
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.add_(scale * torch.randn_like(parameter))
-
-
 @pytest.fixture(scope="session")
 def perturbed() -> Callable[..., Any]:
-    """Return a function that builds a layer in float64 with noise on its initial weights, the same each time."""
+    """Return a function that builds a layer in float64 with noise on its initial weights, the same for each seed."""
 
-    def build(cls: type[InvertibleLinear], shape: tuple[int, ...], scale: float = 0.3, /, **options: Any) -> Any:
-        torch.manual_seed(0)
+    def build(
+        cls: type[InvertibleLinear], shape: tuple[int, ...], scale: float = 0.3, seed: int = 0, /, **options: Any
+    ) -> Any:
+        torch.manual_seed(seed)
         layer = cls(shape, **options).double()
-        move(layer, scale)
+        with torch.no_grad():
+            for parameter in layer.parameters():
+                parameter.add_(scale * torch.randn_like(parameter))
         return layer
 
     return build
 
 
 @pytest.fixture(scope="session")
-def rotated() -> Callable[..., Butterfly]:
+def rotated(perturbed: Callable[..., Any]) -> Callable[..., Butterfly]:
     """Return a function that builds a butterfly of random rotations, with noise on them."""
 
     def build(shape: tuple[int, ...], options: dict[str, Any], dtype: torch.dtype = torch.float64) -> Butterfly:
-        torch.manual_seed(0)
-        layer = Butterfly(shape, initialisation="rotation", **options).to(dtype)
-        move(layer, 0.1)
-        return layer
+        return perturbed(Butterfly, shape, 0.1, initialisation="rotation", **options).to(dtype)
 
     return build
 
 
 @pytest.fixture(scope="session")
-def gentle() -> Callable[..., Emerging]:
+def gentle(perturbed: Callable[..., Any]) -> Callable[..., Emerging]:
     """Return a function that builds an emerging convolution whose condition does not grow with channels and taps."""
 
     def build(
         shape: tuple[int, ...], kernel_size: int, dtype: torch.dtype = torch.float64, bias: bool = True, seed: int = 0
     ) -> Emerging:
-        torch.manual_seed(seed)
-        layer = Emerging(shape, kernel_size=kernel_size, bias=bias).to(dtype)
-        move(layer, 0.4 / (shape[0] * min(kernel_size, 5) ** (len(shape) - 1)) ** 0.5)
-        return layer
+        scale = 0.4 / (shape[0] * min(kernel_size, 5) ** (len(shape) - 1)) ** 0.5
+        return perturbed(Emerging, shape, scale, seed, kernel_size=kernel_size, bias=bias).to(dtype)
 
     return build
 

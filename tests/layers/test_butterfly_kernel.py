@@ -2,10 +2,10 @@
 
 import copy
 import math
-from functools import partial
 
 import pytest
 import torch
+from compared import at_most_twice, both_directions
 
 from layers.butterfly import Butterfly
 
@@ -26,22 +26,26 @@ LAYERS = {
     "pairs of channels": ((4, 16, 16), {"levels": 10, "flatten": "channels_last", "order": "descending"}),
     "an odd number of positions": ((8, 6, 7), {"levels": 4, "flatten": "channels_last"}),
 }
-BATCHES = (0, 1, 3, 5, 33, 70)
+
+
+def compare(layer, x, without_kernels):
+    """Compare both directions and their gradients with plain PyTorch, in float64."""
+    values = both_directions(layer, x), without_kernels(both_directions, layer, x)
+    torch.testing.assert_close(*values, rtol=1e-10, atol=1e-10)
+
+
+def compare_errors(layer, exact, x, without_kernels, slack):
+    """Compare the errors of both directions and their gradients in float32 with those of plain PyTorch."""
+    truth = without_kernels(both_directions, exact, x.double())
+    at_most_twice(both_directions(layer, x), without_kernels(both_directions, layer, x), truth, slack)
 
 
 @pytest.mark.parametrize("case", LAYERS)
-@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("batch", [0, 1, 3, 5, 33, 70])
 def test_values_and_gradients_equal_those_of_plain_pytorch(case, batch, rotated, without_kernels):
     layer = rotated(*LAYERS[case])
-    x = torch.randn(batch, *layer.shape, dtype=torch.float64, requires_grad=True)
-    cotangent = torch.randn(batch, *layer.shape, dtype=torch.float64)
-    results = []
-    for way in (layer, lambda x: without_kernels(layer, x)):
-        y, log_det = way(x)
-        gradients = torch.autograd.grad((y * cotangent).sum() + 3 * log_det, (x, layer.weight))
-        results.append((y, log_det, *gradients))
-    for result, expected in zip(*results, strict=True):
-        torch.testing.assert_close(result, expected, rtol=1e-10, atol=1e-10)
+    x = torch.randn(batch, *layer.shape, dtype=torch.float64)
+    compare(layer, x, without_kernels)
     torch.testing.assert_close(layer.inverse(layer(x)[0]), x, rtol=1e-8, atol=1e-8)
 
 
@@ -50,64 +54,33 @@ def test_values_and_gradients_equal_those_of_plain_pytorch(case, batch, rotated,
 def test_errors_are_at_most_twice_those_of_plain_pytorch(case, batch, rotated, without_kernels):
     layer, exact = (rotated(*LAYERS[case], dtype) for dtype in (torch.float32, torch.float64))
     exact.load_state_dict(layer.state_dict())
-    x, cotangent = torch.randn(2, batch, *layer.shape)
-
-    def values(way, like):
-        leaf = x.to(like.weight.dtype).requires_grad_()
-        y = way(leaf)[0]
-        return y, *torch.autograd.grad(y, (leaf, like.weight), cotangent.to(y.dtype))
-
-    plain = (partial(without_kernels, each) for each in (layer, exact))
-    compiled, usual, truth = values(layer, layer), values(next(plain), layer), values(next(plain), exact)
-    for ours, theirs, true in zip(compiled, usual, truth, strict=True):
-        assert (ours - true).norm() <= 2 * (theirs - true).norm() + 1e-12
+    compare_errors(layer, exact, torch.randn(batch, *layer.shape), without_kernels, 0.0)
 
 
 @pytest.mark.parametrize("odd", [1, 3, 5, 7, 9])
 def test_every_size_from_two_entries_to_many_vectors(odd, without_kernels):
     """Lanes are entries in large events with a small odd factor, else examples; the limits depend on the processor."""
-
-    def results(way, layer, x):
-        x = x.to(layer.weight.dtype).requires_grad_()
-        y, log_det = way(x)
-        return (y, log_det, *torch.autograd.grad(y.square().sum() + log_det, (x, layer.weight)))
-
     for exponent in range(1, 11):
         torch.manual_seed(exponent)
         layer = Butterfly((odd, 1 << exponent), levels=exponent, initialisation="rotation")
         exact = copy.deepcopy(layer).double()
         x = torch.randn(9, *layer.shape)
-        truth = results(partial(without_kernels, exact), exact, x)
-        for result, true in zip(results(exact, exact, x), truth, strict=True):
-            torch.testing.assert_close(result, true, rtol=1e-10, atol=1e-10)
-        for result, usual, true in zip(
-            results(layer, layer, x), results(partial(without_kernels, layer), layer, x), truth, strict=True
-        ):
-            assert (result - true).norm() <= 2 * (usual - true).norm() + 1e-6 * true.norm().clamp(min=1)
+        compare(exact, x.double(), without_kernels)
+        compare_errors(layer, exact, x, without_kernels, 1e-6)
         torch.testing.assert_close(exact.inverse(exact(x.double())[0]), x.double(), rtol=1e-10, atol=1e-10)
         torch.testing.assert_close(layer.inverse(layer(x)[0]), x, rtol=1e-4, atol=1e-4)
 
 
 def test_gradients_of_a_batch_that_is_summed_in_several_shares(rotated, without_kernels):
-    layer = rotated(*LAYERS["an odd factor"], torch.float32)
-    x = torch.randn(2600, *layer.shape)
-    outcome, expected = (
-        torch.autograd.grad(way(x)[0].square().sum(), layer.weight)[0]
-        for way in (layer, lambda x: without_kernels(layer, x))
-    )
-    torch.testing.assert_close(outcome, expected, rtol=1e-4, atol=1e-2)
+    layer = rotated(*LAYERS["an odd factor"])
+    compare(layer, torch.randn(2600, *layer.shape, dtype=torch.float64), without_kernels)
 
 
 @pytest.mark.parametrize("case", ["ten levels", "twelve levels", "shared", "an odd number of positions"])
 def test_values_and_gradients_do_not_depend_on_threads(case, same_by_threads, rotated):
     layer = rotated(*LAYERS[case])
-    x = torch.randn(300, *layer.shape, dtype=torch.float64, requires_grad=True)
-
-    def values():
-        y, log_det = layer(x)
-        return y, layer.inverse(x), *torch.autograd.grad((y**2).sum() + log_det, (x, layer.weight))
-
-    same_by_threads(values, (1, 2, 5), 1e-9)
+    x = torch.randn(300, *layer.shape, dtype=torch.float64)
+    same_by_threads(lambda: both_directions(layer, x), (1, 2, 5), 1e-9)
 
 
 def test_strides_do_not_matter_and_gradients_are_the_same_every_time(rotated):

@@ -1,9 +1,11 @@
 """Every layer traces as one graph with torch.compile, and agrees with its eager execution."""
 
 import copy
+from functools import partial
 
 import pytest
 import torch
+from compared import both_directions
 
 from harness.checking.check_layer import SHAPES, construct
 from layers import LAYERS
@@ -22,27 +24,9 @@ def check(name: str, backend: str) -> None:
     with torch.no_grad():
         for parameter in eager.parameters():
             parameter.add_(0.05 * torch.randn_like(parameter))
-    other = copy.deepcopy(eager)
-    forward, inverse = (
-        torch.compile(function, fullgraph=True, backend=backend) for function in (other.forward, other.inverse)
-    )
-    x = torch.randn(3, *shape)
-    expected = results(eager, eager.forward, eager.inverse, x)
-    for result, reference in zip(results(other, forward, inverse, x), expected, strict=True):
-        torch.testing.assert_close(result, reference, rtol=1e-4, atol=1e-5)
-
-
-def results(layer, forward, inverse, x):
-    """Return y, the log-det, the inverse of x, and the gradients of both directions."""
-    tensors = []
-    for function in (forward, inverse):
-        events = x.clone().requires_grad_()
-        outputs = function(events)
-        outputs = [*outputs] if isinstance(outputs, tuple) else [outputs]
-        weighted = sum((torch.linspace(1, 2, y.numel()).view(y.shape) * y).sum() for y in outputs)
-        leaves = [events, *layer.parameters()]
-        tensors += outputs + list(torch.autograd.grad(weighted, leaves, allow_unused=True, materialize_grads=True))
-    return tensors
+    x, compiled = torch.randn(3, *shape), partial(torch.compile, fullgraph=True, backend=backend)
+    values = both_directions(copy.deepcopy(eager), x, compiled), both_directions(eager, x)
+    torch.testing.assert_close(*values, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", [name if name in BY_DEFAULT else pytest.param(name, marks=SYSTEM) for name in LAYERS])

@@ -55,6 +55,8 @@ def invert(library: ctypes.CDLL, layer: Emerging, y: Tensor, shared_bytes: int =
 @torch.no_grad()
 def test_against_plain_torch(emulation, shape, kernel_size, gentle, without_kernels):
     layer = gentle(shape, kernel_size)
+    for weight, mask in ((layer.weight1, layer.weight1_mask), (layer.weight2, layer.weight2_mask)):
+        weight[~mask] = torch.nan  # masked entries are not read
     for batch in (1, 3):
         y = torch.randn(batch, *shape, dtype=torch.float64)
         x, _ = invert(emulation, layer, y)
@@ -84,16 +86,6 @@ def test_error_is_no_more_than_twice_that_of_plain_torch(emulation, shape, kerne
     emulated, usual = invert(emulation, layer, y)[0], without_kernels(layer.inverse, y)
     exact = without_kernels(layer.double().inverse, y.double())
     assert 0 < (emulated - exact).norm() <= 2 * (usual - exact).norm()
-
-
-@torch.no_grad()
-def test_masked_entries_are_not_read(emulation, gentle):
-    layer = gentle((4, 6, 5), 5)
-    y = torch.randn(3, 4, 6, 5, dtype=torch.float64)
-    expected, _ = invert(emulation, layer, y)
-    for weight, mask in ((layer.weight1, layer.weight1_mask), (layer.weight2, layer.weight2_mask)):
-        weight[~mask] = torch.nan
-    assert torch.equal(invert(emulation, layer, y)[0], expected)
 
 
 FAULTS = {

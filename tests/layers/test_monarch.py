@@ -2,6 +2,8 @@ import pytest
 import torch
 
 from layers import UnsupportedShape
+from layers.butterfly import Butterfly
+from layers.kaleidoscope import Kaleidoscope
 from layers.monarch import Monarch
 
 
@@ -31,3 +33,23 @@ def test_one_factor_alone_stays_in_its_blocks(perturbed):
 def test_a_block_size_that_does_not_divide_is_refused_with_an_alternative():
     with pytest.raises(UnsupportedShape, match="D = 12 is not divisible by block_size = 5"):
         Monarch((3, 4), block_size=5)
+
+
+def test_a_pair_is_a_butterfly_and_a_transposed_one(perturbed):
+    layer = perturbed(Kaleidoscope, (2, 8), 0.1)
+    weight = layer.layers[0].weight
+    half = weight.shape[-1] // 2
+    descending, ascending = (Butterfly((2, 8), order=order).double() for order in ("descending", "ascending"))
+    with torch.no_grad():
+        descending.weight.copy_(weight[..., half:])  # the factors of B, level 1 last
+        ascending.weight.copy_(weight[..., :half].transpose(0, 1))  # those of B' transposed, level 1 first
+    backwards = Butterfly((2, 8), order="descending").double()
+    with torch.no_grad():  # B' itself: the transposed factors in reverse order
+        backwards.weight.copy_(weight[..., :half].transpose(0, 1).unflatten(-1, (4, -1)).flip(-2).flatten(-2))
+    torch.testing.assert_close(layer.dense(), descending.dense() @ backwards.dense().T)
+    assert perturbed(Kaleidoscope, (3, 5, 4), 0.1, width=3).dense().ne(0).all()
+
+
+def test_a_remark_names_a_prime_above_the_largest_radix():
+    assert Kaleidoscope((2, 31)).remark is None
+    assert "the prime 37 is above 31" in Kaleidoscope((2, 37), width=2).remark

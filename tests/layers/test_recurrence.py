@@ -6,6 +6,7 @@ from types import ModuleType
 
 import pytest
 import torch
+from compared import at_most_twice, follows
 
 from layers import recurrence
 from layers.recurrence import LARGEST_NORM, LARGEST_POLE, OneWay, Recurrence, scan
@@ -73,8 +74,7 @@ def test_the_layer_looks_back_first_and_then_ahead(perturbed):
     ahead = torch.ones(9, 9, dtype=torch.bool).triu(1)
     assert not first[..., ahead].any() and first[..., ahead.T].all()
     assert not second[..., ahead.T].any() and second[..., ahead].all()
-    x = torch.randn(2, 3, 9, dtype=torch.float64)
-    torch.testing.assert_close(layer(x)[0].flatten(1), x.flatten(1) @ layer.dense().T)
+    follows(layer, layer.dense())
 
 
 def test_weights_within_the_bound_are_not_changed():
@@ -130,8 +130,7 @@ class TestCompiled:
         for length in (40, LONG):
             system, x = stable(8, 4, 4, torch.float32), torch.randn(8, 4, length)
             true = scan(x.double(), system.double(), 8, False)
-            ours, plain = compiled(x, system, 8, False)[0], scan(x, system, 8, False)
-            assert (ours - true).norm() <= 2 * (plain - true).norm()
+            at_most_twice([compiled(x, system, 8, False)[0]], [scan(x, system, 8, False)], [true])
 
     def test_opcheck(self):
         operands = torch.randn(2, 2, 9, dtype=torch.float64, requires_grad=True), stable(3, 2, 2).requires_grad_()

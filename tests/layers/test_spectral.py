@@ -1,6 +1,11 @@
+import cmath
+import math
+
 import pytest
 import torch
+from compared import follows
 
+from layers.circulant import Circulant
 from layers.linalg.transforms import dct, dct_matrix, inverse_dct
 from layers.spectral import Spectral
 
@@ -43,3 +48,33 @@ def test_the_cosine_transform_is_its_definition(size):
     torch.testing.assert_close(dct(x.mT, 1).mT, matrix @ x)
     torch.testing.assert_close(inverse_dct(dct(x, 2), 2), x)
     torch.testing.assert_close(dct(x, 2), matrix @ x @ dct_matrix(3).T)
+
+
+def circulant_by_definition(layer):
+    """Return W for entries position by position, from Fourier sums: W[i, j] = a[(i - j) mod D]."""
+    weight, size = layer.weight.tolist(), layer.dim
+    turn = [cmath.exp(2j * math.pi * k / size) for k in range(size)]
+    gains = [
+        cmath.exp(sum(g * turn[-j * k % size] for j, g in enumerate(weight)) / math.sqrt(size)) for k in range(size)
+    ]
+    column = [sum(gain * turn[j * k % size] for k, gain in enumerate(gains)) / size for j in range(size)]
+    assert all(abs(entry.imag) < 1e-12 for entry in column)
+    return torch.tensor([[column[(i - j) % size].real for j in range(size)] for i in range(size)], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4), (3, 2, 3), (1, 7), (2, 5), (3, 1)])
+@torch.no_grad()
+def test_circulant_follows_its_definition(shape, perturbed):
+    layer = perturbed(Circulant, shape, 0.5)
+    places = torch.arange(layer.dim).view(shape).movedim(0, -1).flatten().argsort()
+    follows(layer, circulant_by_definition(layer)[places][:, places])
+
+
+def test_circulant_commutes_with_shifts_of_positions_and_mixes_channels(perturbed):
+    layer, x = perturbed(Circulant, (3, 6), 0.5), torch.randn(2, 3, 6, dtype=torch.float64)
+    torch.testing.assert_close(layer(x.roll(1, 2))[0], layer(x)[0].roll(1, 2))
+    assert (layer.dense() != 0).all()
+    layer, spectral = perturbed(Circulant, (1, 6), 0.5), Spectral((1, 6)).double()
+    with torch.no_grad():
+        spectral.weight.copy_(layer.weight)
+    torch.testing.assert_close(layer.dense(), spectral.dense())

@@ -1,27 +1,21 @@
 import torch
+from compared import follows
 
 from layers.woodbury import Woodbury
 
 
 def test_definitions_of_both_variants(perturbed):
-    """X <- (I + U_c V_c) X, then X <- X (I + U_s V_s)."""
+    """X <- (I + U_c V_c) X, then X <- X (I + U_s V_s); unequal sizes detect an exchange of axes."""
+
+    def matrices(layer):
+        return [torch.eye(len(update.u)).double() + update.u @ update.v for update in layer]
+
     layer = perturbed(Woodbury, (3, 2, 4), rank_channels=2, rank_space=3)
-    x = torch.randn(1, 3, 2, 4, dtype=torch.float64)
-    matrix = x.reshape(3, 8)
-    channels, space = layer
-    matrix = matrix + channels.u @ (channels.v @ matrix)
-    matrix = matrix + (matrix @ space.u) @ space.v
-    torch.testing.assert_close(layer(x)[0], matrix.reshape(1, 3, 2, 4))
-    # Channels, then width, then height, entry by entry; unequal sizes detect an exchange of axes.
+    channels, space = matrices(layer)
+    follows(layer, torch.kron(channels, space.T.contiguous()))
     layer = perturbed(Woodbury, (3, 2, 4), rank_channels=2, rank_space=3, memory_efficient=True)
-    x = torch.randn(1, 3, 2, 4, dtype=torch.float64)
-    channels, width, height = (torch.eye(len(update.u)).double() + update.u @ update.v for update in layer)
-    assert (len(channels), len(width), len(height)) == (3, 4, 2)
-    expected = torch.einsum("cd,gh,wv,ndhw->ncgv", channels, height, width, x)
-    y, log_det = layer(x)
-    torch.testing.assert_close(y, expected)
-    parts = [torch.linalg.slogdet(matrix)[1] for matrix in (channels, width, height)]
-    torch.testing.assert_close(log_det, 2 * 4 * parts[0] + 3 * 2 * parts[1] + 3 * 4 * parts[2])
+    channels, width, height = matrices(layer)
+    follows(layer, torch.kron(channels, torch.kron(height, width.T.contiguous())))
 
 
 def test_memory_efficient_on_a_sequence_is_the_ordinary_layer():

@@ -1,9 +1,11 @@
 """The audit compares what linear layers do to each event, as evaluated, with their audited maps."""
 
 import json
+from functools import partial
 
 import pytest
 import torch
+import variants
 
 from harness.audit.applied import audited_map
 from harness.audit.audit import audit, audit_candidate
@@ -39,10 +41,11 @@ class ShrinksSomeEvents(Conv1x1):
         return x / self._gain(x)
 
 
-def output(change):
-    """Return a 1x1 convolution whose forward returns `change(layer, x, y, log_det)`."""
-    members = {"forward": lambda self, x: change(self, x, *Conv1x1.forward(self, x))}
-    return type("Variant", (Conv1x1,), members)
+output = partial(variants.output, Conv1x1)
+
+
+def log_det_of_rare_events(self, x, y, log_det):
+    return y, log_det + 2.0 * self.dim * tilted(x).to(x) if tilted(x).any() else log_det
 
 
 class KeptByVersion(Conv1x1):
@@ -84,15 +87,7 @@ def candidate():
     ("layer", "reason"),
     [
         (ShrinksSomeEvents, "y is not W x + b of its own matrix for event"),
-        (
-            output(
-                lambda self, x, y, log_det: (
-                    y,
-                    log_det + 2.0 * self.dim * tilted(x).to(x) if tilted(x).any() else log_det,
-                )
-            ),
-            "log-det has shape (150,), not () in an evaluated batch of 150",
-        ),
+        (output(log_det_of_rare_events), "log-det has shape (150,), not () in an evaluated batch of 150"),
         (output(lambda self, x, y, log_det: (y, log_det + 0.01 * self.dim * (x.dtype == torch.float32))), "log-det is"),
         (output(lambda self, x, y, log_det: (y - y.mean(0) * (len(x) > 100), log_det)), "y is not W x + b of its own"),
     ],
@@ -164,10 +159,6 @@ def test_a_map_of_products_is_that_of_the_matrix():
 
 
 def test_a_layer_of_unknown_matrix_without_gradient_has_no_map():
-    class NoGradient(Conv1x1):
-        def forward(self, x):
-            y, log_det = super().forward(x)
-            return y.detach(), log_det
-
+    layer = output(lambda self, x, y, log_det: (y.detach(), log_det))((2, 4)).double()
     with pytest.raises(NotDifferentiable, match="no gradient"):
-        audited_map(NoGradient((2, 4)).double(), torch.zeros(()), None, None, torch.Generator())
+        audited_map(layer, torch.zeros(()), None, None, torch.Generator())

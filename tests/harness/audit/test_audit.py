@@ -6,6 +6,7 @@ from copy import deepcopy
 
 import pytest
 import torch
+from variants import output
 
 from flows import Glow, coupled
 from harness.audit.audit import audit
@@ -74,12 +75,8 @@ class Raises(Conv1x1):
         raise NotImplementedError
 
 
-class Nonlinear(Conv1x1):
-    """Be linear only on unit vectors and at zero, from which the matrix is computed."""
-
-    def forward(self, x):
-        y, log_det = super().forward(x)
-        return y + 1e-3 * x * x * (x - 1), log_det
+# Linear only on unit vectors and at zero, from which the matrix is computed.
+NONLINEAR = output(Conv1x1, lambda self, x, y, log_det: (y + 1e-3 * x * x * (x - 1), log_det))
 
 
 def singular(smallest):
@@ -103,7 +100,7 @@ def singular(smallest):
     ("make_layer", "noise", "reason"),
     [
         (Raises, 0.3, "level0/step0/layer: x -> z -> x is off by inf"),
-        (Nonlinear, 0.3, "level0/step0/layer: y is not W x + b of its own matrix for event"),
+        (NONLINEAR, 0.3, "level0/step0/layer: y is not W x + b of its own matrix for event"),
         (singular(1e-8), 0.0, "level0/step0/layer: condition 1"),
     ],
     ids=["no inverse", "not linear", "nearly singular"],

@@ -1,7 +1,10 @@
 """The audit takes a training step at the kept weights and names what is wrong with it."""
 
+from functools import partial
+
 import pytest
 import torch
+import variants
 from torch import nn
 
 from harness.audit.audit import audit
@@ -31,24 +34,7 @@ class Dense(Conv1x1):
         return self.applied(x, w), self.positions * torch.linalg.slogdet(w).logabsdet
 
 
-def variant(**members):
-    """Return a class that differs from `Dense` by these members."""
-    return type("Variant", (Dense,), members)
-
-
-def output(change):
-    """Return a layer whose forward returns `change(layer, x, y, log_det)`."""
-    return variant(forward=lambda self, x: change(self, x, *Dense.forward(self, x)))
-
-
-def started(change, **members):
-    """Return a layer on whose weight `change` is called at the end of construction."""
-
-    def __init__(self, shape):
-        Dense.__init__(self, shape)
-        change(self.weight)
-
-    return variant(__init__=__init__, **members)
+variant, output, started = (partial(make, Dense) for make in (variants.variant, variants.output, variants.started))
 
 
 def detach_after_many_events(self, x, w):
@@ -166,9 +152,9 @@ def trained(make_data, make_flow):
         ),
         (variant(trained_matrix=freeze), "the gradient by 'weight' in a training step of 20 events"),
         (variant(trained_matrix=freeze_for_good), "the gradient by 'weight' in a training step of 20 events is"),
-        (started(lambda weight: weight.register_hook(torch.neg)), "the gradient by 'weight' in a training step of 20"),
-        (started(lambda weight: weight.register_post_accumulate_grad_hook(step)), "'weight' moves during a training"),
-        (started(lambda weight: weight.requires_grad_(False), trained_matrix=train_frozen), "'weight' moves during a"),
+        (started(lambda self: self.weight.register_hook(torch.neg)), "the gradient by 'weight' in a training step of"),
+        (started(lambda self: self.weight.register_post_accumulate_grad_hook(step)), "'weight' moves during"),
+        (started(lambda self: self.weight.requires_grad_(False), trained_matrix=train_frozen), "'weight' moves during"),
         (
             variant(applied=lambda self, x, w: Transposed.apply(w, x.flatten(2)).reshape(x.shape)),
             "the gradient by x in a training step of 20 events differs",

@@ -13,9 +13,13 @@ from harness.checking import check_layer as checks
 from harness.checking import large_checks, training_checks
 from harness.checking.check_layer import CHECKS, check_layer
 from harness.core.errors import UserError
+from harness.core.layer_classes import resolve_layer
+from layers import LAYERS
 from layers.kernels import load as kernels
 
 MUTANTS = Path(__file__).parents[1] / "mutants.py"
+ROOT = Path(__file__).parents[3]
+SPEC = "./examples/householder.py:Householder"  # of the README
 
 # Name -> (the rules that fail on it, no others; part of the first message).
 REFUSED = {
@@ -346,3 +350,21 @@ def test_a_brief_check_finds_a_wrong_log_det_or_says_that_it_was_not_tried(dense
         }
     else:
         assert report.outcome == "ok" and "not tried: a forward pass" in report.remarks[0].message
+
+
+def test_the_example_passes_every_check():
+    """On a shape by each number of reflections, one of a channel, whose direction has no gradient but rounding."""
+    for options, shape in (({}, (3, 5, 4)), ({"reflections": 5}, (3, 7)), ({"reflections": 3}, (1, 8))):
+        report = check_layer(SPEC, options, ROOT, shapes=[shape], large=False)
+        assert report.ok and not report.refused, "\n".join(report.lines())
+
+
+def test_without_its_scale_the_example_is_orthogonal_and_it_registers_nothing():
+    w = resolve_layer(SPEC, ROOT)((3, 2, 2), reflections=2).double().dense()
+    torch.testing.assert_close(w @ w.T, torch.eye(12, dtype=torch.float64))
+    assert "householder" not in LAYERS
+
+
+def test_the_plain_module_passes_every_check():
+    report = check_layer("examples/reflection.py:Reflection", {"features": "D"}, ROOT, shapes=[(2, 3, 2)], large=False)
+    assert report.ok and not report.refused and not report.remarks, "\n".join(report.lines())

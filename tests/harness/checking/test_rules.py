@@ -2,10 +2,12 @@
 
 import itertools
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
+import variants
 from torch import nn
 
 from harness.checking.check_layer import CHECKS, run_check
@@ -67,29 +69,12 @@ class Reversed(InvertibleLinear):
         return y.flip(1)
 
 
-def variant(base=Sound, **members):
-    """Return a class that differs from `base` by these members."""
-    return type("Variant", (base,), members)
-
-
-def output(change):
-    """Return a layer whose forward returns `change(layer, x, y, log_det)`."""
-    return variant(forward=lambda self, x: change(self, x, *Sound.forward(self, x)))
-
-
-def started(change, base=Sound, **members):
-    """Return a layer on which `change` is called at the end of construction."""
-
-    def __init__(self, shape):
-        base.__init__(self, shape)
-        change(self)
-
-    return variant(base, __init__=__init__, **members)
+variant, output, started = (partial(make, Sound) for make in (variants.variant, variants.output, variants.started))
 
 
 def initialised(change, **members):
     """Return a layer that calls `change(layer, x)` to initialise itself from events."""
-    return variant(Standardises, initialise=change, **members)
+    return variants.variant(Standardises, initialise=change, **members)
 
 
 def untyped_option(self, shape, rank=3):
@@ -205,7 +190,7 @@ SEPARATE_GENERATOR = started(
 FAULTS = [
     ("forward", variant(forward=lambda self, x: Sound.forward(self, x)[0]), "forward returns Tensor, not a pair"),
     ("forward", output(lambda self, x, y, log_det: (y.float(), log_det)), "y is torch.float32"),
-    ("forward", variant(Standardises, forward=initialise_in_forward), "in a method initialise(x)"),
+    ("forward", variants.variant(Standardises, forward=initialise_in_forward), "in a method initialise(x)"),
     ("conditioning", variant(scale=lambda self: 0 * Sound.scale(self)), "W has condition number"),
     ("affine", NOT_LINEAR, "y of normal events differs"),
     ("dense", NOT_LINEAR, "differs from dense() @ x + b"),

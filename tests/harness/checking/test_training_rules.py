@@ -1,7 +1,10 @@
 """The rules about training report each way in which a layer can train other than the optimiser is told."""
 
+from functools import partial
+
 import pytest
 import torch
+import variants
 from torch import nn
 
 from harness.audit.module_state import moved, tensors_of, used
@@ -34,24 +37,7 @@ class Sound(InvertibleLinear):
         return torch.linalg.solve(self.matrix(), y.flatten(2) - self.bias).reshape(y.shape)
 
 
-def variant(**members):
-    """Return a class that differs from `Sound` by these members."""
-    return type("Variant", (Sound,), members)
-
-
-def output(change):
-    """Return a layer whose forward returns `change(layer, x, y, log_det)`."""
-    return variant(forward=lambda self, x: change(self, x, *Sound.forward(self, x)))
-
-
-def started(change, **members):
-    """Return a layer on which `change` is called at the end of construction."""
-
-    def __init__(self, shape):
-        Sound.__init__(self, shape)
-        change(self)
-
-    return variant(__init__=__init__, **members)
+variant, output, started = (partial(make, Sound) for make in (variants.variant, variants.output, variants.started))
 
 
 def with_log_det(change, when):

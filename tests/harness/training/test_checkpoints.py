@@ -24,12 +24,13 @@ from harness.training.checkpoints import Checkpoints, read_checkpoint
 from harness.training.training import Callback, fit
 
 SOURCES = {"layers/one.py": "aaa", "flows/glow.py": "bbb"}
+WOODBURY = LayerRef(row="one", layer="woodbury", options={"rank_channels": 1, "rank_space": 2})
+RESIDUAL = LayerRef(row="one", layer="residual_flow", baseline=True)
 
 
 def make_trial(ema="none", **changes):
     training = {"steps": 13, "batch_size": 40, "evaluate_every": 4, "learning_rate": 1e-2, "ema_decay": 0.8}
-    layer = LayerRef(row="one", layer="woodbury", options={"rank_channels": 1, "rank_space": 2})
-    return density_trial(layer, "digits", training=training | {"ema": ema} | changes, seed=3)
+    return density_trial(WOODBURY, "digits", training=training | {"ema": ema} | changes, seed=3)
 
 
 def few_digits():
@@ -79,6 +80,13 @@ def train(trial, splits, out, at=None, sources=SOURCES, wrap=Checkpoints, callba
     return flow.state_dict(), result, checkpoints
 
 
+def cut_at(trial, digits, out, at):
+    """Train until a step, and return the checkpoints."""
+    with pytest.raises(Killed):
+        train(trial, digits, out, at=at)
+    return checkpoint_files(out, trial.id)
+
+
 def assert_equal(first, second):
     weights, result, _ = first
     second_weights, second_result, _ = second
@@ -93,30 +101,22 @@ def assert_equal(first, second):
         assert getattr(result, name) == getattr(second_result, name), name
 
 
-@pytest.mark.parametrize("ema", ["none", "all", "separate"])
-def test_resumed_training_is_bitwise_identical(digits, tmp_path, ema):
-    """Interrupted within an epoch and at its end, between evaluations and at one, more than once."""
-    trial = make_trial(ema)
+@pytest.mark.parametrize(
+    ("layer", "ema"), [*((WOODBURY, ema) for ema in ("none", "all", "separate")), (RESIDUAL, "none"), (RESIDUAL, "all")]
+)
+def test_resumed_training_is_bitwise_identical(digits, tmp_path, layer, ema):
+    """Interrupted within an epoch and at its end, between evaluations and at one, more than once.
+
+    Of a flow with estimates, their generator and the vectors of the power iteration are restored as well.
+    """
+    trial = make_trial(ema).model_copy(update={"layer": layer})
     whole = train(trial, digits, tmp_path / "whole")
     for steps in (2, 5, 1, 3):
-        with pytest.raises(Killed):
-            train(trial, digits, tmp_path / "cut", at=steps)
+        cut_at(trial, digits, tmp_path / "cut", steps)
     again = train(trial, digits, tmp_path / "cut")
     assert_equal(again, whole)
     assert again[2].notes["resumed"] == "training was interrupted 4 times, and resumed from step 11 of 13"
     assert again[1].train_seconds > 0 and again[2].seconds > 0
-
-
-@pytest.mark.parametrize("ema", ["none", "all"])
-def test_resumed_training_with_estimated_likelihoods_is_bitwise_identical(digits, tmp_path, ema):
-    """The generator of the estimates and the vectors of the power iteration are restored as well."""
-    layer = LayerRef(row="one", layer="residual_flow", baseline=True)
-    trial = make_trial(ema).model_copy(update={"layer": layer})
-    whole = train(trial, digits, tmp_path / "whole")
-    for steps in (2, 5):
-        with pytest.raises(Killed):
-            train(trial, digits, tmp_path / "cut", at=steps)
-    assert_equal(train(trial, digits, tmp_path / "cut"), whole)
 
 
 def test_resumed_training_keeps_the_patience_counter(digits, tmp_path):
@@ -124,8 +124,7 @@ def test_resumed_training_keeps_the_patience_counter(digits, tmp_path):
     whole = train(trial, digits, tmp_path / "whole")
     assert whole[1].stopped_early and whole[1].steps_done > 4
     for _ in range(whole[1].steps_done - 1):
-        with pytest.raises(Killed):
-            train(trial, digits, tmp_path / "cut", at=1)
+        cut_at(trial, digits, tmp_path / "cut", 1)
     assert_equal(train(trial, digits, tmp_path / "cut"), whole)
     # Killed between the end of training and the record: nothing is trained again.
     done = train(trial, digits, tmp_path / "cut")
@@ -163,18 +162,11 @@ def test_resumed_training_restores_the_global_generator(digits, tmp_path):
 
     def drawn(at):
         torch.manual_seed(0)
-        with pytest.raises(Killed):
-            train(trial, digits, tmp_path, at=at)
+        cut_at(trial, digits, tmp_path, at)
         return torch.rand(3)
 
     first = drawn(1)
     assert torch.equal(drawn(1), first), "the state of the generator is the checkpoint's, not the process's"
-
-
-def cut_at(trial, digits, out, at):
-    with pytest.raises(Killed):
-        train(trial, digits, out, at=at)
-    return checkpoint_files(out, trial.id)
 
 
 def test_two_checkpoints_are_kept(digits, tmp_path):
@@ -260,8 +252,7 @@ def test_a_checkpoint_of_another_choice_is_not_used(digits, whole, tmp_path):
         checkpoints.chosen = '{"training.learning_rate": 0.01}'
         return checkpoints
 
-    with pytest.raises(Killed):
-        train(make_trial(), digits, tmp_path / "cut", at=5)
+    cut_at(make_trial(), digits, tmp_path / "cut", 5)
     anew = train(make_trial(), digits, tmp_path / "cut", wrap=chosen)
     assert_equal(anew, whole)
     assert "its tuning had chosen other settings" in anew[2].notes["checkpoints"] and "resumed" not in anew[2].notes

@@ -7,6 +7,7 @@ import sys
 import pytest
 import torch
 from torch import nn
+from torch.optim import Adam
 
 from flows import Glow
 from harness.core.errors import Diverged
@@ -239,20 +240,11 @@ def loss(mean, weight, log_scale, x):
     return ((0.5 * z.square().sum(1) + 0.5 * DIM * math.log(2 * math.pi)) - log_det).mean() / DIM
 
 
-class HandAdam:
-    """Adam as in its paper."""
-
-    def __init__(self, weights):
-        self.weights, self.count = weights, 0
-        self.moments = [(torch.zeros_like(w), torch.zeros_like(w)) for w in weights]
-
-    def step(self, gradients, rate):
-        self.count += 1
-        for weight, gradient, (first, second) in zip(self.weights, gradients, self.moments, strict=True):
-            first.mul_(0.9).add_(gradient, alpha=0.1)
-            second.mul_(0.999).add_(gradient * gradient, alpha=0.001)
-            update = (first / (1 - 0.9**self.count)) / ((second / (1 - 0.999**self.count)).sqrt() + 1e-8)
-            weight.data.sub_(rate * update)
+def step(adam, gradients, rate):
+    for weight, gradient in zip(adam.param_groups[0]["params"], gradients, strict=True):
+        weight.grad = gradient
+    adam.param_groups[0]["lr"] = rate
+    adam.step()
 
 
 SETTINGS = TrainingSettings(
@@ -284,11 +276,11 @@ def test_separate_averages_step_by_step():
     flow, result, batches = train("separate")
     mean, live, log_scale = start(batches)
     average = live.detach().clone()
-    backbone, layers = HandAdam([mean, log_scale]), HandAdam([live])
-    for step, x in enumerate(batches, start=1):
-        backbone_rate, layer_rate = rates(step)
-        backbone.step(torch.autograd.grad(loss(mean, average, log_scale, x), [mean, log_scale]), backbone_rate)
-        layers.step(torch.autograd.grad(loss(mean, live, log_scale, x), [live]), layer_rate)
+    backbone, layers = Adam([mean, log_scale]), Adam([live])
+    for number, x in enumerate(batches, start=1):
+        backbone_rate, layer_rate = rates(number)
+        step(backbone, torch.autograd.grad(loss(mean, average, log_scale, x), [mean, log_scale]), backbone_rate)
+        step(layers, torch.autograd.grad(loss(mean, live, log_scale, x), [live]), layer_rate)
         average = 0.8 * average + 0.2 * live.detach()
     torch.testing.assert_close(flow.mean, mean, rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(flow.log_scale, log_scale, rtol=1e-4, atol=1e-6)
@@ -302,12 +294,12 @@ def test_one_pass_step_by_step(mode):
     flow, result, batches = train(mode)
     weights = start(batches)
     averages = [weight.detach().clone() for weight in weights]
-    adams = [HandAdam([weight]) for weight in weights]
-    for step, x in enumerate(batches, start=1):
-        backbone_rate, layer_rate = rates(step)
+    adams = [Adam([weight]) for weight in weights]
+    for number, x in enumerate(batches, start=1):
+        backbone_rate, layer_rate = rates(number)
         gradients = torch.autograd.grad(loss(*weights, x), weights)
         for adam, gradient, rate in zip(adams, gradients, (backbone_rate, layer_rate, backbone_rate), strict=True):
-            adam.step([gradient], rate)
+            step(adam, [gradient], rate)
         averages = [0.8 * a + 0.2 * w.detach() for a, w in zip(averages, weights, strict=True)]
     expected = averages if mode == "all" else weights
     for value, truth in zip((flow.mean, flow.layer.weight, flow.log_scale), expected, strict=True):

@@ -168,11 +168,8 @@ def pairs(layer):
         (y,), log_det = module([x], rev=rev)
         return y, log_det
 
-    def by(t):
-        return lambda x: (t(x), t.log_abs_det_jacobian(x, t(x))), lambda y: (
-            t.inv(y),
-            t.inv.log_abs_det_jacobian(y, t.inv(y)),
-        )
+    def by(transform):
+        return [lambda x, t=t: (t(x), t.log_abs_det_jacobian(x, t(x))) for t in (transform, transform.inv)]
 
     return {
         "nflows": (nflows.forward, nflows.inverse),

@@ -32,27 +32,20 @@ def test_tensors():
     assert evaluate("M", "randn(C, D)", (3, 4)).shape == (3, 12)
 
 
-@pytest.mark.parametrize(
-    "text", ["2 * E", "full(D)", "D / 2", "D ** 2", "eye(D, dtype=3)", "__import__('os')", "D + 'x'"]
-)
-def test_unknown_parts_are_named_with_the_rule(text):
-    with pytest.raises(ValueError, match=r"^option: .* is unknown; use numbers, the event's sizes D, C, H, W, L"):
-        evaluate("option", text, (2, 3, 4))
+UNKNOWN = ["2 * E", "full(D)", "D / 2", "D ** 2", "eye(D, dtype=3)", "__import__('os')", "D + 'x'"]
+RULE = r"^M: .* is unknown; use numbers, the event's sizes D, C, H, W, L"
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "shape", "error", "message"),
     [
-        ("eye(D", r"M: 'eye\(D' is not an expression; use numbers"),
-        ("eye(D) + eye(C)", r"M = 'eye\(D\) \+ eye\(C\)' cannot be evaluated for events \(2, 3\)"),
+        *((text, (2, 3, 4), ValueError, RULE) for text in UNKNOWN),
+        ("eye(D", (2, 3), ValueError, r"M: 'eye\(D' is not an expression; use numbers"),
+        ("eye(D) + eye(C)", (2, 3), ValueError, r"M = 'eye\(D\) \+ eye\(C\)' cannot be evaluated for events \(2, 3\)"),
+        ("H", (2, 3), UnsupportedShape, r"events .* have no"),
+        ("C * L", (2, 3, 4), UnsupportedShape, r"events .* have no"),
     ],
 )
-def test_garbled_tensors_and_wrong_sizes_are_named(text, message):
-    with pytest.raises(ValueError, match=message):
-        evaluate("M", text, (2, 3))
-
-
-@pytest.mark.parametrize(("text", "shape"), [("H", (2, 3)), ("C * L", (2, 3, 4))])
-def test_an_axis_that_the_event_lacks(text, shape):
-    with pytest.raises(UnsupportedShape, match=r"events .* have no"):
-        evaluate("option", text, shape)
+def test_what_cannot_be_evaluated_is_named_with_the_rule(text, shape, error, message):
+    with pytest.raises(error, match=message):
+        evaluate("M", text, shape)

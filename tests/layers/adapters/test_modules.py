@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from variants import output, variant
 
 from flows import ActNorm
 from harness.checking.check_layer import construct, run_check
@@ -83,33 +84,8 @@ class WrongReverse(Channels):
         return x, -log_det
 
 
-class OnlyY(Gain):
-    def forward(self, x):
-        return super().forward(x)[0]
-
-
-class Column(Gain):
-    def forward(self, x):
-        y, log_det = super().forward(x)
-        return y, log_det.expand(len(x), 1)
-
-
-class TextLogDet(Gain):
-    def forward(self, x):
-        return x, "0"
-
-
-class EachOther(Gain):
-    """Return a log-det for each event, which depends on the event."""
-
-    def forward(self, x):
-        y, log_det = super().forward(x)
-        return y, log_det + 0.1 * x.flatten(1).sum(1)
-
-
-class NothingBack(Gain):
-    def inverse(self, y):
-        return None
+# A log-det for each event, which depends on the event.
+OF_EVENTS = output(Gain, lambda self, x, y, log_det: (y, log_det + 0.1 * x.flatten(1).sum(1)))
 
 
 class Standardises(Gain):
@@ -148,9 +124,12 @@ def test_modules_keep_the_rules_on_the_events_that_they_see(module, options, see
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        (OnlyY, "forward returns Tensor, not a pair (y, log_det)"),
-        (Column, "forward returns a log-det of shape (11, 1) for 11 events: its shape must be (), or (N,)"),
-        (TextLogDet, "forward returns str as its log-det"),
+        (output(Gain, lambda self, x, y, log_det: y), "forward returns Tensor, not a pair (y, log_det)"),
+        (
+            output(Gain, lambda self, x, y, log_det: (y, log_det.expand(len(x), 1))),
+            "forward returns a log-det of shape (11, 1) for 11 events: its shape must be (), or (N,)",
+        ),
+        (output(Gain, lambda self, x, y, log_det: (x, "0")), "forward returns str as its log-det"),
     ],
 )
 def test_what_returns_something_else_is_a_fault_and_no_unsupported_shape(module, message):
@@ -161,8 +140,8 @@ def test_what_returns_something_else_is_a_fault_and_no_unsupported_shape(module,
 @pytest.mark.parametrize(
     ("module", "options", "rule", "message"),
     [
-        (EachOther, {}, "log-det-form", "between events: that of a linear map is one constant"),
-        (NothingBack, {}, "inverse", "inverse returns NoneType, not x"),
+        (OF_EVENTS, {}, "log-det-form", "between events: that of a linear map is one constant"),
+        (variant(Gain, inverse=lambda self, y: None), {}, "inverse", "inverse returns NoneType, not x"),
         (WrongReverse, {"channels": "C"}, "reverse-log-det", "the sign is wrong"),
     ],
 )

@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from compared import agree, check_errors, results, with_gradients
 
 from layers.periodic import Periodic
 
@@ -33,20 +34,13 @@ def log_det_formula(layer):
 
 
 def operands(shape, outputs, kernel_size, events=3, dtype=torch.float64):
-    """Return events, a weight, a bias and a gradient of y."""
+    """Return events, a weight and a bias."""
     channels, *spatial = shape
     return (
         torch.randn(events, *shape, dtype=dtype),
         torch.randn(outputs, channels, *[kernel_size] * len(spatial), dtype=dtype),
         torch.randn(outputs, dtype=dtype),
-        torch.randn(events, outputs, *spatial, dtype=dtype),
     )
-
-
-def results(function, x, weight, bias, seed, before):
-    leaves = [operand.detach().requires_grad_() for operand in (x, weight, bias)]
-    y = function(*leaves, before)
-    return [y, *torch.autograd.grad(y, leaves, seed)]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -58,31 +52,27 @@ def test_sizes_of_kernels_and_batches(shape, case):
             for events in (1, 3):
                 with case(kernel_size=kernel_size, outputs=outputs, before=before, events=events):
                     inputs = operands(shape, outputs, kernel_size, events)
-                    outcome, expected = (results(f, *inputs, before) for f in (circular, circular_formula))
-                    torch.testing.assert_close(outcome, expected, rtol=1e-10, atol=1e-10)
+                    agree(circular, circular_formula, inputs, [before], rtol=1e-10, atol=1e-10)
 
 
 def test_views_empty_batches_and_batches_that_are_summed_in_parts():
-    x, weight, bias, seed = operands((4, 6, 7), 4, 3)
+    x, weight, bias = operands((4, 6, 7), 4, 3)
     views = x.transpose(2, 3).contiguous().transpose(2, 3), weight.transpose(0, 1), torch.cat([bias, bias])[::2]
-    seed = seed[:1, :1, :1, :1].expand_as(seed)
-    torch.testing.assert_close(*(results(f, *views, seed, 1) for f in (circular, circular_formula)))
-    y, *gradients = results(circular, *operands((3, 4, 5), 2, 3, events=0), 1)
+    agree(circular, circular_formula, views, [1], seeds=[x[:1, :1, :1, :1].expand_as(x)])
+    y, *gradients = results(circular, operands((3, 4, 5), 2, 3, events=0), [1])
     assert y.shape == (0, 2, 4, 5)
     assert not any(gradient.any() for gradient in gradients)
-    inputs = operands((3, 20, 21), 3, 3, events=150)
-    torch.testing.assert_close(*(results(f, *inputs, 1) for f in (circular, circular_formula)))
+    agree(circular, circular_formula, operands((3, 20, 21), 3, 3, events=150), [1])
 
 
 @pytest.mark.parametrize(("kernel_size", "before"), [(3, 1), (2, 0), (3, 2)])
 def test_second_derivatives_of_the_convolution(kernel_size, before, check_derivatives):
-    *leaves, _ = operands((2, 3, 4), 2, kernel_size, events=2)
-    check_derivatives(lambda *inputs: circular(*inputs, before), *leaves)
+    check_derivatives(lambda *inputs: circular(*inputs, before), *operands((2, 3, 4), 2, kernel_size, events=2))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_non_finite_values_stay_in_their_example(dtype):
-    x, weight, bias, _ = operands((3, 9, 10), 3, 3, events=4, dtype=dtype)
+    x, weight, bias = operands((3, 9, 10), 3, 3, events=4, dtype=dtype)
     whole = circular(x, weight, bias, 1)
     x[1, 0, 0, 0], x[2, 1, 8, 9] = torch.nan, torch.inf
     y = circular(x, weight, bias, 1)
@@ -97,26 +87,14 @@ def test_non_finite_values_stay_in_their_example(dtype):
 
 @pytest.mark.parametrize(("shape", "kernel_size"), [((3, 32, 32), 3), ((12, 16, 16), 3), ((4, 512), 51)])
 def test_error_in_single_precision(shape, kernel_size):
-    """Compared with double precision, the error is at most twice that of a library."""
     inputs = operands(shape, shape[0], kernel_size, events=64, dtype=torch.float32)
-    before = kernel_size // 2
-    truth = results(circular_formula, *(operand.double() for operand in inputs), before)
-    ours, library = (results(function, *inputs, before) for function in (circular, circular_formula))
-    for name, a, b, true in zip(("y", "x", "weight", "bias"), ours, library, truth, strict=True):
-        assert (a.double() - true).norm() <= 2 * (b.double() - true).norm(), name
+    check_errors(circular, circular_formula, inputs, [kernel_size // 2])
 
 
 def test_the_same_for_any_number_of_threads(same_by_threads, perturbed):
-    inputs, layer = (
-        operands((3, 32, 32), 3, 3, events=70, dtype=torch.float32),
-        perturbed(Periodic, (8, 16, 16), 0.5).float(),
-    )
-
-    def values():
-        value = log_det(layer)
-        return [*results(circular, *inputs, 1), value, *torch.autograd.grad(value, layer.weight)]
-
-    same_by_threads(values)
+    inputs = operands((3, 32, 32), 3, 3, events=70, dtype=torch.float32)
+    layer = perturbed(Periodic, (8, 16, 16), 0.5).float()
+    same_by_threads(lambda: results(circular, inputs, [1]) + with_gradients(log_det(layer), [layer.weight]))
 
 
 @pytest.mark.parametrize(
@@ -149,10 +127,8 @@ def test_log_det_of_all_sizes(shape, case, perturbed):
     for kernel_size in (1, 2, 3, 4):
         with case(kernel_size=kernel_size):
             layer = perturbed(Periodic, shape, 0.5, kernel_size=kernel_size)
-            outcome, expected = (
-                [value, *torch.autograd.grad(value, layer.weight)] for value in (log_det(layer), log_det_formula(layer))
-            )
-            torch.testing.assert_close(outcome, expected, rtol=1e-9, atol=1e-9)
+            both = (with_gradients(each(layer), [layer.weight]) for each in (log_det, log_det_formula))
+            torch.testing.assert_close(*both, rtol=1e-9, atol=1e-9)
 
 
 def test_rows_of_the_log_det_must_be_exchanged(perturbed):

@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 import torch
+from compared import agree, check_errors, results
 
 from layers.kernels import load as kernels
 from layers.linalg.mixing import mix_channels
@@ -15,33 +16,22 @@ def formula(weight, x):
     return torch.einsum("oc,nc...->no...", weight, x)
 
 
-def results(function, weight, x, seed):
-    """Return the output and the gradients of the matrix and of the events."""
-    leaves = weight.detach().requires_grad_(), x.detach().requires_grad_()
-    y = function(*leaves)
-    return [y, *torch.autograd.grad(y, leaves, seed)]
-
-
-def agree(weight, x, seed=None):
-    seed = torch.randn(len(x), len(weight), *x.shape[2:], dtype=x.dtype) if seed is None else seed
-    torch.testing.assert_close(*(results(function, weight, x, seed) for function in (mix_channels, formula)))
-
-
 def test_sizes(case):
     for outputs, inputs in ((1, 1), (2, 3), (4, 4), (5, 9), (12, 12), (13, 12)):
         for events, *spatial in ((0, 20), (1, 16), (2, 17), (3, 4, 9), (70, 100), (1, 5), (2, 1)):
             with case(matrix=(outputs, inputs), events=events, spatial=spatial):
                 x = torch.randn(events, inputs, *spatial, dtype=torch.float64)
-                agree(torch.randn(outputs, inputs, dtype=torch.float64), x)
+                agree(mix_channels, formula, [torch.randn(outputs, inputs, dtype=torch.float64), x])
 
 
 def test_operands_may_be_views():
     weight, x = torch.randn(5, 5, dtype=torch.float64), torch.randn(4, 5, 33, dtype=torch.float64)
     wide = torch.randn(4, 33, 10, dtype=torch.float64)
     for view in (wide.mT[:, ::2], wide.mT[:, 5:], x.flip(0)[1:]):
-        agree(weight.T, view)
-    agree(weight[:, :4], x[:, 1:], torch.randn(1, 1, 1, dtype=torch.float64).expand(4, 5, 33))
-    agree(weight, x, torch.randn(4, 33, 5, dtype=torch.float64).mT)
+        agree(mix_channels, formula, [weight.T, view])
+    seed = torch.randn(1, 1, 1, dtype=torch.float64).expand(4, 5, 33)
+    agree(mix_channels, formula, [weight[:, :4], x[:, 1:]], seeds=[seed])
+    agree(mix_channels, formula, [weight, x], seeds=[torch.randn(4, 33, 5, dtype=torch.float64).mT])
 
 
 def test_second_derivatives_and_transforms(check_derivatives):
@@ -63,18 +53,13 @@ def test_the_operator_runs_where_it_is_faster(monkeypatch, way):
 
 @pytest.mark.parametrize("way", ["compiled"], indirect=True)
 def test_error_in_single_precision(way):
-    """Compared with double precision, the error is at most twice that of a matrix library."""
-    weight, x, seed = torch.randn(4, 4), torch.randn(300, 4, 600), torch.randn(300, 4, 600)
-    truth = results(formula, weight.double(), x.double(), seed.double())
-    ours, library = (results(function, weight, x, seed) for function in (mix_channels, formula))
-    for name, a, b, true in zip(("y", "weight", "x"), ours, library, truth, strict=True):
-        assert (a.double() - true).norm() <= 2 * (b.double() - true).norm(), name
+    check_errors(mix_channels, formula, [torch.randn(4, 4), torch.randn(300, 4, 600)])
 
 
 @pytest.mark.parametrize("way", ["compiled"], indirect=True)
 def test_the_same_for_any_number_of_threads(way, same_by_threads):
-    weight, x = torch.randn(4, 4), torch.randn(300, 4, 600)
-    same_by_threads(lambda: results(mix_channels, weight, x, torch.ones_like(x)))
+    operands = torch.randn(4, 4), torch.randn(300, 4, 600)
+    same_by_threads(lambda: results(mix_channels, operands))
 
 
 @pytest.mark.parametrize("way", ["compiled"], indirect=True)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from compared import agree, check_errors
 
 from layers.linalg.plu import log_abs_det, plu_matrix
 
@@ -25,37 +26,27 @@ def formula(matrix, positions):
     return positions * torch.linalg.slogdet(matrix).logabsdet
 
 
-def results(function, operands, others=()):
-    """Return the outputs and all gradients, for seeds that depend on the shapes alone."""
-    leaves = [operand.detach().requires_grad_() for operand in operands]
-    outputs = function(*leaves, *others)
-    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-    torch.manual_seed(1)
-    seeds = [torch.randn(output.shape, dtype=torch.float64).to(output.dtype) for output in outputs]
-    return [*outputs, *torch.autograd.grad(outputs, leaves, seeds)]
-
-
 def test_sizes(case):
     for size in (0, 1, 2, 3, 12, 33, 64):
         with case(size=size):
             learned, fixed = factors(size)
-            torch.testing.assert_close(*(results(f, learned, fixed) for f in (plu_matrix, plu_formula)))
+            agree(plu_matrix, plu_formula, learned, fixed)
             matrix = torch.randn(size, size, dtype=torch.float64)
-            torch.testing.assert_close(*(results(f, [matrix], [7]) for f in (log_abs_det, formula)))
+            agree(log_abs_det, formula, [matrix], [7])
 
 
 def test_the_operators_equal_their_formulas_on_views_and_where_rows_must_be_exchanged():
     (lower, upper, _), fixed = factors(5)
     wide = torch.randn(10, dtype=torch.float64)
     operands = [lower.T, torch.cat([upper, upper], 1)[:, ::2], 0.1 * wide[::2]]
-    torch.testing.assert_close(*(results(f, operands, fixed) for f in (plu_matrix, plu_formula)))
+    agree(plu_matrix, plu_formula, operands, fixed)
     matrix = torch.randn(8, 4, dtype=torch.float64)[::2].T
-    torch.testing.assert_close(*(results(f, [matrix], [7]) for f in (log_abs_det, formula)))
+    agree(log_abs_det, formula, [matrix], [7])
     # Zeros and tiny numbers on the diagonal, and permutations that are no exchanges of two rows.
     tiny = torch.tensor([[1e-20, 1.0], [1.0, 1.0]], dtype=torch.float64)
     cycle = torch.eye(5, dtype=torch.float64)[[2, 0, 4, 1, 3]] * torch.tensor([2.0, 3, 4, 5, 6], dtype=torch.float64)
     for matrix in (tiny, cycle):
-        torch.testing.assert_close(*(results(f, [matrix], [7]) for f in (log_abs_det, formula)))
+        agree(log_abs_det, formula, [matrix], [7])
     matrix = torch.ones(3, 3, dtype=torch.float64)
     assert log_abs_det(matrix, 7) == -torch.inf and log_abs_det(0 * matrix, 7) == -torch.inf
     assert log_abs_det(torch.full((2, 2), torch.nan), 7).isnan()
@@ -75,17 +66,9 @@ def test_second_derivatives(check_derivatives):
 
 @pytest.mark.parametrize("way", ["compiled"], indirect=True)
 def test_error_in_single_precision(way):
-    """Compared with double precision, the error is at most twice that of the formulas."""
     learned, fixed = factors(48, torch.float32)
-    for ours, plain, operands, others in (
-        (plu_matrix, plu_formula, learned, fixed),
-        (log_abs_det, formula, [torch.randn(48, 48)], [7]),
-    ):
-        wide = [other.double() if torch.is_tensor(other) and other.is_floating_point() else other for other in others]
-        truth = results(plain, [operand.double() for operand in operands], wide)
-        outcome, expected = (results(function, operands, others) for function in (ours, plain))
-        for i, (a, b, true) in enumerate(zip(outcome, expected, truth, strict=True)):
-            assert (a.double() - true).norm() <= 2 * (b.double() - true).norm() + 1e-7 * true.norm(), i
+    check_errors(plu_matrix, plu_formula, learned, fixed, slack=1e-7)
+    check_errors(log_abs_det, formula, [torch.randn(48, 48)], [7], slack=1e-7)
 
 
 @pytest.mark.parametrize("way", ["compiled"], indirect=True)
