@@ -78,18 +78,14 @@ def test_a_message_is_progress_within_bounds_or_refused(message):
         assert "\n" not in text and control_fault(text) is None and len(text) <= 10 * (LONGEST_TEXT + 1)
 
 
-def test_a_message_that_never_ends_is_refused_at_its_longest():
+def test_a_message_beyond_the_longest_is_not_sent_and_one_that_never_ends_is_refused_there():
     receiver, sender = pipe()
     with receiver.connection, sender:
+        with pytest.raises(ValueError, match=f"at most {LONGEST} are allowed"):
+            send(sender, {"text": "x" * LONGEST})
         os.set_blocking(sender.fileno(), False)
         with pytest.raises(BadMessage, match=f"more than {LONGEST} bytes without the end of a message"):
             for _ in range(LONGEST // 4096 + 2):
                 os.write(sender.fileno(), b" " * 4096)
                 assert receiver.receive() == []
         assert LONGEST <= READ
-
-
-def test_a_message_beyond_the_longest_is_not_sent():
-    receiver, sender = pipe()
-    with receiver.connection, sender, pytest.raises(ValueError, match=f"at most {LONGEST} are allowed"):
-        send(sender, {"text": "x" * LONGEST})

@@ -39,9 +39,6 @@ def test_a_density_trial_depends_on_layer_backbone_training_and_dataset():
     assert {"layers/kaleidoscope.py", "layers/butterfly.py"} <= {*Sources().of(density("kaleidoscope"))}
     trial = density("maf").model_copy(update={"layer": LayerRef(row="one", layer="maf", baseline=True)})
     assert "flows/baselines/maf.py" in Sources().of(trial)
-
-
-def test_a_layer_of_a_library_depends_on_its_file_and_on_what_applies_it():
     assert {"zuko", "layers/adapters"} <= set(Sources().of(density("zuko.transforms:RotationTransform")))
 
 
