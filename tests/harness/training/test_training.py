@@ -401,7 +401,7 @@ def test_the_average_is_watched():
 
 FIRST_STEPS = """
 import importlib, sys, torch
-from harness.core.settings import FlowSettings, LayerRef, TrainingSettings
+from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
 from harness.execution.local.process import PRELOAD, PRELOAD_FOR_TRAINING
 from harness.pipeline.models import build_flow
 from harness.training.updates import Updates
@@ -416,10 +416,17 @@ for ema in ("none", "all", "separate"):
     updates = Updates(flow, TrainingSettings(ema=ema, clip_norm=1.0), 8)
     updates.step(lambda model: {"nats_per_dim": -model.log_prob(x)}, 1)
 print(len(set(sys.modules) - there), [name for name in ("torchvision", "sklearn", "pandas") if name in sys.modules])
+
+from harness.core.flags import configure
+from harness.kinds.density.trial import DensityTrial
+parts = {"data": DataRef(label="d", name="digits"), "layer": LayerRef(row="b", layer="butterfly")}
+configure(DensityTrial(suite="s", profile="smoke", flow=FlowSettings(), training=TrainingSettings(), seed=0, **parts))
+assert torch.are_deterministic_algorithms_enabled() and not torch.backends.cuda.matmul.allow_tf32
+assert not torch.empty(1000).isnan().all()
 """
 
 
-def test_the_first_training_step_imports_nothing():
-    """All modules are imported by the fork server, once per run instead of once per trial."""
+def test_the_first_training_step_imports_nothing_and_new_memory_is_not_initialised():
+    """Modules are imported by the fork server, once per run instead of once per trial; kernels overwrite the memory."""
     done = subprocess.run([sys.executable, "-c", FIRST_STEPS], capture_output=True, text=True, check=True)
     assert done.stdout == "0 []\n"

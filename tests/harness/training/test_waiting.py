@@ -1,8 +1,5 @@
 """A training step neither synchronises with a CUDA device nor copies to it; tested without a device."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -112,19 +109,3 @@ def test_a_synchronisation_is_detected():
         bool((torch.ones(3) > 0).all())
         torch.ones(3)[torch.tensor([True, False, True])]
     assert {"_local_scalar_dense", "nonzero"} & set(watch.waits())
-
-
-TRIAL = """
-import torch
-from harness.core.flags import configure
-from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
-from harness.kinds.density.trial import DensityTrial
-parts = {"data": DataRef(label="d", name="digits"), "layer": LayerRef(row="b", layer="butterfly")}
-configure(DensityTrial(suite="s", profile="smoke", flow=FlowSettings(), training=TrainingSettings(), seed=0, **parts))
-assert torch.are_deterministic_algorithms_enabled() and not torch.backends.cuda.matmul.allow_tf32
-assert not torch.empty(1000).isnan().all()
-"""
-
-
-def test_a_trial_does_not_initialise_memory_that_kernels_overwrite():
-    subprocess.run([sys.executable, "-c", TRIAL], check=True)
