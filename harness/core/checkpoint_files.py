@@ -6,13 +6,13 @@ the state as `torch.save` writes it, and the SHA-256 of both. It gets its name o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, BinaryIO, ClassVar, Literal
+from typing import Annotated, BinaryIO, Literal
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import Field, ValidationError
 
 from harness.core.files import STATE, checked_name, open_file
+from harness.core.settings import Settings
 
 FORMAT: Literal[2] = 2
 SUFFIX = ".ckpt"
@@ -20,11 +20,8 @@ LONGEST_HEADER = 1 << 20  # bytes
 MOST = 1 << 53  # of steps and seconds, so that they are exact as numbers of any kind
 
 
-@dataclass(frozen=True)
-class CheckpointHeader:
+class CheckpointHeader(Settings):
     """The first line of a checkpoint."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     trial: str  # its id
     step: Annotated[int, Field(ge=0, lt=MOST)]  # the last one that was completed
@@ -35,9 +32,6 @@ class CheckpointHeader:
     sources: dict[str, str]  # digests of the source that did the steps (see `harness.core.provenance.sources.Sources`)
     chosen: str = ""  # by the trial's tuning, as text; empty without tuning
     format: Literal[2] = FORMAT
-
-
-_HEADER = TypeAdapter(CheckpointHeader)
 
 
 def checkpoint_folder(out: Path, name: str) -> Path:
@@ -59,7 +53,7 @@ def read_header(file: BinaryIO) -> tuple[CheckpointHeader, bytes]:
     """Return the header at the start of the file and the line that held it; raise ValueError if there is none."""
     line = file.readline(LONGEST_HEADER)
     try:
-        return _HEADER.validate_json(line, strict=True), line
+        return CheckpointHeader.model_validate_json(line, strict=True), line
     except ValidationError as error:
         raise ValueError(f"it has no header of format {FORMAT}") from error
 

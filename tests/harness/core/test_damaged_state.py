@@ -310,7 +310,8 @@ def test_a_damaged_archive_is_read_or_named(run, content):
     path.unlink()
 
 
-HEADER = CheckpointHeader(TRIAL.id, 2, 4, 1.5, 0, "2.14", {"flows/glow.py": "aaa"})
+ABOUT = {"trial": TRIAL.id, "step": 2, "steps": 4, "seconds": 1.5, "interruptions": 0, "torch": "2.14"}
+HEADER = CheckpointHeader(**ABOUT, sources={"flows/glow.py": "aaa"})
 
 
 @few

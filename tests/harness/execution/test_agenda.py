@@ -33,7 +33,8 @@ def leave(folder, trial, status="ok", sources=SOURCES, seconds=100.0, **notes):
 def checkpoint(folder, trial, step, sources=SOURCES):
     place = checkpoint_folder(folder, trial.id)
     place.mkdir(parents=True)
-    header = CheckpointHeader(trial.id, step, 40, 50.0, 0, "2.15", sources)
+    about = {"trial": trial.id, "step": step, "steps": 40, "seconds": 50.0, "interruptions": 0, "torch": "2.15"}
+    header = CheckpointHeader(**about, sources=sources)
     (place / f"{step:09d}.ckpt").write_bytes(json.dumps(vars(header)).encode() + b"\nwhatever follows")
 
 

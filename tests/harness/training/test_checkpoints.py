@@ -310,7 +310,7 @@ def test_writing_checkpoints_takes_at_most_a_twentieth_of_the_time(digits, tmp_p
     checkpoints = Checkpoints(make_trial(), 13, RunOptions(tmp_path, checkpoint=60), SOURCES)
     now = [1000.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
-    checkpoints._last = now[0]
+    checkpoints._begin = checkpoints._last = now[0]
 
     class Slow(dict):
         def state_dict(self):
