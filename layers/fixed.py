@@ -93,14 +93,13 @@ class Fixed(InvertibleLinear, name="fixed"):
 
     def inverter(self) -> Callable[[Tensor], Tensor]:
         """Invert W or the permutation once; the callable moves the entries back, or transforms back."""
-        match self.map:
-            case "permutation":
-                order = self.order.argsort()
-                return lambda y: y.flatten(1)[:, order].reshape(y.shape)
-            case "dct":
-                return partial(inverse_dct, axes=self.axes)
-            case "rotation" | "whitening":
-                return partial(mix_channels, torch.linalg.inv(self.weight))
+        if self.map == "permutation":
+            order = self.order.argsort()
+            return lambda y: y.flatten(1)[:, order].reshape(y.shape)
+        if self.map == "dct":
+            return partial(inverse_dct, axes=self.axes)
+        if self.map in ("rotation", "whitening"):
+            return partial(mix_channels, torch.linalg.inv(self.weight))
         return lambda y: y.flip(self.turned)
 
     @torch.no_grad()
