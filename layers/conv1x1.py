@@ -128,8 +128,7 @@ class Conv1x1(InvertibleLinear, name="conv1x1"):
             return torch.linalg.inv(self.weight)
         if self.parameterisation == "qr":
             return torch.linalg.solve_triangular(self._upper(), product_of_reflections(self.reflections).T, upper=True)
-        one = torch.eye(self.channels, dtype=self.sign.dtype, device=self.sign.device)
-        p_transposed = one.index_select(0, self.permutation).T
+        p_transposed = torch.eye(self.channels, dtype=self.sign.dtype, device=self.sign.device)[self.permutation].T
         y = torch.linalg.solve_triangular(self.lower.tril(-1), p_transposed, upper=False, unitriangular=True)
         return torch.linalg.solve_triangular(self._upper(), y, upper=True)
 
@@ -169,10 +168,11 @@ class Conv1x1(InvertibleLinear, name="conv1x1"):
         if self.parameterisation == "dense":
             weight: Tensor = self.weight
         elif self.parameterisation == "qr":
-            weight = reflected(self.reflections, self._upper())
+            weight = reflected(self.reflections, self.upper.triu(1) + torch.diag(self.s))
         else:
             one = torch.eye(self.channels, dtype=self.sign.dtype, device=self.sign.device)
-            weight = one[self.permutation] @ (self.lower.tril(-1) + one) @ self._upper()
+            upper = self.upper.triu(1) + one * (self.sign * self.log_s.exp())
+            weight = one[self.permutation] @ (self.lower.tril(-1) + one) @ upper
         return torch.kron(weight, torch.eye(self.positions, dtype=weight.dtype, device=weight.device))
 
 

@@ -43,6 +43,22 @@ def test_coupling_keeps_the_first_half_and_scales_the_other_entry_by_entry(coupl
     assert not torch.equal(y[:, kept:], x[:, kept:])
 
 
+@pytest.mark.parametrize("coupling", ["image", "glow"])
+def test_convolutional_couplings_follow_their_definition(coupling, perturb):
+    module = perturb(make_coupling(coupling, (4, 3, 3), width=5))
+    x = events((4, 3, 3))
+    y = module(x)[0][:, 2:]
+    net, elu, relu = module.net, torch.nn.functional.elu, torch.relu
+    if coupling == "image":
+        head = net.last(elu(net.second(elu(net.first(x[:, :2])))))
+    else:
+        hidden = relu(net.first_norm(net.first(x[:, :2]))[0])
+        head = net.last(relu(net.second_norm(net.second(hidden))[0]))
+    shift, scale = head[:, :2], torch.sigmoid(head[:, 2:] + 2)
+    moved = x[:, 2:] * scale + shift if coupling == "image" else (x[:, 2:] + shift) * scale
+    torch.testing.assert_close(y, moved)
+
+
 def test_sequence_coupling_has_no_context_in_time(perturb):
     module = perturb(make_coupling("sequence", (4, 6), width=5))
     x = events((4, 6))

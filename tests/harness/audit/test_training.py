@@ -152,9 +152,18 @@ def trained(make_data, make_flow):
         ),
         (variant(trained_matrix=freeze), "the gradient by 'weight' in a training step of 20 events"),
         (variant(trained_matrix=freeze_for_good), "the gradient by 'weight' in a training step of 20 events is"),
-        (started(lambda self: self.weight.register_hook(torch.neg)), "the gradient by 'weight' in a training step of"),
-        (started(lambda self: self.weight.register_post_accumulate_grad_hook(step)), "'weight' moves during"),
-        (started(lambda self: self.weight.requires_grad_(False), trained_matrix=train_frozen), "'weight' moves during"),
+        (
+            started(lambda self: self.weight.register_hook(torch.neg)),
+            "the gradient by 'weight' in a training step of 20",
+        ),
+        (
+            started(lambda self: self.weight.register_post_accumulate_grad_hook(step)),
+            "'weight' moves during a training",
+        ),
+        (
+            started(lambda self: self.weight.requires_grad_(False), trained_matrix=train_frozen),
+            "'weight' moves during a",
+        ),
         (
             variant(applied=lambda self, x, w: Transposed.apply(w, x.flatten(2)).reshape(x.shape)),
             "the gradient by x in a training step of 20 events differs",

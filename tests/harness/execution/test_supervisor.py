@@ -179,10 +179,8 @@ def test_runtime_trials_run_alone_and_last(tmp_path, trial, timed):
 
 
 @pytest.mark.system
-def test_interrupt_ends_running_trials_and_keeps_finished_and_older_records(tmp_path, trial, wait_for):
+def test_interrupt_ends_running_trials_and_keeps_finished_ones(tmp_path, trial, wait_for):
     trials = [trial("fine"), trial("sleep_long"), trial("sleep_long too"), trial("never started")]
-    old = blank_record(trials[1], "ok", None)
-    write_record(tmp_path / "records", old)
 
     class Interrupting(Listener):
         def update(self, trial, fraction, text):
@@ -193,8 +191,7 @@ def test_interrupt_ends_running_trials_and_keeps_finished_and_older_records(tmp_
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, *trials, slots=Slots(2, cores=2), reporter=Interrupting())
     assert time.monotonic() - begin < 20
-    records = {path.stem: read_record(path) for path in (tmp_path / "records").glob("*.json")}
-    assert records.keys() == {trials[0].id, old.id} and records[old.id] == old
+    assert [path.stem for path in (tmp_path / "records").glob("*.json")] == [trials[0].id]
     assert len(pids(tmp_path)) == 3
     wait_for(lambda: not any(map(alive, pids(tmp_path))), seconds=2)
 
@@ -329,6 +326,26 @@ def test_the_end_of_the_fork_server_is_no_fault_of_a_trial(tmp_path, trial):
 
     cut, fine = run(tmp_path, trial("sleep_long"), trial("fine"), reporter=Shooting())
     assert cut.status == "killed" and interrupted(cut) and fine.status == "ok"
+
+
+def test_an_older_record_stays_until_the_trial_leaves_another(tmp_path, trial):
+    running = trial("sleep_long")
+    old = blank_record(running, "ok", None)
+    write_record(tmp_path / "records", old)
+
+    class Interrupting(Listener):
+        def update(self, trial, fraction, text):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, running, reporter=Interrupting())
+    assert read_record(tmp_path / "records" / f"{running.id}.json") == old
+
+
+def test_signals_from_outside_count_as_interruptions(faulty):
+    assert interrupted(faulty[2]["kill"]) and faulty[2]["kill"].notes["signal"] == "SIGKILL"
+    assert not interrupted(faulty[2]["segfault"]) and faulty[2]["segfault"].notes["signal"] == "SIGSEGV"
+    assert not interrupted(faulty[2]["raise_error"])
 
 
 def test_each_gpu_is_leased_to_one_trial(tmp_path, trial):

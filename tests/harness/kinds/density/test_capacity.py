@@ -6,6 +6,7 @@ from itertools import combinations
 
 import pytest
 from scipy import stats
+from toys import run_quietly
 
 from harness.cli.parser import main
 from harness.kinds.density.figures.capacity import figures
@@ -107,8 +108,15 @@ def test_without_several_capacities_or_a_control_there_is_no_figure(recorded):
     assert [field.name for field in fields(results)] == list(plan.columns)
 
 
+def test_a_flow_with_attention_trains_and_passes_its_audit(run, tmp_path):
+    trials = [trial for trial in run[0].trials if isinstance(trial, DensityTrial)]
+    trial = next(trial for trial in trials if trial.column == "digits attention")
+    record = run_quietly(trial.settled({}), tmp_path)
+    assert (record.status, record.audit["verdict"]) == ("ok", "passed"), record.reason
+
+
 @pytest.mark.system
-def test_the_smoke_profile_runs_and_passes_its_audits(tmp_path):
+def test_the_smoke_profile_runs(tmp_path):
     selected = ["--only", "dataset=digits width 4,digits,digits attention", "--only", f"layer=woodbury,{CONTROL}"]
     assert main(["run", "capacity", "--profile", "smoke", "--out", str(tmp_path), *selected]) == 0
     assert (tmp_path / "capacity" / "figures" / "capacity.svg").is_file()
