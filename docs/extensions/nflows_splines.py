@@ -58,7 +58,7 @@ def of_tables(columns: int, seed: int, initialisation: Initialisation) -> nn.Mod
 
 
 def models(columns: int, seed: int) -> dict[str, Callable[[], nn.Module]]:
-    """Return name -> what builds the flow."""
+    """Return name -> function that builds the flow."""
     return {
         "nflows' NSF": partial(of_nflows, columns),
         "ours, from a permutation": partial(of_tables, columns, seed, "permutation"),

@@ -93,9 +93,10 @@ def leads(pairs: pd.DataFrame) -> pd.DataFrame:
 
 
 def end_of(found: pd.DataFrame, dataset: str, layer: str) -> str:
-    """Return which share of the lead beside couplings of one position is left beside the farthest convolutions.
+    """Return a share and a reach, "29%; 81": of the end of a layer's lead on a data set.
 
-    And the largest reach at which the layer is shown to be ahead; "none" if at none.
+    The share is that of the lead beside couplings of one position that is left beside the farthest convolutions, and
+    the reach the largest one at which the layer is shown to be ahead; "none" if at none.
     """
     rows = found[(found["dataset"] == dataset) & (found["layer"] == layer)].set_index("reach")
     ahead = rows.index[rows["shown"] & (rows["lead"] > 0)]
@@ -105,7 +106,7 @@ def end_of(found: pd.DataFrame, dataset: str, layer: str) -> str:
 
 
 def tables(found: pd.DataFrame, of_data: Mapping[str, tuple[int, int]]) -> tuple[str, str]:
-    """Return where leads end beside the lengths of the data, and all leads, as Markdown."""
+    """Return the ends of leads beside the lengths of the data, and all leads, as Markdown."""
     ends, cells = [], []
     for dataset, (first, last) in of_data.items():
         of_set = found[found["dataset"] == dataset]

@@ -49,6 +49,8 @@ def test_positions_of_keys_and_values():
         ("a: 1\nb: 2\na: 3\n", 3, 1, "'a' stands twice, first in line 1"),
         ("a: !!python/object/apply:os.system [echo]\n", 1, 4, "!!python/object/apply:os.system is not allowed"),
         ("a: !custom 3\n", 1, 4, "!custom is not allowed"),
+        ("a: !!timestamp 2020-01-01\n", 1, 4, "!!timestamp is not allowed"),
+        ("a: !!set {b: null}\n", 1, 4, "!!set is not allowed"),
         ("a: !!str {b: 1}\n", 1, 4, "!!str is not allowed here"),
         ("a: !!int x\n", 1, 4, "!!int is not allowed here"),
         ("a: 1e999\n", 1, 4, "not a finite number"),
