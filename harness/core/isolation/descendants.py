@@ -16,8 +16,10 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection
 from multiprocessing import forkserver
+
+import psutil
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # from <linux/prctl.h>
 CLIENT_VARIABLE = "INVERTBENCH_CLIENT"  # with the process that starts the fork server, in its environment
@@ -42,52 +44,28 @@ def end_with_parent(parent: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def children_now() -> dict[int, list[int]]:
-    """Return process -> its children, by a search through /proc; empty where there is none."""
-    children: dict[int, list[int]] = {}
-    with contextlib.suppress(OSError):
-        for name in os.listdir("/proc"):  # noqa: PTH208  a search through every process must be cheap
-            if name.isdecimal():
-                with contextlib.suppress(OSError, ValueError, IndexError):
-                    file = os.open(f"/proc/{name}/stat", os.O_RDONLY)
-                    try:
-                        parent = int(os.read(file, 512).rpartition(b")")[2].split()[1])
-                    finally:
-                        os.close(file)
-                    children.setdefault(parent, []).append(int(name))
-    return children
-
-
-def descendants(
-    ancestors: Iterable[int], children: Mapping[int, Iterable[int]], spared: Collection[int] = ()
-) -> set[int]:
-    """Return the processes below `ancestors`, without those in `spared` and the processes below these."""
-    below: set[int] = set()
-    left = list(ancestors)
-    while left:
-        new = [child for child in children.get(left.pop(), ()) if child not in below and child not in spared]
-        below.update(new)
-        left += new
-    return below
+def descendants(ancestor: int, spared: Collection[int] = ()) -> set[int]:
+    """Return the processes below `ancestor`, without those in `spared` and the processes below these."""
+    below = set[int]()
+    with contextlib.suppress(psutil.Error):  # it has ended
+        below = {process.pid for process in psutil.Process(ancestor).children(recursive=True)}
+    return below.difference(spared, *map(descendants, spared))
 
 
 def end_descendants(ancestor: int, spared: Collection[int] = ()) -> None:
     """End the processes below `ancestor`, except those in `spared` and the processes below these.
 
-    A process that has received SIGKILL starts no other, so a search that finds no new one is the last. Processes that
-    start others faster than a search finds them are given up after `LONGEST` seconds.
+    A process that has received SIGKILL starts no other, so two searches that find no new one are the last: the first
+    may have missed one whose parent ended during it. Processes that start others faster than a search finds them are
+    given up after `LONGEST` seconds.
     """
-    ended: set[int] = set()
-    begin = time.monotonic()
-    while time.monotonic() - begin < LONGEST:
-        # One that has ended may still be the parent in a line that was read before it had ended.
-        new = descendants({ancestor, *ended}, children_now(), spared) - ended
-        if not new:
-            return
+    ended, begin, empty = set[int](), time.monotonic(), 0
+    while empty < 2 and time.monotonic() - begin < LONGEST:
+        new = descendants(ancestor, spared) - ended
         for pid in new:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-        ended |= new
+        ended, empty = ended | new, 0 if new else empty + 1
 
 
 def end_orphans() -> None:
