@@ -14,7 +14,7 @@ OURS = {"csrc", "flows", "harness", "layers", "suites"}
 LIBRARIES = {
     "torch", "numpy", "pandas", "matplotlib", "yaml", "tabulate", "pydantic", "pydantic_core",
     "typing_extensions", "rich", "sklearn", "filelock", "jinja2", "PIL", "scikit_posthocs", "scipy", "wfdb",
-    "pooch", "requests", "torchvision", "torch_fidelity", "dask", "distributed", "cloudpickle",
+    "pooch", "psutil", "requests", "torchvision", "torch_fidelity", "dask", "distributed", "cloudpickle",
 }  # fmt: skip
 ALLOWED = {
     "layers": {"layers", "csrc", "torch"},

@@ -307,6 +307,7 @@ def test_an_interrupt_leaves_no_process_behind(start, folder, number):
     assert not alive(pid)
 
 
+@pytest.mark.system
 def test_the_command_imports_no_torch(folder):
     code = (
         "import sys; from harness.cli.parser import main\n"

@@ -424,6 +424,7 @@ def test_list_of_layers_suites_and_datasets_imports_no_torch(what, words):
     assert words in lines_without("torch", "list", what)
 
 
+@pytest.mark.system
 def test_a_plan_imports_nothing_that_only_training_or_reports_need():
     heavy = "torch._dynamo sympy matplotlib pandas sklearn"
     lines_without(heavy, "plan", "density", "--profile", "smoke")  # scipy draws the candidates of a tuning

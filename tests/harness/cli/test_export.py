@@ -131,6 +131,7 @@ def test_without_tensorboard_the_message_says_how_to_get_it(run, capsys, monkeyp
     assert not (run[0] / "tensorboard").exists()
 
 
+@pytest.mark.system
 def test_figures_as_pdf_have_embedded_fonts_no_date_and_are_removed_with_their_records(run, capsys):
     folder, _, _ = run
 

@@ -426,6 +426,7 @@ assert not torch.empty(1000).isnan().all()
 """
 
 
+@pytest.mark.system
 def test_the_first_training_step_imports_nothing_and_new_memory_is_not_initialised():
     """Modules are imported by the fork server, once per run instead of once per trial; kernels overwrite the memory."""
     done = subprocess.run([sys.executable, "-c", FIRST_STEPS], capture_output=True, text=True, check=True)
