@@ -16,7 +16,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from multiprocessing import forkserver
 
 import psutil
@@ -44,24 +44,38 @@ def end_with_parent(parent: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def descendants(ancestor: int, spared: Collection[int] = ()) -> set[int]:
-    """Return the processes below `ancestor`, without those in `spared` and the processes below these."""
-    below = set[int]()
-    with contextlib.suppress(psutil.Error):  # it has ended
-        below = {process.pid for process in psutil.Process(ancestor).children(recursive=True)}
-    return below.difference(spared, *map(descendants, spared))
+def children_now() -> dict[int, list[int]]:
+    """Return process -> its children, of all processes of this machine; one of a number used before may be missing."""
+    children: dict[int, list[int]] = {}
+    for process in psutil.process_iter(["ppid"]):
+        children.setdefault(process.info["ppid"], []).append(process.pid)
+    return children
+
+
+def descendants(
+    ancestors: Iterable[int], children: Mapping[int, Iterable[int]], spared: Collection[int] = ()
+) -> set[int]:
+    """Return the processes below `ancestors`, without those in `spared` and the processes below these."""
+    below: set[int] = set()
+    left = list(ancestors)
+    while left:
+        new = [child for child in children.get(left.pop(), ()) if child not in below and child not in spared]
+        below.update(new)
+        left += new
+    return below
 
 
 def end_descendants(ancestor: int, spared: Collection[int] = ()) -> None:
     """End the processes below `ancestor`, except those in `spared` and the processes below these.
 
-    A process that has received SIGKILL starts no other, so two searches that find no new one are the last: the first
-    may have missed one whose parent ended during it. Processes that start others faster than a search finds them are
-    given up after `LONGEST` seconds.
+    A process that has received SIGKILL starts no other, so two searches that find no new one are the last. Processes
+    that start others faster than a search finds them are given up after `LONGEST` seconds.
     """
-    ended, begin, empty = set[int](), time.monotonic(), 0
+    ended: set[int] = set()
+    begin, empty = time.monotonic(), 0
     while empty < 2 and time.monotonic() - begin < LONGEST:
-        new = descendants(ancestor, spared) - ended
+        # One that has ended may still be the parent of one that was read before it had ended.
+        new = descendants({ancestor, *ended}, children_now(), spared) - ended
         for pid in new:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)

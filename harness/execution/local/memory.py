@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from harness.core.isolation.descendants import descendants
+from harness.core.isolation.descendants import children_now, descendants
 
 LOOK_SECONDS = 0.1  # between two measurements of the same processes
 SEARCH_SECONDS = 1.0  # between two searches for processes that a trial has started
@@ -44,7 +44,7 @@ class MemoryWatch:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._below: dict[int, set[int]] = {}
+        self._children: dict[int, list[int]] = {}
         self._searched = self._looked = 0.0
 
     def over(self, processes: Iterable[int]) -> dict[int, int]:
@@ -55,8 +55,8 @@ class MemoryWatch:
         self._looked = now
         if now - self._searched >= SEARCH_SECONDS:
             self._searched = now
-            self._below = {pid: descendants(pid) for pid in processes}
-        amounts = {pid: sum(map(held, {pid} | self._below.get(pid, set()))) for pid in processes}
+            self._children = children_now()
+        amounts = {pid: sum(map(held, {pid} | descendants([pid], self._children))) for pid in processes}
         return {pid: amount for pid, amount in amounts.items() if amount > self.limit}
 
 
