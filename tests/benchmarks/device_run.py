@@ -5,9 +5,10 @@ python tests/benchmarks/device_run.py --out reports/runtime-gpu
 On an H100, its tests and measurements took five and a half minutes, without the report of the suite at the end.
 
 Writes into the folder, which must be new: `results.csv` (every time, with device, driver and clocks), `device.json`,
-and the runtime suite's own report in `runtime/`. Times are medians, by the device's clock, each with the caches full of
-something else; once as a call is made, and once captured in a CUDA graph. Exit code 1 where a test fails or the suite
-does.
+`kernels.csv` (which kernels a call starts, and for how long), where Nsight Compute is installed its counters of the
+same calls (`nsight.csv`), and the runtime suite's own report in `runtime/`. Times are medians, by the device's clock,
+each with the caches full of something else; once as a call is made, and once captured in a CUDA graph. Exit code 1
+where a test fails or the suite does.
 """
 
 from __future__ import annotations
@@ -15,15 +16,19 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.profiler import ProfilerActivity
 
 Row = dict[str, Any]
 
@@ -46,6 +51,10 @@ YARDSTICK_ENTRIES = 2**25
 MIMIC_BATCH = 1024
 MIMIC_STEPS = 50
 BUTTERFLY, PLU, EMERGING, YARDSTICK = "butterfly", "conv1x1-plu", "emerging", "butterfly, level by level"
+MULTIPLIED, PRODUCTS = "butterfly, multiplied out", "forward, blocks made before"
+LOOKED_AT = (((3, 32, 32), 1), ((3, 32, 32), 1024), ((48, 32, 32), 1024))  # points whose kernels are looked at
+KERNEL = ("kernel", "calls", "microseconds")
+NSIGHT_SECONDS = 120
 SUITE = ("--set", "timing.processes=1", "--set", "timing.budget_seconds=1.0")  # so that it takes minutes
 
 
@@ -82,8 +91,20 @@ def captured(call: Callable[[], object]) -> Callable[[], object]:
     return graph.replay
 
 
+@cache
+def candidate() -> Any:
+    """Return the kernel in products/, compiled for this device."""
+    from multiplied_out import Products
+
+    from layers.kernels.cuda import present_architectures
+
+    return Products(Path(tempfile.mkdtemp()), present_architectures()[0])
+
+
 def rows_of(shape: tuple[int, int, int], batch: int) -> list[Row]:
     """Return the rows of every operation of one point, after that of a copy of its tensor."""
+    from multiplied_out import TILES, MultipliedOut, blocks_of, transposed
+
     from harness.timing.operations import prepare
     from layers.butterflies import pairs
     from layers.butterfly import Butterfly
@@ -91,10 +112,12 @@ def rows_of(shape: tuple[int, int, int], batch: int) -> list[Row]:
     from layers.emerging import Emerging
 
     butterfly = Butterfly(shape, levels=10, capped=True, initialisation="rotation")
+    multiplied = MultipliedOut(shape, levels=10, capped=True, initialisation="rotation")
     layers = {
         PLU: Conv1x1(shape, parameterisation="plu"),
         BUTTERFLY: butterfly,
         EMERGING: Emerging(shape, kernel_size=3),
+        MULTIPLIED: multiplied,
     }
     x = torch.randn(batch, *shape, device="cuda")
     y = torch.empty_like(x)
@@ -104,6 +127,14 @@ def rows_of(shape: tuple[int, int, int], batch: int) -> list[Row]:
         for operation in ("inverse",) if name == EMERGING else ("forward", "forward_backward", "inverse"):
             call = prepare(layer, batch, operation, dtype=torch.float32, device=x.device)
             rows.append(point | {"layer": name, "operation": operation} | timed(call))
+    with torch.no_grad():
+        blocks = transposed(blocks_of(multiplied.weight, multiplied.plan))
+        rows.append(point | {"layer": MULTIPLIED, "operation": PRODUCTS} | timed(lambda: multiplied.apply(blocks, x)))
+        for tiles, name in enumerate(TILES):
+            difference = (candidate()(blocks, x, tiles) - multiplied.apply(blocks, x)).abs().max().item()
+            print(f"candidate, {name}: differs by at most {difference:.1e}", flush=True)
+            call = partial(candidate(), blocks, x, tiles)
+            rows.append(point | {"layer": f"{MULTIPLIED}, {name}", "operation": PRODUCTS} | timed(call))
     if batch * butterfly.dim <= YARDSTICK_ENTRIES:
 
         def levels() -> object:
@@ -112,6 +143,48 @@ def rows_of(shape: tuple[int, int, int], batch: int) -> list[Row]:
 
         rows.append(point | {"layer": YARDSTICK, "operation": "forward"} | timed(levels))
     return rows
+
+
+def looked_at() -> Iterator[tuple[Row, Callable[[], object]]]:
+    """Yield the calls whose kernels are looked at, each with its point, after one that warms up."""
+    from multiplied_out import MultipliedOut
+
+    from harness.timing.operations import prepare
+    from layers.butterfly import Butterfly
+
+    for shape, batch in LOOKED_AT:
+        for name, cls in ((BUTTERFLY, Butterfly), (MULTIPLIED, MultipliedOut)):
+            layer = cls(shape, levels=10, capped=True, initialisation="rotation")
+            for operation in ("forward", "forward_backward"):
+                call = prepare(layer, batch, operation, dtype=torch.float32, device=torch.device("cuda"))
+                call()
+                torch.cuda.synchronize()
+                yield {"shape": "x".join(map(str, shape)), "batch": batch, "layer": name, "operation": operation}, call
+
+
+def kernels_of(call: Callable[[], object], activity: ProfilerActivity = ProfilerActivity.CUDA) -> list[Row]:
+    """Return the kernels that a call starts: the name of each, how often, and its microseconds in all."""
+    with torch.profiler.profile(activities=[activity]) as profile:
+        call()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+    averages = sorted(profile.key_averages(), key=lambda kernel: -kernel.device_time_total)
+    return [dict(zip(KERNEL, (kernel.key, kernel.count, kernel.device_time_total), strict=True)) for kernel in averages]
+
+
+def look(out: Path) -> None:
+    """Write kernels.csv and, where Nsight Compute can count, nsight.csv."""
+    rows = [point | kernel for point, call in looked_at() for kernel in kernels_of(call)]
+    with (out / "kernels.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    if (nsight := shutil.which("ncu")) is not None:
+        counted = [nsight, "--set", "detailed", "--csv", "--log-file", str(out / "nsight.csv"), sys.executable]
+        try:  # counters may be kept from users without rights
+            subprocess.run([*counted, __file__, "--calls"], check=False, timeout=NSIGHT_SECONDS)
+        except subprocess.TimeoutExpired:
+            print(f"device_run: Nsight Compute took more than {NSIGHT_SECONDS} s", file=sys.stderr)
 
 
 def mimic_row() -> Row:
@@ -156,7 +229,13 @@ def write(out: Path, rows: Sequence[Row], about: Row) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("reports/runtime-gpu"))
-    out = parser.parse_args(arguments).out
+    parser.add_argument("--calls", action="store_true", help="only make the calls that Nsight Compute looks at")
+    options = parser.parse_args(arguments)
+    if options.calls:
+        for _, call in looked_at():
+            call()
+        return 0
+    out = options.out
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         print(f"device_run: {out} is there already; name a new folder with --out", file=sys.stderr)
         return 2
@@ -183,6 +262,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         write(out, rows, facts["cuda"])  # keep the times measured before a failure
     rows.append(mimic_row())
     write(out, rows, facts["cuda"])
+    look(out)
     suite = ["suites/runtime.yaml", "--profile", "quick", "--device", "cuda", "--out", str(out), *SUITE]
     reported = subprocess.run([sys.executable, "-m", "harness", "run", *suite], check=False).returncode
     print(f"{time.monotonic() - begin:.0f} s in all")

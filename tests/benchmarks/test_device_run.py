@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from torch.profiler import ProfilerActivity
 
 SCRIPT = Path(__file__).with_name("device_run.py")
 ABOUT = {"name": "A Device", "driver": "1.2", "runtime": "13.0", "clocks_mhz": {"clocks.sm": 1980}}
@@ -44,6 +45,11 @@ def test_the_report_has_its_files(script, tmp_path):
     assert len(lines) == len(ROWS)
     assert {line["device"] for line in lines} == {"A Device"} and lines[0]["clocks.sm"] == "1980"
     assert (lines[2]["ms"], lines[2]["graph_ms"], lines[2]["driver"]) == ("9.0", "", "1.2")
+
+
+def test_the_kernels_of_a_call_are_counted(script):
+    rows = script.kernels_of(lambda: torch.ones(4, 4) @ torch.ones(4, 4), ProfilerActivity.CPU)
+    assert {row["kernel"]: row["calls"] for row in rows}["aten::mm"] == 1 and set(rows[0]) == set(script.KERNEL)
 
 
 def test_refusals_print_one_line_and_write_nothing(script, tmp_path, capsys):
