@@ -30,6 +30,8 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity
 
+sys.path.append(str(Path(__file__).parents[2] / "docs" / "extensions"))  # multiplied_out
+
 Row = dict[str, Any]
 
 ROUNDS = 20
@@ -51,10 +53,8 @@ YARDSTICK_ENTRIES = 2**25
 MIMIC_BATCH = 1024
 MIMIC_STEPS = 50
 BUTTERFLY, PLU, EMERGING, YARDSTICK = "butterfly", "conv1x1-plu", "emerging", "butterfly, level by level"
-MULTIPLIED, PRODUCTS = "butterfly, multiplied out", "forward, blocks made before"
+MULTIPLIED, MADE = "butterfly, multiplied out", ", blocks made before"
 LOOKED_AT = (((3, 32, 32), 1), ((3, 32, 32), 1024), ((48, 32, 32), 1024))  # points whose kernels are looked at
-KERNEL = ("kernel", "calls", "microseconds")
-NSIGHT_SECONDS = 120
 SUITE = ("--set", "timing.processes=1", "--set", "timing.budget_seconds=1.0")  # so that it takes minutes
 
 
@@ -93,7 +93,7 @@ def captured(call: Callable[[], object]) -> Callable[[], object]:
 
 @cache
 def candidate() -> Any:
-    """Return the kernel in products/, compiled for this device."""
+    """Return the kernels of docs/extensions/products, compiled for this device."""
     from multiplied_out import Products
 
     from layers.kernels.cuda import present_architectures
@@ -129,12 +129,15 @@ def rows_of(shape: tuple[int, int, int], batch: int) -> list[Row]:
             rows.append(point | {"layer": name, "operation": operation} | timed(call))
     with torch.no_grad():
         blocks = transposed(blocks_of(multiplied.weight, multiplied.plan))
-        rows.append(point | {"layer": MULTIPLIED, "operation": PRODUCTS} | timed(lambda: multiplied.apply(blocks, x)))
+        row = point | {"layer": MULTIPLIED, "operation": f"forward{MADE}"}
+        rows.append(row | timed(lambda: multiplied.apply(blocks, x)))
         for tiles, name in enumerate(TILES):
-            difference = (candidate()(blocks, x, tiles) - multiplied.apply(blocks, x)).abs().max().item()
+            difference = (candidate().forward(blocks, x, tiles) - multiplied.apply(blocks, x)).abs().max().item()
             print(f"candidate, {name}: differs by at most {difference:.1e}", flush=True)
-            call = partial(candidate(), blocks, x, tiles)
-            rows.append(point | {"layer": f"{MULTIPLIED}, {name}", "operation": PRODUCTS} | timed(call))
+            row = point | {"layer": f"{MULTIPLIED}, {name}"}
+            for operation in ("forward", "forward_backward"):
+                call = partial(getattr(candidate(), operation), blocks, x, tiles)
+                rows.append(row | {"operation": f"{operation}{MADE}"} | timed(call))
     if batch * butterfly.dim <= YARDSTICK_ENTRIES:
 
         def levels() -> object:
@@ -168,23 +171,17 @@ def kernels_of(call: Callable[[], object], activity: ProfilerActivity = Profiler
         call()
         if torch.cuda.is_available():
             torch.cuda.synchronize()
-    averages = sorted(profile.key_averages(), key=lambda kernel: -kernel.device_time_total)
-    return [dict(zip(KERNEL, (kernel.key, kernel.count, kernel.device_time_total), strict=True)) for kernel in averages]
+    found = sorted(profile.key_averages(), key=lambda kernel: -kernel.device_time_total)
+    return [{"kernel": each.key, "calls": each.count, "microseconds": each.device_time_total} for each in found]
 
 
 def look(out: Path) -> None:
     """Write kernels.csv and, where Nsight Compute can count, nsight.csv."""
-    rows = [point | kernel for point, call in looked_at() for kernel in kernels_of(call)]
-    with (out / "kernels.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+    write_csv(out / "kernels.csv", [point | kernel for point, call in looked_at() for kernel in kernels_of(call)])
     if (nsight := shutil.which("ncu")) is not None:
-        counted = [nsight, "--set", "detailed", "--csv", "--log-file", str(out / "nsight.csv"), sys.executable]
-        try:  # counters may be kept from users without rights
-            subprocess.run([*counted, __file__, "--calls"], check=False, timeout=NSIGHT_SECONDS)
-        except subprocess.TimeoutExpired:
-            print(f"device_run: Nsight Compute took more than {NSIGHT_SECONDS} s", file=sys.stderr)
+        counted = [nsight, "--set", "detailed", "--csv", "--log-file", str((out / "nsight.csv").resolve())]
+        calls = "import device_run; [call() for _, call in device_run.looked_at()]"
+        subprocess.run([*counted, sys.executable, "-c", calls], cwd=Path(__file__).parent, check=False)
 
 
 def mimic_row() -> Row:
@@ -219,23 +216,21 @@ def mimic_row() -> Row:
 def write(out: Path, rows: Sequence[Row], about: Row) -> None:
     """Write results.csv."""
     facts = {"device": about["name"], "driver": about["driver"], **about["clocks_mhz"]}
-    names = ["shape", "batch", "layer", "operation", "ms", "graph_ms", "no_graph", *facts]
-    with (out / "results.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, fieldnames=names)
+    write_csv(out / "results.csv", [row | facts for row in rows])
+
+
+def write_csv(path: Path, rows: Sequence[Row]) -> None:
+    """Write rows, of which the first has all names."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
         writer.writeheader()
-        writer.writerows(row | facts for row in rows)
+        writer.writerows(rows)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("reports/runtime-gpu"))
-    parser.add_argument("--calls", action="store_true", help="only make the calls that Nsight Compute looks at")
-    options = parser.parse_args(arguments)
-    if options.calls:
-        for _, call in looked_at():
-            call()
-        return 0
-    out = options.out
+    out = parser.parse_args(arguments).out
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         print(f"device_run: {out} is there already; name a new folder with --out", file=sys.stderr)
         return 2

@@ -49,7 +49,7 @@ def test_the_report_has_its_files(script, tmp_path):
 
 def test_the_kernels_of_a_call_are_counted(script):
     rows = script.kernels_of(lambda: torch.ones(4, 4) @ torch.ones(4, 4), ProfilerActivity.CPU)
-    assert {row["kernel"]: row["calls"] for row in rows}["aten::mm"] == 1 and set(rows[0]) == set(script.KERNEL)
+    assert {row["kernel"]: row["calls"] for row in rows}["aten::mm"] == 1
 
 
 def test_refusals_print_one_line_and_write_nothing(script, tmp_path, capsys):

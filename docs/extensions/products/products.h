@@ -161,6 +161,86 @@ INVERTBENCH_DEVICE void multiply_tile(Block& block, const ProductCall& call, int
   }
 }
 
+// The gradients of the blocks: dB[o, c, r, q] = sum over n of dy[n, o, r, c] x[n, o, q, c], over the samples of a chunk.
+struct GradientCall {
+  ProductCall at;     // `x` is x, and `blocks`, `y` are not used
+  const float* dy;    // (batch, dim)
+  float* gradients;   // (chunks, o, c, r, q)
+};
+
+struct GradientState {
+  float sum[8][8];  // by row of dy and row of x
+};
+
+template <int ROWS>
+struct GradientTile {
+  static constexpr int PAIRS = 8, SAMPLES = 32, PITCH = SAMPLES + 4, STRIDE = ROWS * PITCH + 4;
+  static constexpr int THREADS = PAIRS * (ROWS / 8) * (ROWS / 8);
+  static constexpr int FIRST = 0, SECOND = PAIRS * STRIDE * int(sizeof(float)), BYTES = 2 * SECOND;
+};
+
+template <int ROWS, class Block>
+INVERTBENCH_DEVICE void sum_gradients(Block& block, const GradientCall& gradient, int tile, int chunk, int chunks) {
+  using Tile = GradientTile<ROWS>;
+  constexpr int APART = ROWS / 8, OF_PAIR = APART * APART;  // rows of a thread lie so far apart
+  const ProductCall& call = gradient.at;
+  const auto first_four = block.template shared<Four>(Tile::FIRST);
+  const auto second_four = block.template shared<Four>(Tile::SECOND);
+  const int64_t groups = (call.batch + Tile::SAMPLES - 1) / Tile::SAMPLES;
+  for (int64_t group = chunk; group < groups || group == chunk; group += chunks) {
+    const int64_t begin = group * Tile::SAMPLES;
+    block.step([&](int thread, GradientState&) {
+      for (int which = 0; which < 2; ++which) {
+        const auto events = block.template shared<float>(which == 0 ? Tile::FIRST : Tile::SECOND);
+        const float* from = which == 0 ? gradient.dy : call.x;
+        own_entries<ROWS, Tile::SAMPLES>(block, call, tile, thread, [&](const TileEntry& at, int sample) {
+          const int to = at.pair * Tile::STRIDE + at.row * Tile::PITCH + sample;
+          if (at.place < 0 || begin + sample >= call.batch) events[to] = 0.0F;
+          else block.copy(events, to, from + (begin + sample) * call.dim + at.place);
+        });
+      }
+      block.commit();
+      block.template arrived<0>();
+    });
+    block.step([&](int thread, GradientState& state) {
+      const int pair = thread / OF_PAIR, row = thread % OF_PAIR / APART, column = thread % APART;
+      INVERTBENCH_UNROLLED
+      for (int r = 0; r < 8; ++r) {
+        INVERTBENCH_UNROLLED
+        for (int q = 0; q < 8; ++q) state.sum[r][q] = group == chunk ? 0.0F : state.sum[r][q];
+      }
+      if (pair >= call.used) return;
+      for (int four = 0; four < Tile::SAMPLES / 4; ++four) {
+        Four u[8], v[8];
+        INVERTBENCH_UNROLLED
+        for (int r = 0; r < 8; ++r) {
+          u[r] = first_four[(pair * Tile::STRIDE + (r * APART + row) * Tile::PITCH) / 4 + four];
+          v[r] = second_four[(pair * Tile::STRIDE + (r * APART + column) * Tile::PITCH) / 4 + four];
+        }
+        INVERTBENCH_UNROLLED
+        for (int r = 0; r < 8; ++r) {
+          INVERTBENCH_UNROLLED
+          for (int q = 0; q < 8; ++q) {
+            INVERTBENCH_UNROLLED
+            for (int s = 0; s < 4; ++s) state.sum[r][q] += u[r].v[s] * v[q].v[s];
+          }
+        }
+      }
+    });
+  }
+  block.step([&](int thread, GradientState& state) {
+    const int pair = thread / OF_PAIR, row = thread % OF_PAIR / APART, column = thread % APART;
+    const int number = tile * call.used + pair;
+    if (pair >= call.used || number >= call.pairs) return;
+    float* to = gradient.gradients + (int64_t(chunk) * call.pairs + number) * ROWS * ROWS;
+    INVERTBENCH_UNROLLED
+    for (int r = 0; r < 8; ++r) {
+      INVERTBENCH_UNROLLED
+      for (int q = 0; q < 8; ++q) block.store(to + (r * APART + row) * ROWS + q * APART + column, state.sum[r][q]);
+    }
+  });
+}
+
 template <int NUMBER>
 struct Whole {
   static constexpr int value = NUMBER;
@@ -185,6 +265,18 @@ bool by_shape(const float* blocks, const float* x, float* y, int64_t batch, int 
   if (rows == 16) return chosen(Whole<16>{});
   if (rows == 8) return chosen(Whole<8>{});
   return false;
+}
+
+// Call run(rows, call) for the gradients; false for other sizes of blocks.
+template <class Run>
+bool by_rows(const float* x, const float* dy, float* gradients, int64_t batch, int outer, int inner, int rows,
+             const Run& run) {
+  const GradientCall call{product_call<8>(nullptr, x, nullptr, batch, outer, inner, rows), dy, gradients};
+  if (rows == 32) run(Whole<32>{}, call);
+  else if (rows == 16) run(Whole<16>{}, call);
+  else if (rows == 8) run(Whole<8>{}, call);
+  else return false;
+  return true;
 }
 
 }  // namespace invertbench

@@ -7,15 +7,16 @@ product is one dense matrix of 2^m x 2^m for each (o, c), which depends on weigh
 
 At D = 3072 ten levels are two such products of 96 blocks: 64 multiply-adds for an entry in place of 20, in two passes
 over the events. In PyTorch each product is a `torch.bmm` between permutations, so the two move five copies of the
-events; the kernel in products/, with the permutation in its addressing, moves two. Neither has run on a device yet:
-`device_run.py` times both beside the kernels of csrc.
+events; the kernel in products/, with the permutation in its addressing, moves two. The gradient of the events is the
+product with transposed blocks, and that of the blocks a sum over the events, by another kernel; that of the factors
+follows from it on weights alone. None of this has run on a device yet: `device_run.py` times it beside csrc.
 """
 
 from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from layers.kernels import build, cuda
 BITS = 5  # of the largest blocks
 FOLDER = Path(__file__).parent / "products"
 TILES = ("8 pairs x 64 samples", "16 pairs x 32 samples")
+CHUNKS = 16  # of the events, whose gradients of blocks are added up at the end
 ARGUMENTS = [ctypes.c_void_p] * 3 + [ctypes.c_longlong] + [ctypes.c_int] * 4  # of a launch, but for the last
 
 
@@ -57,8 +59,7 @@ def blocks_of(weight: Tensor, plan: pairs.ButterflyPlan, backwards: bool = False
     The levels are applied to unit vectors of r.
     """
     [part] = plan.parts
-    if part.levels != tuple(range(1, len(part.levels) + 1)):
-        raise ValueError(f"levels {part.levels} are not 1..M in this order")
+    assert part.levels == tuple(range(1, len(part.levels) + 1)), "levels are not 1..M in this order"
     [chain] = pairs._chains(weight, plan)
     stages = math.ceil(len(chain) / BITS)
     edges = [len(chain) * stage // stages for stage in range(stages + 1)] if stages else [0]
@@ -80,35 +81,66 @@ def apply_blocks(blocks: Tensor, x: Tensor) -> Tensor:
     return products.view(outer, inner, rows, -1).permute(3, 0, 2, 1).reshape(len(x), -1)
 
 
+def sizes(blocks: Tensor, x: Tensor) -> tuple[int, int, int, int]:
+    """Return batch, outer, inner and rows of blocks (o, c, r, r) and x (N, D)."""
+    return len(x), *blocks.shape[:3]
+
+
 def arguments(blocks: Tensor, x: Tensor, y: Tensor, tiles: int) -> tuple[int, ...]:
     """Return the arguments of a launch for blocks (o, c, r, q) that are transposed in memory, and x, y (N, D)."""
-    outer, inner, rows, _ = blocks.shape
     assert blocks.mT.is_contiguous() and x.is_contiguous() and y.is_contiguous()
-    return (blocks.data_ptr(), x.data_ptr(), y.data_ptr(), len(x), outer, inner, rows, tiles)
+    return (blocks.data_ptr(), x.data_ptr(), y.data_ptr(), *sizes(blocks, x), tiles)
 
 
 class Products:
-    """The kernel in products/, compiled in a folder for one architecture, such as "sm_90"."""
+    """The kernels in products/, compiled in a folder for one architecture, such as "sm_90"."""
 
     def __init__(self, folder: Path, architecture: str) -> None:
         object_file, library = folder / "products.o", folder / "products.so"
         command = cuda.compile_command(cuda.find_nvcc(), FOLDER / "products.cu", object_file, [architecture])
         build.run_compiler([*command, *cuda.STRICT], "nvcc")
-        nvcc = [str(cuda.find_nvcc()), "-shared", "-o", str(library), str(object_file)]
-        build.run_compiler(nvcc, "nvcc")
-        self._launch = ctypes.CDLL(str(library)).multiply_out
-        self._launch.restype, self._launch.argtypes = ctypes.c_char_p, [*ARGUMENTS, ctypes.c_void_p]
+        build.run_compiler([str(cuda.find_nvcc()), "-shared", "-o", str(library), str(object_file)], "nvcc")
+        functions = ctypes.CDLL(str(library))
+        self._multiply, self._gradients = functions.multiply_out, functions.sum_block_gradients
+        for function in (self._multiply, self._gradients):
+            function.restype, function.argtypes = ctypes.c_char_p, [*ARGUMENTS, ctypes.c_void_p]
 
-    def __call__(self, blocks: Iterable[Tensor], x: Tensor, tiles: int) -> Tensor:
-        """Apply products to events (N, C, *spatial) on a device, in tiles of one of the two shapes of TILES."""
+    def multiply(self, blocks: Tensor, x: Tensor, tiles: int) -> Tensor:
+        """Return the product of transposed blocks with x (N, D) on a device, in tiles of one of the shapes of TILES."""
+        y = torch.empty_like(x)
+        self._launch(self._multiply, arguments(blocks, x, y, tiles))
+        return y
+
+    def gradients(self, blocks: Tensor, x: Tensor, dy: Tensor) -> Tensor:
+        """Return the gradient of the blocks, of their shape, by x and the gradient dy of the product, each (N, D)."""
+        sums = blocks.new_empty(CHUNKS, *blocks.shape)
+        self._launch(self._gradients, (x.data_ptr(), dy.data_ptr(), sums.data_ptr(), *sizes(blocks, x), CHUNKS))
+        return sums.sum(0)
+
+    def forward(self, blocks: Sequence[Tensor], x: Tensor, tiles: int) -> Tensor:
+        """Apply products one after another to events (N, C, *spatial)."""
         flat = x.flatten(1)
         for of_stage in blocks:
-            y = torch.empty_like(flat)
-            fault = self._launch(*arguments(of_stage, flat, y, tiles), torch.cuda.current_stream().cuda_stream)
-            if fault is not None:
-                raise RuntimeError(f"products.cu: {fault.decode()}")
-            flat = y
+            flat = self.multiply(of_stage, flat, tiles)
         return flat.view_as(x)
+
+    def forward_backward(self, blocks: Sequence[Tensor], x: Tensor, tiles: int) -> tuple[Tensor, list[Tensor]]:
+        """Return the gradients of the sum of all outputs by the events and by the blocks."""
+        inputs = [x.flatten(1)]
+        for of_stage in blocks:
+            inputs.append(self.multiply(of_stage, inputs[-1], tiles))
+        gradient, of_blocks = torch.ones_like(inputs.pop()), list[Tensor]()
+        for of_stage, before in zip(reversed(blocks), reversed(inputs), strict=True):
+            of_blocks.insert(0, self.gradients(of_stage, before, gradient))
+            [turned] = transposed([of_stage.mT])
+            gradient = self.multiply(turned, gradient, tiles)
+        return gradient.view_as(x), of_blocks
+
+    @staticmethod
+    def _launch(function: Callable[..., bytes | None], given: tuple[int, ...]) -> None:
+        fault = function(*given, torch.cuda.current_stream().cuda_stream)
+        if fault is not None:
+            raise RuntimeError(f"products.cu: {fault.decode()}")
 
 
 def transposed(blocks: Iterable[Tensor]) -> list[Tensor]:
