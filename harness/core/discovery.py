@@ -24,6 +24,6 @@ def class_in(package: ModuleType, name: str, base: type[Base]) -> type[Base]:
 
 
 def sibling(cls: type, name: str) -> ModuleType | None:
-    """Return the module of this name in the folder of a class, imported now; None where there is none."""
+    """Return the module of this name in the folder of a class, imported now; None without such a file."""
     path = f"{cls.__module__.rpartition('.')[0]}.{name}"
     return None if find_spec(path) is None else import_module(path)

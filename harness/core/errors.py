@@ -80,6 +80,6 @@ def nearest(name: str, names: Collection[str]) -> str:
 
 
 def suggestion(name: str, names: Iterable[str]) -> str:
-    """Return a guess in parentheses, for a message that lists all names anyway; empty if there is none."""
+    """Return a guess in parentheses, for a message that lists all names anyway; empty without a guess."""
     guessed = guess(name, names)
     return f" ({guessed})" if guessed else ""

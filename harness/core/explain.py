@@ -122,7 +122,7 @@ def shown(value: Any) -> str:
 
 
 def model_at(model: type[BaseModel], place: Place) -> type[BaseModel] | None:
-    """Return the model of the mapping at this place inside a model; None if there is none."""
+    """Return the model of the mapping at this place inside a model; None for a value that is no mapping."""
     annotation: Any = model
     for part in place:
         outer = _model(annotation)

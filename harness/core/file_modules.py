@@ -121,7 +121,7 @@ def _modules(folder: Path, name: str) -> list[Path]:
 
 
 def location(top: str) -> Path | None:
-    """Return the file or folder of a module or package on sys.path; None if there is none."""
+    """Return the file or folder of a module or package on sys.path; None if it is not found."""
     with contextlib.suppress(ImportError, ValueError):  # it is loaded, and has no spec
         spec = importlib.util.find_spec(top)
         if spec is not None and spec.submodule_search_locations:

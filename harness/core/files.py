@@ -86,7 +86,7 @@ def open_file(path: Path, most: int) -> io.BufferedReader:
     """Open a regular file of at most `most` bytes to be read; a link to one is followed.
 
     Raises:
-        OSError: it cannot be opened, is no regular file, or is too large; `strerror` is the reason, to stand in a
+        OSError: it cannot be opened, is no regular file, or is too large; `strerror` is the reason, for a
             message. Nothing waits for the other end of a pipe.
     """
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)

@@ -39,7 +39,7 @@ TRIALS: dict[str, type[Trial]] = {}
 
 
 def trial_class(kind: str) -> type[Trial]:
-    """Return the class of the trials of a kind; raise ValueError if there is none."""
+    """Return the class of the trials of a kind; raise ValueError for an unknown kind."""
     if kind not in TRIALS:
         raise ValueError(f"kind {kind!r} is not registered; the kinds are {', '.join(sorted(TRIALS))}")
     return TRIALS[kind]

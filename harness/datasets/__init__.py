@@ -28,7 +28,7 @@ def find_dataset(spec: str, folder: Path | None = None) -> Dataset:
     FILE.py is looked for in `folder` (the suite's), then in the working directory.
 
     Raises:
-        UserError: there is none; see `harness.core.third_party.resolve_class`.
+        UserError: it does not exist; see `harness.core.third_party.resolve_class`.
     """
     cls = resolve_class("data set", spec, Dataset, DATASETS, folder)  # type: ignore[type-abstract]
     if not isinstance(getattr(cls, "info", None), DatasetInfo):

@@ -66,7 +66,7 @@ class Patches(Dataset, name="patches"):
         return f"data set {self.name}: has no published test split to keep; leave keep_test out" if keep_test else None
 
     def load(self, store: Store, options: Mapping[str, Any], new: NewSplit | None = None) -> Splits:
-        """Return the splits, uint8; in a new one the strips lie in another order, so that no pixel is shared again."""
+        """Return the splits, uint8; in a new one the strips have another order, so that no pixel is shared again."""
         from sklearn.datasets import load_sample_images
 
         chosen: PatchOptions = self.parse(options)

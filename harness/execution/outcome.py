@@ -113,7 +113,7 @@ def missing_record(
 
 
 def end_of(code: int | None, fault: str) -> End:
-    """Return the end of a process that nobody here has ended.
+    """Return the end of a process that this program has not ended.
 
     Args:
         code: its exit code; negative: the number of the signal that ended it.

@@ -35,7 +35,7 @@ def make_plan(
     missing: list[str] | None = None,
     prepare: bool = False,
 ) -> tuple[Plan, Path, Executor]:
-    """Return the trials of the profile that `--only` selects, the folder OUT/<suite>, and what runs them there.
+    """Return the trials of the profile that `--only` selects, the folder OUT/<suite>, and the executor that runs them.
 
     Args:
         source: the suite.

@@ -1,4 +1,4 @@
-"""`harness.verify`: examine a run of somebody else by training a random sample of its trials again."""
+"""`harness.verify`: examine the run of another user by training a random sample of its trials again."""
 
 from __future__ import annotations
 

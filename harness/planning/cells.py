@@ -203,7 +203,7 @@ class Column:
 
     @cached_property
     def dataset(self) -> Dataset | None:
-        """The data set; None if there is none of this name or its options are wrong, which is reported elsewhere."""
+        """The data set; None if its name is unknown or its options are wrong, which is reported elsewhere."""
         from harness.datasets import find_dataset
 
         with contextlib.suppress(UserError):
@@ -269,7 +269,7 @@ class Cell:
 
     @cached_property
     def subject(self) -> type[Any] | None:
-        """The class under test; None if there is none, which is reported elsewhere."""
+        """The class under test; None if its name is unknown, which is reported elsewhere."""
         with contextlib.suppress(UserError):
             return self.spec.resolve(self.row, self.scope.suite.origin.folder)
         return None

@@ -202,7 +202,7 @@ def signal_name(number: int) -> str:
 
 
 def log_tail(path: Path, lines: int = LOG_TAIL) -> str | None:
-    """Return the last lines of a log of any length; None if there is none."""
+    """Return the last lines of a log of any length; None without a log."""
     with contextlib.suppress(OSError), open_file(path, DATA) as file:
         size = file.seek(0, 2)
         file.seek(max(0, size - LOG_TAIL_BYTES))

@@ -193,7 +193,7 @@ def record_files(name: str, record: str, locate: Locate, channels: Sequence[str]
 
 
 def _places(names: Sequence[str | None], channel: str) -> list[int]:
-    """Return the places of the signals of this name, or, if there is none, of this name in another case."""
+    """Return the places of the signals of this name, or without such signals, of this name in another case."""
     exact = [place for place, name in enumerate(names) if name == channel]
     return exact or [place for place, name in enumerate(names) if name is not None and name.lower() == channel.lower()]
 

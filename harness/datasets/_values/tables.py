@@ -128,7 +128,7 @@ class Table:
         """Return the places of all columns of numbers but `others`, which options name.
 
         Raises:
-            DataError: there is none, or the first row has numbers in place of names.
+            DataError: no column has numbers, or the first row has numbers in place of names.
         """
         if self.header and _are_numbers(self.names):
             raise DataError(

@@ -4,7 +4,7 @@
 
 runs the trial in the folder of `harness.execution.dask.worker.run_trial`, checks source and data before, and writes
 what comes back to the file `outcome`: one line of JSON (`Returned`), then the files of the trial in its order. It ends
-with its standard input. A worker may be anybody's: the command takes a record of the trial that it has sent,
+with its standard input. A worker may belong to another user: the command takes a record of the trial that it has sent,
 the files beside it, and no more.
 """
 

@@ -14,7 +14,7 @@ Holds = Literal["holds", "holds in part", "does not hold", "undecided"]
 Outcome = Literal["for", "against", "open"]
 
 SUBJECT = "butterfly"  # the row that the claims are about
-FEW = 4  # comparisons whose values stand in the verdict
+FEW = 4  # comparisons whose values the verdict names
 
 
 @dataclass(frozen=True)

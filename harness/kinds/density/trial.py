@@ -260,7 +260,7 @@ class DensityTrial(FlowTrial):
         return min(values, key=lambda number: values[number], default=None)
 
     def fault(self, record: Record) -> str | None:
-        """Return also that what the tuning chose is none of its candidates."""
+        """Return also that a row names a candidate, or a number of them, which the tuning does not have."""
         candidates = () if self.tuning is None else self.tuning.candidates
         for row in record.rows:
             number, count, chosen = (row.get(name) for name in ("candidate", "candidates", "chosen"))

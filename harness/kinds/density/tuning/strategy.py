@@ -57,7 +57,7 @@ def validation(record: Record | None) -> float | None:
 
 
 def strategy(name: str) -> Strategy:
-    """Return the strategy of a name; raise ValueError if there is none."""
+    """Return the strategy of a name; raise ValueError for an unknown name."""
     names = names_in(strategies)
     if name not in names:
         raise ValueError(f"there is no strategy {name!r}; {nearest(name, names)}")
