@@ -1,14 +1,14 @@
 """Print the two tables of decision.md: which layer to try for which data, how sure that is, and what it brings.
 
 `python docs/extensions/decision_table.py` makes them of the committed reports alone, so that nothing in them is written
-by hand. For each kind of data, a layer is compared with two usual ones, which are a 1x1 convolution and two of them, or
-on tables a random permutation and the 1x1 convolution that permutes and mixes all columns, on every data set of the
-kind on which all three are ranked:
+by hand. For each kind of data, a layer is compared with the usual ones, which are a 1x1 convolution and two of them;
+beside couplings that see far, two of them alone; on tables, a random permutation and the 1x1 convolution that permutes
+and mixes all columns. It is compared on every data set of the kind on which it and they are ranked:
 
-- *strong*: shown to be ahead of both on at least three data sets, and on three quarters of those that were measured;
-- *weak*: shown to be ahead of both on at least one;
-- *none shown*: measured, and no layer is shown to be ahead of both on more data sets than it is shown to be behind; the
-  second table has the layer of the largest lead over the first usual one, averaged over these data sets;
+- *strong*: shown to be ahead of them on at least three data sets, and on three quarters of those that were measured;
+- *weak*: shown to be ahead of them on at least one;
+- *none shown*: measured, and no layer is shown to be ahead on more data sets than it is shown to be behind; the second
+  table has the layer of the largest lead over the first usual one, averaged over these data sets;
 - *not measured*: no data set of this kind.
 
 Of several layers that are ahead equally often, the first has the largest mean lead, and the others are those that are
@@ -39,15 +39,17 @@ class Study:
 
     Attributes:
         report: its folder in reports/.
-        usual: row -> name of the two layers over which leads are counted; the first is what to take where none leads.
+        usual: row -> name of the layers over which leads are counted; the first is what to take where none leads.
         layers: row -> name of the layers that may be named.
         draws: the folder of its replication, if it has one.
+        page: the page that has its leads, in place of the second table.
     """
 
     report: str
     usual: Mapping[str, str]
     layers: Mapping[str, str]
     draws: str | None = None
+    page: str | None = None
 
 
 LAYERS = Study(
@@ -81,39 +83,65 @@ TABLES = Study(
         "scale": "a scale for each column",
     },
 )
+REACH = Study(
+    "reach-local-2core-epyc",
+    {"conv1x1-twice": "two 1x1 convolutions"},
+    {"emerging": "Emerging convolution", "periodic": "periodic convolution", "recurrence": "recurrence"},
+    page="reach.md",
+)
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of data.
+    """A kind of data, beside couplings of a reach.
 
     Attributes:
+        name: in a reader's words.
+        reach: what a coupling sees, beside the entry that it maps.
         datasets: of the report.
         replicated: the data set of the draws that is of the same family.
         study: the report.
     """
 
-    datasets: Sequence[str]
+    name: str
+    reach: str
+    datasets: Sequence[str] = ()
     replicated: str = ""
     study: Study = LAYERS
 
 
 SEQUENCES, IMAGES, PERMUTED = "waveforms", "digits", "permuted-digits"
-KINDS: Mapping[str, Kind] = {
-    "short waveforms, two channels of 256 or 512 samples": Kind(
-        ("ecg", "mimic-s00001", "mimic-s25047", "icu"), SEQUENCES
+POSITION, PIXELS, COLUMNS = "2 to 8 samples", "neighbouring pixels", "half of the columns"
+RECORDINGS = "recordings of two to eight channels, 128 samples"
+SHORT = ("ecg", "mimic-s00001", "mimic-s25047", "icu", "ludb", "wrist-motion")
+KINDS = (
+    Kind(
+        "short waveforms, two channels of 256 or 512 samples",
+        POSITION,
+        ("ecg", "mimic-s00001", "mimic-s25047", "icu"),
+        SEQUENCES,
     ),
-    "audio, 1,024 samples": Kind(("spoken-digits",), SEQUENCES),
-    "recordings of several channels, 7 of 96 values": Kind(("load",), SEQUENCES),
-    "long recordings of many channels": Kind(()),
-    "small grey images, 14x14": Kind(("mnist-14",), IMAGES),
-    "colour images, 16x16": Kind(("galaxies", "cifar10-16", "tiny-imagenet-16"), IMAGES),
-    "larger images, from 32x32": Kind(()),
-    "images without order, 14x14 grey or 16x16 in colour": Kind(("permuted-mnist-14", "permuted-cifar10-16"), PERMUTED),
-    "tables of numbers, 10 or 11 columns": Kind(("magic", "cytometry", "posterior-gaussian"), study=TABLES),
-    "tables of more columns": Kind(()),
-}
-"""The kinds of data, in a reader's words."""
+    Kind("audio, 1,024 samples", POSITION, ("spoken-digits",), SEQUENCES),
+    Kind("recordings of several channels, 7 of 96 values", POSITION, ("load",), SEQUENCES),
+    Kind(RECORDINGS, "2 samples", SHORT, study=REACH),
+    *(
+        Kind(RECORDINGS, f"{2 * reach} samples", [f"{label} reach {reach}" for label in SHORT], study=REACH)
+        for reach in (3, 9, 27, 81)
+    ),
+    Kind(RECORDINGS, "all, by attention", [f"{label} reach all" for label in SHORT], study=REACH),
+    Kind("long recordings of many channels", "any"),
+    Kind("small grey images, 14x14", PIXELS, ("mnist-14",), IMAGES),
+    Kind("colour images, 16x16", PIXELS, ("galaxies", "cifar10-16", "tiny-imagenet-16"), IMAGES),
+    Kind("larger images, from 32x32", "any"),
+    Kind(
+        "images without order, 14x14 grey or 16x16 in colour",
+        PIXELS,
+        ("permuted-mnist-14", "permuted-cifar10-16"),
+        PERMUTED,
+    ),
+    Kind("tables of numbers, 10 or 11 columns", COLUMNS, ("magic", "cytometry", "posterior-gaussian"), study=TABLES),
+    Kind("tables of more columns", "any"),
+)
 
 
 @dataclass(frozen=True)
@@ -121,7 +149,7 @@ class Lead:
     """A layer against the usual ones on one data set.
 
     Attributes:
-        sign: 1 if it is shown to be ahead of both, -1 if shown to be behind one of them, else 0.
+        sign: 1 if it is shown to be ahead of all, -1 if shown to be behind one of them, else 0.
         text: its distance from the first one, with the interval.
     """
 
@@ -148,13 +176,14 @@ class Answer:
 
 
 def leads(pairs: pd.DataFrame, layer: str, datasets: Sequence[str], usual: Iterable[str]) -> Iterator[Lead]:
-    """Yield the leads of a layer, positive where it is better, on the data sets on which all three are ranked."""
+    """Yield the leads of a layer, positive where it is better, on the data sets on which it and they are ranked."""
+    others = tuple(usual)
     for dataset in datasets:
-        one, two = (_pair(pairs, dataset, layer, other) for other in usual)
-        if one is None or two is None:
+        found = [pair for other in others if (pair := _pair(pairs, dataset, layer, other)) is not None]
+        if len(found) < len(others):
             continue
-        signs = [int(shown) * (1 if mean > 0 else -1) for mean, _, _, shown, _ in (one, two)]
-        mean, low, high, _, unit = one
+        signs = [int(shown) * (1 if mean > 0 else -1) for mean, _, _, shown, _ in found]
+        mean, low, high, _, unit = found[0]
         text = f"{mean:+.3f} [{low:+.3f}, {high:+.3f}] {unit}"
         yield Lead(dataset, 1 if min(signs) == 1 else min(0, *signs), mean, text)
 
@@ -215,19 +244,19 @@ def turned_layers(outcomes: pd.DataFrame, dataset: str, study: Study = LAYERS) -
 def tables(reports: Path = REPORTS) -> tuple[str, str]:
     """Return what to try, a row per kind of data, and the leads, a row per data set, as Markdown."""
     tried, brought = [], []
-    for name, kind in KINDS.items():
+    for kind in KINDS:
         study, turned = kind.study, frozenset[str]()
         if study.draws is not None:
             turned = turned_layers(pd.read_csv(reports / study.draws / "replication.csv"), kind.replicated, study)
         pairs = pd.read_csv(reports / study.report / "comparisons.csv")
         found = answer(pairs, kind.datasets, turned, study)
         evidence = f"../../reports/{study.report}/table.md" if found.leads else "#if-your-data-are-not-in-the-table"
-        tried.append((name, found.layers, f"[{found.sure}]({evidence})"))
-        for lead in found.leads:
+        tried.append((kind.name, kind.reach, found.layers, f"[{found.sure}]({evidence})"))
+        for lead in () if study.page else found.leads:
             shown = f"[{'yes' if lead.sign == 1 else 'no'}]({evidence})"
             brought.append((lead.dataset, found.leading, lead.text, shown))
     return (
-        tabulate(tried, ["your data", "try", "how sure"], "pipe"),
+        tabulate(tried, ["your data", "your couplings see", "try", "how sure"], "pipe"),
         tabulate(brought, ["data set", "layer", "lead over the first usual one", "shown to be ahead of both"], "pipe"),
     )
 
