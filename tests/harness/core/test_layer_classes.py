@@ -131,7 +131,7 @@ def test_an_unknown_name_suggests_the_nearest():
         ("x = 1\ndef broken(:\n", ["broken.py:2", "SyntaxError"]),
         ("import no_such_package\n", ["broken.py:1", "No module named 'no_such_package'"]),
         ("import sys\nsys.exit(5)\n", ["broken.py:2", "SystemExit: 5"]),
-        ("\0binary", ["broken", "SyntaxError"]),
+        ("\0binary", ["broken", "null bytes"]),
     ],
 )
 @pytest.mark.parametrize("form", ["broken.py:Layer", "broken:Layer"])
