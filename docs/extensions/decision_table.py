@@ -42,14 +42,14 @@ class Study:
         usual: row -> name of the layers over which leads are counted; the first is what to take where none leads.
         layers: row -> name of the layers that may be named.
         draws: the folder of its replication, if it has one.
-        page: the page that has its leads, in place of the second table.
+        listed: whether the second table has its leads, or a page of its own.
     """
 
     report: str
     usual: Mapping[str, str]
     layers: Mapping[str, str]
     draws: str | None = None
-    page: str | None = None
+    listed: bool = True
 
 
 LAYERS = Study(
@@ -87,7 +87,7 @@ REACH = Study(
     "reach-local-2core-epyc",
     {"conv1x1-twice": "two 1x1 convolutions"},
     {"emerging": "Emerging convolution", "periodic": "periodic convolution", "recurrence": "recurrence"},
-    page="reach.md",
+    listed=False,
 )
 
 
@@ -112,7 +112,7 @@ class Kind:
 
 SEQUENCES, IMAGES, PERMUTED = "waveforms", "digits", "permuted-digits"
 POSITION, PIXELS, COLUMNS = "2 to 8 samples", "neighbouring pixels", "half of the columns"
-RECORDINGS = "recordings of two to eight channels, 128 samples"
+RECORDINGS = "recordings of two to eight channels, 128 or 256 samples"
 SHORT = ("ecg", "mimic-s00001", "mimic-s25047", "icu", "ludb", "wrist-motion")
 KINDS = (
     Kind(
@@ -252,7 +252,7 @@ def tables(reports: Path = REPORTS) -> tuple[str, str]:
         found = answer(pairs, kind.datasets, turned, study)
         evidence = f"../../reports/{study.report}/table.md" if found.leads else "#if-your-data-are-not-in-the-table"
         tried.append((kind.name, kind.reach, found.layers, f"[{found.sure}]({evidence})"))
-        for lead in () if study.page else found.leads:
+        for lead in found.leads if study.listed else ():
             shown = f"[{'yes' if lead.sign == 1 else 'no'}]({evidence})"
             brought.append((lead.dataset, found.leading, lead.text, shown))
     return (

@@ -39,13 +39,13 @@ class MultipliedOut(Butterfly):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Multiply the levels out, and apply the blocks."""
-        return self.apply(blocks_of(self.weight, self.plan), x), self.log_det()
+        return self.multiplied(blocks_of(self.weight, self.plan), x), self.log_det()
 
     def inverse(self, y: Tensor) -> Tensor:
         """Do the same with the inverse matrices, the last level first."""
-        return self.apply(blocks_of(pairs.invert_weight(self.weight), self.plan, backwards=True), y)
+        return self.multiplied(blocks_of(pairs.invert_weight(self.weight), self.plan, backwards=True), y)
 
-    def apply(self, blocks: Iterable[Tensor], x: Tensor) -> Tensor:
+    def multiplied(self, blocks: Iterable[Tensor], x: Tensor) -> Tensor:
         """Apply the products one after another to events (N, C, *spatial)."""
         flat = self._flat(x).flatten(1)
         for of_stage in blocks:

@@ -14,6 +14,7 @@ where a test fails or the suite does.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
 import json
 import shutil
@@ -55,6 +56,7 @@ MIMIC_STEPS = 50
 BUTTERFLY, PLU, EMERGING, YARDSTICK = "butterfly", "conv1x1-plu", "emerging", "butterfly, level by level"
 MULTIPLIED, MADE = "butterfly, multiplied out", ", blocks made before"
 LOOKED_AT = (((3, 32, 32), 1), ((3, 32, 32), 1024), ((48, 32, 32), 1024))  # points whose kernels are looked at
+NSIGHT_SECONDS = 120
 SUITE = ("--set", "timing.processes=1", "--set", "timing.budget_seconds=1.0")  # so that it takes minutes
 
 
@@ -112,12 +114,12 @@ def rows_of(shape: tuple[int, int, int], batch: int) -> list[Row]:
     from layers.emerging import Emerging
 
     butterfly = Butterfly(shape, levels=10, capped=True, initialisation="rotation")
-    multiplied = MultipliedOut(shape, levels=10, capped=True, initialisation="rotation")
+    second = MultipliedOut(shape, levels=10, capped=True, initialisation="rotation")
     layers = {
         PLU: Conv1x1(shape, parameterisation="plu"),
         BUTTERFLY: butterfly,
         EMERGING: Emerging(shape, kernel_size=3),
-        MULTIPLIED: multiplied,
+        MULTIPLIED: second,
     }
     x = torch.randn(batch, *shape, device="cuda")
     y = torch.empty_like(x)
@@ -128,11 +130,11 @@ def rows_of(shape: tuple[int, int, int], batch: int) -> list[Row]:
             call = prepare(layer, batch, operation, dtype=torch.float32, device=x.device)
             rows.append(point | {"layer": name, "operation": operation} | timed(call))
     with torch.no_grad():
-        blocks = transposed(blocks_of(multiplied.weight, multiplied.plan))
+        blocks = transposed(blocks_of(second.weight, second.plan))
         row = point | {"layer": MULTIPLIED, "operation": f"forward{MADE}"}
-        rows.append(row | timed(lambda: multiplied.apply(blocks, x)))
+        rows.append(row | timed(lambda: second.multiplied(blocks, x)))
         for tiles, name in enumerate(TILES):
-            difference = (candidate().forward(blocks, x, tiles) - multiplied.apply(blocks, x)).abs().max().item()
+            difference = (candidate().forward(blocks, x, tiles) - second.multiplied(blocks, x)).abs().max().item()
             print(f"candidate, {name}: differs by at most {difference:.1e}", flush=True)
             row = point | {"layer": f"{MULTIPLIED}, {name}"}
             for operation in ("forward", "forward_backward"):
@@ -181,7 +183,9 @@ def look(out: Path) -> None:
     if (nsight := shutil.which("ncu")) is not None:
         counted = [nsight, "--set", "detailed", "--csv", "--log-file", str((out / "nsight.csv").resolve())]
         calls = "import device_run; [call() for _, call in device_run.looked_at()]"
-        subprocess.run([*counted, sys.executable, "-c", calls], cwd=Path(__file__).parent, check=False)
+        with contextlib.suppress(subprocess.TimeoutExpired):  # what follows matters more
+            command = [*counted, sys.executable, "-c", calls]
+            subprocess.run(command, cwd=Path(__file__).parent, check=False, timeout=NSIGHT_SECONDS)
 
 
 def mimic_row() -> Row:

@@ -104,7 +104,7 @@ def test_a_pass_forward_and_backward_has_the_gradients_of_events_and_blocks(scri
     exact = [of_stage.detach().double().requires_grad_() for of_stage in script.blocks_of(layer.weight, layer.plan)]
     blocks = script.transposed([of_stage.detach().float() for of_stage in exact])
     x = torch.randn(9, 2, 4, 16, dtype=torch.float64, requires_grad=True)
-    y = layer.apply(exact, x)
+    y = layer.multiplied(exact, x)
     of_x, *of_blocks = torch.autograd.grad(y.sum(), [x, *exact])
     torch.testing.assert_close(
         kernels.forward(blocks, x.detach().float(), 0).double(), y.detach(), rtol=1e-5, atol=1e-5
