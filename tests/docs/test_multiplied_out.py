@@ -1,16 +1,12 @@
 """The second design of the butterfly against the layer, level by level."""
 
 import ctypes
-import subprocess
-from pathlib import Path
 
 import pytest
 import torch
+from emulations import CSRC, compile_host
 
 from layers.butterfly import Butterfly
-from layers.kernels.build import find_compiler
-
-ROOT = Path(__file__).resolve().parents[2]
 
 CASES = [
     ((3, 32, 32), {"levels": 10}, [(1, 96, 32), (32, 3, 32)]),
@@ -51,24 +47,11 @@ def test_two_products_of_blocks_are_the_levels_with_their_gradients_and_their_in
 @pytest.fixture(scope="module")
 def emulated(script, tmp_path_factory):
     """Return the two functions of products/emulation.cpp; the first takes the number of chunks besides."""
-    library = tmp_path_factory.mktemp("products") / "emulation.so"
-    places = [ROOT / "csrc", ROOT / "tests" / "layers" / "emulation", script.FOLDER]
-    flags = [
-        "-std=c++20",
-        "-O1",
-        "-fPIC",
-        "-shared",
-        "-Wall",
-        "-Wextra",
-        "-Werror",
-        *(f"-I{place}" for place in places),
-    ]
-    source = script.FOLDER / "emulation.cpp"
-    subprocess.run([*find_compiler(), *flags, str(source), "-o", str(library)], check=True)
-    functions = ctypes.CDLL(str(library))
-    products, gradients = functions.emulate_products, functions.emulate_gradients
-    products.restype, products.argtypes = ctypes.c_char_p, [*script.ARGUMENTS, ctypes.c_int]
-    gradients.restype, gradients.argtypes = ctypes.c_char_p, script.ARGUMENTS
+    names = ("emulate_products", "emulate_gradients")
+    source, places = script.FOLDER / "emulation.cpp", [CSRC, script.FOLDER]
+    library = compile_host(source, tmp_path_factory.mktemp("products"), names, places)
+    products, gradients = (getattr(library, name) for name in names)
+    products.argtypes, gradients.argtypes = [*script.ARGUMENTS, ctypes.c_int], script.ARGUMENTS
     return products, gradients
 
 

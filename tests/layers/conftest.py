@@ -1,24 +1,21 @@
 """Layers away from their initial weights, and ways with and without kernels, for the tests of several layers."""
 
 import shutil
-import subprocess
 from collections.abc import Callable, Sequence
-from ctypes import CDLL, c_char_p
+from ctypes import CDLL
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from emulations import CSRC, EMULATION, compile_host
 
 from layers import InvertibleLinear
 from layers.butterfly import Butterfly
 from layers.emerging import Emerging
 from layers.kernels import load as kernels
-from layers.kernels.build import BuildFailed, find_compiler
 
-EMULATION = Path(__file__).parent / "emulation"
 FUNCTIONS = {"butterfly": ("emulate_apply", "emulate_backward"), "emerging": ("emulate_emerging",)}
-CSRC = Path(__file__).resolve().parents[2] / "csrc"
 
 
 @pytest.fixture(scope="session")
@@ -99,18 +96,6 @@ def compile_emulation() -> Callable[..., CDLL]:
             text = (sources / file).read_text()
             assert right in text
             (sources / file).write_text(text.replace(right, wrong))
-        try:
-            compiler = find_compiler()
-        except BuildFailed as error:
-            pytest.skip(f"{error}")
-        library = folder / "emulation.so"
-        flags = ["-std=c++20", "-O1", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", f"-I{sources}"]
-        command = [*compiler, *flags, f"-I{EMULATION}", str(EMULATION / f"{name}.cpp"), "-o", str(library)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        compiled = CDLL(str(library))
-        for function in FUNCTIONS[name]:
-            getattr(compiled, function).restype = c_char_p  # the fault that the emulation detects
-        return compiled
+        return compile_host(EMULATION / f"{name}.cpp", folder, FUNCTIONS[name], [sources])
 
     return compile_library
