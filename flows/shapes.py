@@ -26,7 +26,7 @@ def level_shapes(shape: tuple[int, ...], levels: int, *, split: bool = True) -> 
         [(12, 16, 16), (24, 8, 8), (48, 4, 4)].
 
     Raises:
-        UnsupportedEvent: not an event shape, no level, or a spatial axis that 2^levels does not divide.
+        UnsupportedEvent: not an event shape, one entry, no level, or a spatial axis that 2^levels does not divide.
     """
     shape = tuple(shape)
     whole = all(isinstance(size, int) and not isinstance(size, bool) and size >= 1 for size in shape)
@@ -36,6 +36,8 @@ def level_shapes(shape: tuple[int, ...], levels: int, *, split: bool = True) -> 
         )
     if isinstance(levels, bool) or not isinstance(levels, int) or levels < 1:
         raise UnsupportedEvent(f"levels = {levels!r}: the flow needs a whole number of levels, at least 1")
+    if math.prod(shape) == 1:
+        raise UnsupportedEvent(f"event shape {shape}: one entry has no other to depend on; use two or more")
     if math.prod(shape[1:]) == 1:
         if levels > 1:
             raise UnsupportedEvent(

@@ -230,11 +230,7 @@ def _layout(name: str, event: tuple[int, ...], chosen: ArrayOptions) -> Layout:
 def _encoding(
     name: str, arrays: Mapping[str, np.ndarray], to_events: Mapping[str, Layout], chosen: ArrayOptions
 ) -> tuple[Encoding, dict[str, np.ndarray]]:
-    """Return the encoding of the values of all arrays as whole numbers, and a mask of the events that are used.
-
-    Raises:
-        DataError: a value is not finite.
-    """
+    """Return the encoding of the values of all arrays as whole numbers, and a mask of the events that are used."""
     dtypes = {array.dtype for array in arrays.values()}
     if len(dtypes) > 1 or len({array.shape[1:] for array in arrays.values()}) > 1:
         each = ", ".join(f"{key} {array.dtype} {array.shape[1:]}" for key, array in arrays.items())

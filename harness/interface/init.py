@@ -57,6 +57,8 @@ def init(source: Place, out: Annotated[Path | None, optional(path, str | Path)] 
     Raises:
         UserError: no data set takes the source, none of the proposed options loads it, or the suite file exists.
     """
+    from harness.datasets import find_dataset
+
     name = re.sub(r"[^a-z0-9]+", "-", source.name.split(".")[0].lower()).strip("-")
     if not name or yaml.safe_load(name) != name:  # such as a number
         name = f"data-{name}".rstrip("-")
@@ -66,6 +68,8 @@ def init(source: Place, out: Annotated[Path | None, optional(path, str | Path)] 
     dataset, options, splits, names, reasons = _chosen(source, target.resolve().parent)
     scale = _scale(splits, names)
     reasons += [f"preprocessing: {scale}, as single values are far from all others"] if scale else []
+    stated = find_dataset(dataset).split_fault(options)
+    reasons += [f"keep_test: true, as without it: {stated}"] if stated else []
     for line in reasons:
         print(line)
     chosen = {
@@ -73,6 +77,7 @@ def init(source: Place, out: Annotated[Path | None, optional(path, str | Path)] 
         "name": name,
         "reasons": [textwrap.fill(line, 118, initial_indent="# ", subsequent_indent="#   ") for line in reasons],
         "scale": scale,
+        "stated": stated,
         "dataset": dataset,
         "options": _flow_style(options),
         **_form(splits),
@@ -132,7 +137,7 @@ def _form(splits: Splits) -> dict[str, Any]:
     kind = "image" if len(splits.shape) == 3 else "sequence" if splits.shape[1] > 1 else "vector"
     halved_twice = kind != "vector" and all(size % 4 == 0 and size >= 8 for size in splits.shape[1:])
     return {
-        "columns": kind == "vector" and splits.shape[0] > 1,
+        "columns": kind == "vector",
         "layers": LAYERS[kind],
         "levels": 2 if halved_twice else 1,
         "batch": 64 if len(splits.train) >= 256 else 16,

@@ -29,6 +29,7 @@ def test_level_shapes(shape, levels, expected):
         ((1, 7, 8), 1, ["must divide 7 and 8; pad the data to even lengths"]),  # no number of levels is suggested
         ((1, 8, 8), 2_000_000_000, ["levels = 2000000000: ", "use at most 3"]),  # at once: 2^levels is not computed
         ((8, 1), 2, ["(8, 1)", "levels = 2", "one position", "use levels = 1"]),
+        ((1, 1), 1, ["(1, 1)", "one entry has no other", "two or more"]),
         ((3,), 1, ["(3,)", "(channels, length)"]),
         ((3, 0, 4), 1, ["(3, 0, 4)", "positive"]),
         ((3, 4.0), 1, ["4.0", "whole"]),

@@ -201,11 +201,7 @@ def _ranges(survey: Survey, together: bool) -> tuple[list[float], list[float]]:
 
 
 def _noisy(name: str, survey: Survey, noise: Widths, detected: Lattices, labels: Sequence[str]) -> Encoding:
-    """Return the encoding of values in units of the stated widths of their noise.
-
-    Raises:
-        DataError: a width leaves gaps between the values of a lattice, or is lost in float32.
-    """
+    """Return the encoding of values in units of the stated widths of their noise."""
     widths = noise * (len(survey.low) if len(noise) == 1 else 1)
     channels = zip(labels, widths, detected, survey.low, survey.high, survey.least, strict=True)
     for label, width, lattice, low, high, least in channels:

@@ -23,6 +23,7 @@ from harness.core.errors import DataError, nearest
 from harness.core.files import DATA, open_file
 from harness.core.provenance.environment import available_memory
 from harness.core.run_options import shown_bytes
+from harness.datasets._store.selection import SPLIT_NAMES, SPLITS
 from harness.datasets._values.encoding import MOST_REPEATED, is_code, listed
 from harness.datasets._values.lattice import EXACT
 from harness.datasets._values.npz_arrays import MEMORY_SHARE
@@ -38,6 +39,8 @@ SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}  # na
 FEW = 20  # distinct values of a category
 IDS = re.compile(r"(^|[^a-z])(id|subject|patient|person|participant|user|record|session|trial|group)s?([^a-z]|$)", re.I)
 """Names of columns that tell whose row it is."""
+FOLDS = re.compile(r"(^|[^a-z])(folds?|splits?)([^a-z]|$)", re.I)
+"""Names of columns of whole numbers that tell in which fold a row is."""
 TIMES = re.compile(r"(^|[^a-z])(time|date|datetime|timestamp|year|month|day|hour)([^a-z]|$)", re.I)
 """Names of columns that tell when a row was measured."""
 NUMERIC = 0.5  # share of the cells that are numbers, from which on others are mistakes
@@ -168,6 +171,20 @@ class Table:
                 found.append(place)
         return found
 
+    def splits(self) -> list[int]:
+        """Return the places of columns whose texts are the names of splits, or whose whole numbers are named folds."""
+        found = []
+        for place, name in enumerate(self.names):
+            cells = self.frame[place]
+            values = [] if cells.dtype.kind == "f" or cells.nunique() > FEW else cells.dropna().unique()
+            if cells.dtype.kind in "iu":
+                stated = self.header and bool(FOLDS.search(name)) and len(values) >= len(SPLITS)
+            else:
+                names = {SPLIT_NAMES.get(str(value).strip().lower()) for value in values}
+                stated = {"train", "test"} <= names <= {*SPLITS}
+            found += [place] * stated
+        return found
+
     def left_out(self, places: Sequence[int], named: Mapping[int, str]) -> list[str]:
         """Return a clause on the columns that are no values, with the reason, or the option by which they are named."""
         reasons = []
@@ -282,7 +299,7 @@ def _text(name: str, path: Path) -> Iterator[TextIO]:
 
 
 def proposed_options(path: Path) -> dict[str, Any]:
-    """Return options for a file: its separator and header, rows of one group kept together, others shuffled.
+    """Return options for a file: its separator and header, its split, rows of one group kept together, others shuffled.
 
     Rows with a column of time stay in order.
     """
@@ -298,8 +315,9 @@ def proposed_options(path: Path) -> dict[str, Any]:
     timed = header and any(map(TIMES.search, table.names))
     if (place := table.numbering()) is not None:
         options["time"] = table.names[place] if header else place + 1
-    if of_one := table.blocks():
-        return {**options, "groups": table.names[of_one[0]]}
+    for option, places in {"split": table.splits(), "groups": table.blocks()}.items():
+        if places:
+            return {**options, option: table.names[places[0]] if header else places[0] + 1}
     return options if timed else {**options, "shuffle": True}
 
 

@@ -51,6 +51,28 @@ def test_a_column_states_the_split_and_is_no_value(store, kind):
         load(store, column, KEPT, split="c", length=2)
 
 
+@pytest.mark.parametrize(
+    ("name", "column", "stated"),
+    [
+        ("set", ["train", "val", "test", "train"] * 50, True),
+        ("kfold", [1, 2, 3, 4] * 50, False),
+        ("Fold", [1, 2, 3, 4] * 50, True),
+        ("fold", [*range(200)], False),
+        ("set", ["train", "run", "test", "train"] * 50, False),
+        ("set", ["train", "validation"] * 100, False),
+    ],
+)
+def test_a_column_that_seems_to_state_the_split_is_a_warning_until_it_does(store, name, column, stated):
+    rows = [f"{a!r},{b!r},{c}" for (a, b), c in zip(VALUES.tolist(), column, strict=True)]
+    (store.root / "t.csv").write_text("\n".join([f"a,b,{name}", *rows]))
+    for options in ({"shuffle": True}, {"split": name}, {"stratify": name}):
+        chosen = {"file": "t.csv", "columns": ["a", "b"], **options}
+        warned = stated and "shuffle" in options
+        if stated or "split" not in options:
+            warnings = CSV.loaded(store, chosen).warnings
+            assert [f"is drawn anew; say split: '{name}'" in text for text in warnings] == [True] * warned
+
+
 def test_without_validation_a_tenth_of_train_is_held_out(store):
     splits = load(store, ["train"] * 100 + ["test"] * 100, split="c")
     rows = places(splits)

@@ -29,7 +29,13 @@ def numbered(folder):
 
 
 def people(folder):
-    return table(folder / "Long Table.csv", patient_id=np.repeat(range(20), 20), rate=DRAW.normal(size=400))
+    rate, level = DRAW.normal(size=(2, 400))
+    return table(folder / "Long Table.csv", patient_id=np.repeat(range(20), 20), rate=rate, level=level)
+
+
+def split_by_names(folder):
+    a, b = DRAW.normal(size=(2, 200))
+    return table(folder / "stated.csv", set=["Train", "train", "val", "TEST"] * 50, a=a, b=b)
 
 
 def without_header(folder):
@@ -72,6 +78,7 @@ CASES = [
     (four_digits, "few", "csv", {"file": "few.csv", "shuffle": True, "noise": "last_digit"}),
     (numbered, "numbered", "csv", {"file": "numbered.csv", "time": "row", "shuffle": True}),
     (people, "long-table", "csv", {"file": "Long Table.csv", "groups": "patient_id"}),
+    (split_by_names, "stated", "csv", {"file": "stated.csv", "split": "set"}),
     (without_header, "uci", "csv", {"file": "uci.data", "separator": ";", "header": False, "shuffle": True}),
     (with_holes, "holes", "csv", {"file": "holes.csv", "time": "time", "missing": "drop"}),
     (arrays, "x", "npz", {"file": "x.npz", "array": "X", "shuffle": True, "kind": "sequence", "shape": [5, 1]}),
