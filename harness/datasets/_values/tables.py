@@ -176,7 +176,8 @@ class Table:
         found = []
         for place, name in enumerate(self.names):
             cells = self.frame[place]
-            values = [] if cells.dtype.kind == "f" or cells.nunique() > FEW else cells.dropna().unique()
+            few = cells.dtype.kind != "f" and cells.nunique() <= FEW
+            values = cells.dropna().unique().tolist() if few else []
             if cells.dtype.kind in "iu":
                 stated = self.header and bool(FOLDS.search(name)) and len(values) >= len(SPLITS)
             else:
