@@ -89,6 +89,19 @@ REACH = Study(
     {"emerging": "Emerging convolution", "periodic": "periodic convolution", "recurrence": "recurrence"},
     listed=False,
 )
+RECORDED = Study(
+    "recordings-local-2core-epyc",
+    LAYERS.usual,
+    {
+        "emerging": "Emerging convolution",
+        "periodic": "periodic convolution",
+        "recurrence": "recurrence",
+        "woodbury": "Woodbury",
+        "butterfly": "butterfly",
+        "entry-scale": "a scale for each entry",
+    },
+    listed=False,
+)
 
 
 @dataclass(frozen=True)
@@ -129,6 +142,7 @@ KINDS = (
         for reach in (3, 9, 27, 81)
     ),
     Kind(RECORDINGS, "all, by attention", [f"{label} reach all" for label in SHORT], study=REACH),
+    Kind("recordings of two to eight channels, 256 or 512 samples", "2 to 4 samples", SHORT, study=RECORDED),
     Kind("long recordings of many channels", "any"),
     Kind("small grey images, 14x14", PIXELS, ("mnist-14",), IMAGES),
     Kind("colour images, 16x16", PIXELS, ("galaxies", "cifar10-16", "tiny-imagenet-16"), IMAGES),
@@ -140,6 +154,12 @@ KINDS = (
         PERMUTED,
     ),
     Kind("tables of numbers, 10 or 11 columns", COLUMNS, ("magic", "cytometry", "posterior-gaussian"), study=TABLES),
+    Kind(
+        "small tables, 178 to 569 rows of 10 to 30 columns",
+        COLUMNS,
+        ("breast-cancer", "diabetes", "wine"),
+        study=TABLES,
+    ),
     Kind("tables of more columns", "any"),
 )
 
