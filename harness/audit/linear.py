@@ -37,6 +37,7 @@ ITERATIONS = 30
 SCALES = (1.0, 100.0)  # standard deviations at which a linear layer's inverse is checked
 COLUMNS = 256  # per pass
 MOST_ENTRIES = 1024  # that are not zero, in a column on average
+MOST_OF_ALL = 1 << 24  # the same of the whole matrix: two to three GB while it is sorted and factorised
 PIVOT = 0.1  # least pivot, in parts of the largest of its column: a third of the time with 1
 MOST_WORK = 6e10  # D times the bandwidths of both factors: some seconds on one core
 
@@ -266,7 +267,7 @@ def sparse_matrix(layer: InvertibleLinear, dtype: torch.dtype) -> Tensor | None:
         basis = like.new_zeros(len(numbers), layer.dim).scatter_(1, numbers[:, None], 1.0)
         images = layer(basis.reshape(-1, *layer.shape))[0].reshape(-1, layer.dim)
         rows.append((images - offset if biased else images).to_sparse())
-        if rows[-1].values().numel() > MOST_ENTRIES * len(numbers):
+        if rows[-1].values().numel() > min(MOST_ENTRIES, MOST_OF_ALL // layer.dim) * len(numbers):
             return None
     return torch.cat(rows).t().coalesce()
 

@@ -141,6 +141,14 @@ def test_a_sparse_matrix_is_factorised_exactly(name):
         torch.testing.assert_close(wanted @ factorised(found)[2](right, transposed), right)
 
 
+@pytest.mark.parametrize("formed", [True, False])
+def test_a_sparse_matrix_of_too_many_entries_for_the_memory_is_not_formed(monkeypatch, formed):
+    layer = LAYERS["emerging"]((3, 1024), kernel_size=3).double()
+    column = sparse_matrix(layer, torch.float64).values().numel() / layer.dim
+    monkeypatch.setattr("harness.audit.linear.MOST_OF_ALL", (int(column) + formed) * layer.dim)
+    assert (sparse_matrix(layer, torch.float64) is not None) == formed and column > 1
+
+
 def test_a_dense_singular_or_infinite_matrix_is_not_taken_for_a_sparse_one():
     assert sparse_matrix(LAYERS["woodbury"]((4, 512)).double(), torch.float64) is None
     layer = LAYERS["conv1x1"]((4, 16), parameterisation="dense").double()
