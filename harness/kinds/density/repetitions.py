@@ -92,9 +92,18 @@ class Drawn:
     tuned: int | None = None
 
 
+def _repeated(scope: Scope, column: str) -> Any:
+    """Return the repetitions of a data set, or its seeds; options that change the profile's keep its other settings."""
+    repeated, stated = scope.of_column(column, "seeds", "repetitions"), scope.entries[column].repetitions
+    if stated is None or repeated is stated or not isinstance(repeated, Repetitions):
+        return repeated
+    names = [name for name in Repetitions.model_fields if scope.at("repetitions", name).origin is not None]
+    return stated.model_copy(update={name: getattr(repeated, name) for name in names})
+
+
 def drawn(scope: Scope, column: str) -> list[Drawn]:
     """Return the repetitions of a data set, or its seeds, in order."""
-    repeated, shift = scope.of_column(column, "seeds", "repetitions"), STRIDE * scope.profile.draw
+    repeated, shift = _repeated(scope, column), STRIDE * scope.profile.draw
     if not isinstance(repeated, Repetitions):
         return [Drawn(None, seed + shift, shift, {}) for seed in repeated]
     permuted, split = scope.profile.datasets[column].permute == PER_SEED, "split" in repeated.vary
@@ -120,7 +129,7 @@ def repetition_problems(scope: Scope) -> Iterator[Problem]:
         if part.repetitions is not None and part.repetitions.keep_test and "split" not in part.repetitions.vary:
             yield where.says("repetitions.keep_test: has no effect where the split does not vary; remove it")
     for column in scope.data.values():
-        repeated = scope.of_column(column.label, "seeds", "repetitions")
+        repeated = _repeated(scope, column.label)
         if column.dataset is None or not isinstance(repeated, Repetitions) or "split" not in repeated.vary:
             continue
         fault = column.dataset.split_fault(column.entry.options, repeated.keep_test)

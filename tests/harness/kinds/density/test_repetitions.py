@@ -144,6 +144,26 @@ def test_the_strongest_of_seeds_and_repetitions_counts(planned):
 
 
 @pytest.mark.parametrize(
+    ("settings", "splits"),
+    [
+        ([], [None] * 5),
+        (["repetitions.number=3"], [None] * 3),
+        (["datasets.digits.repetitions.number=2"], [None] * 2),
+        (["repetitions.number=3", "datasets.digits.repetitions.number=2"], [None] * 2),
+        (["repetitions.vary=[split]"], [*range(5)]),
+        (["repetitions={number: 3, vary: [split]}"], [*range(3)]),
+    ],
+)
+def test_an_option_for_all_data_sets_changes_nothing_else_that_one_states(tmp_path, settings, splits):
+    own = SUITE.replace("digits: {}", "digits: {repetitions: {number: 5, vary: [training, tuning]}}")
+    trials = settle(read_suite(write_suite(tmp_path, own)), "quick", "cpu", settings=settings).plan().plan.trials
+    found = [
+        trial.data.split for trial in trials if trial.stage and trial.place == "digits" and trial.rows == ("conv1x1",)
+    ]
+    assert found == splits
+
+
+@pytest.mark.parametrize(
     ("change", "message"),
     [
         ("repetitions.number=0", "--set repetitions.number=0: repetitions.number: the number 0 must be at least 1"),
