@@ -15,7 +15,7 @@ from flows.affine import GateName
 from flows.backbone import Backbone, MakeLayer
 from flows.permutation import Permutation
 from flows.protocol import Shape, drawn
-from flows.shapes import UnsupportedEvent
+from flows.shapes import level_shapes
 from flows.splines import EntryMap, MapName, make_map
 from layers.base import check_whole
 
@@ -84,8 +84,7 @@ class TableBackbone(Backbone):
     @classmethod
     def layer_shapes(cls, shape: Shape, levels: int) -> list[Shape]:
         """Return the shape itself; there are no levels."""
-        if math.prod(shape) < 2:
-            raise UnsupportedEvent(f"event shape {tuple(shape)}: one entry has no other to depend on; use two or more")
+        level_shapes((math.prod(shape), 1), 1)  # refuses one entry
         return [tuple(shape)]
 
     @classmethod

@@ -164,11 +164,12 @@ def _read_rows(paths: Sequence[Path], chosen: CsvOptions) -> Rows:
     if chosen.length > 1 and chosen.groups is None and (of_one := table.blocks()):
         one = table.label(of_one[0])
         warnings.append(f"windows join rows of different {one}; say groups: {one}, unless these belong together")
-    stated = [table.label(place) for place in table.splits() if place not in _others(table, chosen)]
+    others = _others(table, chosen)
+    stated = [table.label(place) for place in table.splits() if place not in others]
     if stated and not _is_stated(chosen):
         warnings.append(f"{stated[0]} seems to state each row's split, which is drawn anew; say split: {stated[0]}")
     dropped = [f"dropped: {(~whole).sum():,} of {len(whole):,} rows with a missing cell"] * (not whole.all())
-    notes = [*dropped, *table.left_out(places, _others(table, chosen)), *noted]
+    notes = [*dropped, *table.left_out(places, others), *noted]
     return Rows(table.name, rows, whole, marks, joints, labels, encoding, notes, warnings)
 
 

@@ -20,7 +20,7 @@ from harness.core.texts import bounded, visible
 from harness.interface.runs import run
 
 if TYPE_CHECKING:
-    from harness.datasets import Splits
+    from harness.datasets import Dataset, Splits
 
 TRIES = 6  # of loading the data, each with what the refusal before proposes
 PROFILES = {"quick": (600, 5, 100, 2000, 4), "local": (7200, 8, 400, 20000, 8)}
@@ -57,8 +57,6 @@ def init(source: Place, out: Annotated[Path | None, optional(path, str | Path)] 
     Raises:
         UserError: no data set takes the source, none of the proposed options loads it, or the suite file exists.
     """
-    from harness.datasets import find_dataset
-
     name = re.sub(r"[^a-z0-9]+", "-", source.name.split(".")[0].lower()).strip("-")
     if not name or yaml.safe_load(name) != name:  # such as a number
         name = f"data-{name}".rstrip("-")
@@ -68,7 +66,7 @@ def init(source: Place, out: Annotated[Path | None, optional(path, str | Path)] 
     dataset, options, splits, names, reasons = _chosen(source, target.resolve().parent)
     scale = _scale(splits, names)
     reasons += [f"preprocessing: {scale}, as single values are far from all others"] if scale else []
-    stated = find_dataset(dataset).split_fault(options)
+    stated = dataset.split_fault(options)
     reasons += [f"keep_test: true, as without it: {stated}"] if stated else []
     for line in reasons:
         print(line)
@@ -78,7 +76,7 @@ def init(source: Place, out: Annotated[Path | None, optional(path, str | Path)] 
         "reasons": [textwrap.fill(line, 118, initial_indent="# ", subsequent_indent="#   ") for line in reasons],
         "scale": scale,
         "stated": stated,
-        "dataset": dataset,
+        "dataset": dataset.name,
         "options": _flow_style(options),
         **_form(splits),
     }
@@ -102,7 +100,7 @@ def _write(target: Path, chosen: dict[str, Any], profiles: Sequence[dict[str, An
     write_atomically(target, text.encode())
 
 
-def _chosen(source: Path, folder: Path) -> tuple[str, dict[str, Any], Splits, Sequence[str], list[str]]:
+def _chosen(source: Path, folder: Path) -> tuple[Dataset, dict[str, Any], Splits, Sequence[str], list[str]]:
     """Return the data set, its options, its splits, the names of the channels, and a line for each choice."""
     from harness.datasets import Store, find_dataset, proposed
 
@@ -129,7 +127,7 @@ def _chosen(source: Path, folder: Path) -> tuple[str, dict[str, Any], Splits, Se
         if option in options:
             place = Path(options[option]).resolve()
             options[option] = str(place.relative_to(folder) if place.is_relative_to(folder) else place)
-    return name, options, splits, names, [" ".join(line.split()) for line in reasons]
+    return dataset, options, splits, names, [" ".join(line.split()) for line in reasons]
 
 
 def _form(splits: Splits) -> dict[str, Any]:
