@@ -133,11 +133,7 @@ def audit_linear_layers(
 def _audit_linear(
     result: Audit, path: str, layer: InvertibleLinear, value: Tensor, used: torch.dtype
 ) -> tuple[Tensor, float] | None:
-    """Compare the log-det with that of the matrix, and check the condition number.
-
-    Returns:
-        The matrix, (D, D), and its condition number; None above D = 4096 if the matrix is not sparse.
-    """
+    """Compare the log-det with the matrix's; return that and its condition, or None if neither small nor sparse."""
     matrix = (push_identity if layer.dim <= DENSE_LIMIT else sparse_matrix)(layer, value.dtype)
     found = None if matrix is None else log_det_and_condition(matrix)
     if matrix is None or found is None:
@@ -160,11 +156,7 @@ def _audit_large(
     used: torch.dtype,
     probes: torch.Generator,
 ) -> float | None:
-    """Audit a layer whose matrix is too large: exactly on a smaller event, and stochastically on its event.
-
-    Returns:
-        A lower bound on its condition number; None if it cannot be audited.
-    """
+    """Audit a large layer by a smaller one and stochastically; return a lower bound on its condition, or None."""
     try:
         small = smaller(layer, make_layer)
         estimate = stochastic_log_det(layer, probes)
@@ -262,14 +254,21 @@ def sparse_matrix(layer: InvertibleLinear, dtype: torch.dtype) -> Tensor | None:
     """Return W (D, D), from the identity pushed through `forward`, as a sparse tensor; None if it has many entries."""
     like = empty_like(layer).to(dtype)
     offset = layer(like.new_zeros(1, *layer.shape))[0].reshape(1, layer.dim)
-    biased, rows = bool((offset != 0).any()), []
+    biased, most = bool((offset != 0).any()), min(MOST_ENTRIES, MOST_OF_ALL // layer.dim) * layer.dim
+    # In place: kept between the large blocks of the passes, small tensors would hold up the memory of all passes.
+    places, values, count = torch.empty(2, most, dtype=torch.int64, device=like.device), like.new_empty(most), 0
     for numbers in torch.arange(layer.dim, device=like.device).split(COLUMNS):
         basis = like.new_zeros(len(numbers), layer.dim).scatter_(1, numbers[:, None], 1.0)
         images = layer(basis.reshape(-1, *layer.shape))[0].reshape(-1, layer.dim)
-        rows.append((images - offset if biased else images).to_sparse())
-        if rows[-1].values().numel() > min(MOST_ENTRIES, MOST_OF_ALL // layer.dim) * len(numbers):
+        entries = (images - offset if biased else images).to_sparse()
+        first, count = count, count + entries.values().numel()
+        if count > most:
             return None
-    return torch.cat(rows).t().coalesce()
+        columns, rows = entries.indices()
+        places[0, first:count], places[1, first:count] = rows, numbers[0] + columns
+        values[first:count] = entries.values()
+    size = (layer.dim, layer.dim)
+    return torch.sparse_coo_tensor(places[:, :count], values[:count], size, check_invariants=False).coalesce()
 
 
 def factorised(matrix: Tensor) -> tuple[Tensor, Product, Product] | None:
