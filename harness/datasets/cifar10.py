@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import IO, Any, cast
 
 import numpy as np
+from pydantic import Field
 
 from harness.datasets._images.image_sets import Pinned, SplitSizes, Test, Validation, read_pinned
 from harness.datasets._store.store import Store
@@ -30,10 +31,8 @@ ARCHIVE = Pinned(
 class Cifar10Options(SplitSizes):
     """The number of images in each split."""
 
-    counts = (50_000, 10_000)
-
-    validation: Validation = 5_000
-    test: Test = 10_000
+    validation: Validation = Field(5_000, le=49_999)
+    test: Test = Field(10_000, le=10_000)
 
 
 class Cifar10(Dataset, name="cifar10"):

@@ -12,17 +12,10 @@ from pydantic_core import PydanticCustomError
 
 from harness.core.errors import DataError
 from harness.core.settings import Count, Flag, Settings
-from harness.datasets._images.image_files import (
-    SUFFIXES,
-    ImageFile,
-    find_images,
-    image_size,
-    left_out,
-    stamp,
-    write_images,
-)
+from harness.datasets._images.image_files import SUFFIXES, find_images, image_size, stamp, write_images
 from harness.datasets._store.selection import SEED, SHARES, SPLIT_NAMES, SPLITS, Shares, by_shares, divide_as_stated
 from harness.datasets._store.store import Store, Writer, prepare
+from harness.datasets._values.encoding import listed
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
 SIDE = 32  # pixels that `init` proposes at most
@@ -76,9 +69,9 @@ class ImageFolder(Dataset, name="images"):
             return None
         from PIL import Image
 
-        sizes = {image_size(f"images: {path}", image.path) for image in images}
+        sizes = {image_size(f"images: {path}", image) for image in images}
         side = min(SIDE, 2 ** (min(min(size) for size in sizes).bit_length() - 1))
-        with Image.open(images[0].path) as first:
+        with Image.open(images[0]) as first:
             channels = 1 if first.mode in ("1", "L", "LA", "I", "I;16") else 3
         resize = {} if sizes == {(side, side)} else {"resize": True}
         return {"folder": str(path), "shape": [channels, side, side], **resize}
@@ -92,26 +85,27 @@ class ImageFolder(Dataset, name="images"):
         if not folder.is_dir():
             raise DataError(f"{name}: {folder}: is not a folder; a single array file is the data set npz")
         others: list[str] = []
-        files = find_images(name, folder, others=others)
+        files = find_images(name, folder, others)
         key = {"version": VERSION, **chosen.model_dump(mode="json"), "place": str(folder), "files": stamp(files)}
         prepared = prepare(store, name, key, [], lambda writer: _build(name, folder, files, chosen, writer))
-        return Splits.of(prepared, left_out=(left_out(others),) if others else ())
+        text = f"left out, as they are no images that can be read: {len(others):,} files ({listed(sorted(others))})"
+        return Splits.of(prepared, left_out=(text,) * bool(others))
 
 
-def _build(name: str, folder: Path, files: Sequence[ImageFile], chosen: ImageFolderOptions, writer: Writer) -> None:
-    numbers, how = _split(f"{name}: {folder}", files, chosen)
-    paths = [file.path for file in files]
-    write_images(writer, name, paths, numbers, chosen.shape, "lanczos" if chosen.resize else None)
+def _build(name: str, folder: Path, files: Sequence[Path], chosen: ImageFolderOptions, writer: Writer) -> None:
+    names = [file.relative_to(folder) for file in files]
+    numbers, how = _split(f"{name}: {folder}", names, chosen)
+    write_images(writer, name, files, numbers, chosen.shape, "lanczos" if chosen.resize else None)
     scaled = ", cropped and scaled down by Pillow's Lanczos filter" * chosen.resize
     text = f"images of {folder.name}, {'x'.join(map(str, chosen.shape))}, 256 levels{scaled}; {how}"
     writer.notes = {"levels": 256, "description": text}
 
 
-def _split(name: str, files: Sequence[ImageFile], chosen: ImageFolderOptions) -> tuple[dict[str, np.ndarray], str]:
+def _split(name: str, files: Sequence[Path], chosen: ImageFolderOptions) -> tuple[dict[str, np.ndarray], str]:
     """Return the numbers of the files of each split, and a phrase on how they were split."""
     if not files:
         raise DataError(f"{name}: has no images; they are files whose names end in {', '.join(SUFFIXES)}")
-    tops = [file.relative.partition("/")[0] if "/" in file.relative else "" for file in files]
+    tops = [file.parts[0] if len(file.parts) > 1 else "" for file in files]
     folders = {top: SPLIT_NAMES[top.lower()] for top in sorted(set(tops)) if top.lower() in SPLIT_NAMES}
     if not folders:
         parts = by_shares(name, len(files), chosen.shares, shuffled=True)
@@ -121,7 +115,7 @@ def _split(name: str, files: Sequence[ImageFile], chosen: ImageFolderOptions) ->
             f"{name}: has the subfolders {', '.join(folders)}; splits by subfolders need one of train (or training) "
             "and one of test (or testing), and perhaps one of validation; classes of these names must be renamed"
         )
-    if stray := [file.relative for file, top in zip(files, tops, strict=True) if top not in folders]:
+    if stray := [file for file, top in zip(files, tops, strict=True) if top not in folders]:
         raise DataError(
             f"{name}: {len(stray)} images are in no split, such as {stray[0]}; move them into train, validation or test"
         )

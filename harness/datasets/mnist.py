@@ -34,10 +34,8 @@ FILES = (
 class MnistOptions(SplitSizes):
     """The number of images in each split, and their size."""
 
-    counts = (60_000, 10_000)
-
-    validation: Validation = 10_000
-    test: Test = 10_000
+    validation: Validation = Field(10_000, le=59_999)
+    test: Test = Field(10_000, le=10_000)
     pool: Literal[1, 2, 4] = Field(1, description="the side of the squares of pixels that are averaged and rounded")
 
 

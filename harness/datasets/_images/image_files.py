@@ -16,9 +16,8 @@ import contextlib
 import hashlib
 import os
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -35,25 +34,11 @@ FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "TIFF", "GIF")
 _ORIENTATION = 0x0112  # the EXIF tag of the rotation
 MODES = {"1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr"}
 
-FAULTS = 5  # files that a message names
-
 Filter = Literal["bilinear", "lanczos"]
 
 
-@dataclass(frozen=True)
-class ImageFile:
-    """An image of a folder."""
-
-    path: Path
-    relative: str  # its path in the folder, with slashes
-    size: int  # in bytes
-    changed: int  # the time of its last change, in nanoseconds
-
-
-def find_images(
-    name: str, folder: Path, suffixes: Collection[str] = SUFFIXES, others: list[str] | None = None
-) -> list[ImageFile]:
-    """Return all files below a folder with these suffixes (any case), by their relative paths, without hidden files.
+def find_images(name: str, folder: Path, others: list[str] | None = None) -> list[Path]:
+    """Return all images below a folder, by their suffixes, in the order of their paths, without hidden files.
 
     Links are followed, but no folder is entered twice. A folder that cannot be read is a DataError. The relative paths
     of all other files are appended to `others`.
@@ -62,7 +47,7 @@ def find_images(
     def refuse(error: OSError) -> None:
         raise DataError(f"{name}: {error.filename}: cannot be read ({error.strerror or error})") from error
 
-    images: list[ImageFile] = []
+    images: list[Path] = []
     entered: set[str] = set()
     for place, folders, files in os.walk(folder, onerror=refuse, followlinks=True):
         if (real := os.path.realpath(place)) in entered:
@@ -70,34 +55,20 @@ def find_images(
             continue
         entered.add(real)
         folders[:] = sorted(inner for inner in folders if not inner.startswith("."))
-        for file in files:
-            if file.startswith("."):
-                continue
-            path = Path(place, file)
-            relative = path.relative_to(folder).as_posix()
-            if file.lower().endswith(tuple(suffixes)) and path.is_file():
-                facts = path.stat()
-                images.append(ImageFile(path, relative, facts.st_size, facts.st_mtime_ns))
+        for path in (Path(place, file) for file in files if not file.startswith(".")):
+            if path.suffix.lower() in SUFFIXES and path.is_file():
+                images.append(path)
             elif others is not None:
-                others.append(relative)
-    return sorted(images, key=lambda image: image.relative)
+                others.append(path.relative_to(folder).as_posix())
+    return sorted(images, key=str)
 
 
-def stamp(files: Sequence[ImageFile]) -> str:
-    """Return a digest of names, sizes and times: it changes when a file is added, removed, renamed or written."""
+def stamp(files: Sequence[Path]) -> str:
+    """Return a digest of paths, sizes and times: it changes when a file is added, removed, renamed or written."""
     digest = hashlib.sha256()
-    for file in files:
-        digest.update(f"{file.relative}\0{file.size}\0{file.changed}\n".encode(errors="surrogateescape"))
+    for file, facts in ((file, file.stat()) for file in files):
+        digest.update(f"{file}\0{facts.st_size}\0{facts.st_mtime_ns}\n".encode(errors="surrogateescape"))
     return digest.hexdigest()
-
-
-def left_out(others: Sequence[str]) -> str:
-    """Return how many files are no images that are read, by their suffixes, with one of each."""
-    kinds: dict[str, list[str]] = {}
-    for file in sorted(others):
-        kinds.setdefault(PurePosixPath(file).suffix.lower() or "without a suffix", []).append(file)
-    parts = [f"{len(files):,} {kind}, such as {files[0]}" for kind, files in sorted(kinds.items())]
-    return f"left out, as they are no images that can be read: {'; '.join(parts)}"
 
 
 def image_size(name: str, path: Path) -> tuple[int, int]:
@@ -153,22 +124,12 @@ def write_images(
     """Write the images with these numbers of each split; see `read_image`.
 
     Raises:
-        DataError: with the number and the first of the faulty files.
+        DataError: with the first of the faulty files.
     """
-    faults: list[DataError] = []
     for split, chosen in numbers.items():
         target = writer.create(split, (len(chosen), *shape), np.uint8)
         for place, number in enumerate(chosen.tolist()):
-            try:
-                target[place] = read_image(name, paths[number], shape, resize)
-            except DataError as error:
-                faults.append(error)
-    if len(faults) == 1:
-        raise faults[0]
-    if faults:
-        texts = sorted(str(fault).removeprefix(f"{name}: ") for fault in faults)
-        first = "\n  ".join(texts[:FAULTS])
-        raise DataError(f"{name}: {len(faults):,} faulty files, the first of them:\n  {first}")
+            target[place] = read_image(name, paths[number], shape, resize)
 
 
 @contextlib.contextmanager

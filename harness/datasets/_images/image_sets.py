@@ -1,4 +1,4 @@
-"""Published sets of images with the parts "train" and "test", in memory at once or file by file, and their splits.
+"""Published sets of images with the parts "train" and "test", and splits of files that fit into memory.
 
 Validation is a part of the training images, chosen by a fixed seed.
 """
@@ -6,21 +6,19 @@ Validation is a part of the training images, chosen by a fixed seed.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated
 
 import numpy as np
-from pydantic import Field, ValidationInfo, field_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field
 
 from harness.core.errors import DataError
 from harness.core.files import DATA_IN_MEMORY, read_file
 from harness.core.settings import Count, Settings
-from harness.datasets._images.image_files import Filter, write_images
-from harness.datasets._store.selection import divide_as_stated, seeded_order
-from harness.datasets._store.store import Store, Writer, fetch, prepare, wrong_sum
+from harness.datasets._store.selection import seeded_order
+from harness.datasets._store.store import Store, Writer, fetch, prepare
 from harness.datasets.base import Splits
 
 VERSION = 3  # of the prepared arrays
@@ -30,27 +28,11 @@ Test = Annotated[Count, Field(description="the number of test images that are us
 
 
 class SplitSizes(Settings):
-    """The number of images in each split.
-
-    Attributes:
-        counts: images of train and test, where they are known before the files are.
-    """
-
-    counts: ClassVar[tuple[int, int] | None] = None
+    """The number of images in each split."""
 
     validation: Validation
     train: Count | None = Field(None, description="the number of the other training images that are used; null: all")
     test: Count | None = Field(None, description="the number of test images that are used; null: all")
-
-    @field_validator("validation", "train", "test")
-    @classmethod
-    def _at_most_all(cls, value: int | None, info: ValidationInfo) -> int | None:
-        if cls.counts is not None and value is not None:
-            train, test = cls.counts
-            limits = {"validation": train - 1, "train": train - info.data.get("validation", 0), "test": test}
-            if value > (most := limits[str(info.field_name)]):
-                raise PydanticCustomError("sizes", "should be at most {most}", {"most": most})
-        return value
 
     @property
     def limits(self) -> tuple[int | None, int, int | None]:
@@ -99,7 +81,10 @@ def read_pinned(
         for file, path in zip(files, sources, strict=True):
             contents.append(read_file(path, DATA_IN_MEMORY))
             if (actual := hashlib.sha256(contents[-1]).hexdigest()) != file.sha256:
-                raise wrong_sum(name, path, actual, file.sha256, "Delete the file and get it anew")
+                raise DataError(
+                    f"{name}: {path}: the file's SHA-256 is {actual}, the right one is {file.sha256}. Delete the file "
+                    "and get it anew"
+                )
         try:
             for part, values in zip(("train", "test"), images(*contents), strict=True):
                 if values.shape[1:] != shape or values.dtype != np.uint8:
@@ -115,8 +100,11 @@ def read_pinned(
     prepared = prepare(store, name, key, sources, build)
     train, validation, test = sizes.limits
     ordered = prepared.array("train")
+    rest = ordered[validation:]
+    if len(rest) < (train or 1):
+        raise DataError(f"{name}: {len(rest)} images are there for train beside validation; {train or 1} asked for")
     return Splits(
-        train=ordered[validation : None if train is None else validation + train],
+        train=rest[:train],
         validation=ordered[:validation],
         test=prepared.array("test")[:test],
         levels=256,
@@ -131,34 +119,4 @@ def _pinned_file(store: Store, name: str, file: Pinned) -> Path:
     if store.root is not None and (store.root / path).is_file():
         return store.root / path
     by_hand = f"or at {path} in a data root (--data ROOT)"
-    return fetch(store, f"{name}/{path.name}", file.url + path.name, file.sha256, by_hand)
-
-
-def read_folders(
-    store: Store,
-    name: str,
-    key: Mapping[str, Any],
-    files: Callable[[], tuple[Sequence[Path], Sequence[Path]]],
-    shape: tuple[int, ...],
-    resize: Filter | None,
-    sizes: SplitSizes,
-    published: tuple[int, int],
-    description: str,
-) -> Splits:
-    """Return the splits of a set whose images stream by, each split in the order of the source.
-
-    `files` returns those of train and test. After the title, up to the first comma, of `description` the numbers of
-    images are said if they are not the published ones.
-    """
-
-    def build(writer: Writer) -> None:
-        train, test = files()
-        numbers, _, _ = divide_as_stated(name, np.repeat([0, 2], [len(train), len(test)]), True, sizes.limits)
-        write_images(writer, name, [*train, *test], numbers, shape, resize)
-        whole = (len(train), len(test)) == published
-        made = "" if whole else f", made of {len(train):,} and {len(test):,} images only"
-        title, comma, rest = description.partition(", 256")
-        writer.notes = {"levels": 256, "description": f"{title}{made}{comma}{rest}"}
-
-    key = {"version": VERSION, **sizes.model_dump(mode="json"), **key}
-    return Splits.of(prepare(store, name, key, [], build))
+    return fetch(store, f"{name}/{path.name}", file.url + path.name, by_hand)

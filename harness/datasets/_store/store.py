@@ -1,9 +1,9 @@
 """The locations of data sets: a read-only data root, and a cache of downloads and of arrays prepared from both.
 
 A loader reads its source once, checks it, and writes integer arrays to the cache; trials map those into memory,
-read-only, so that a warm start costs milliseconds and several trials share one copy. A download whose checksum is
-pinned is compared with it, and again by its loader. Another has no other check than those of its format; a change of it
-changes the checksum of the prepared arrays, and with it the trials.
+read-only, so that a warm start costs milliseconds and several trials share one copy. A loader compares its source with
+a pinned checksum, if it has one. Others are checked by their format alone; a change of one changes the checksum of the
+prepared arrays, and with it the trials.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import contextlib
 import hashlib
 import json
 import os
-import secrets
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,9 +27,6 @@ from harness.core.settings import NewSplit
 
 META = "meta.json"
 TIMEOUT = 30  # seconds without data after which a download fails
-
-Stamps = list[list[str | int]]
-"""The path, size and time of each source."""
 
 Build = Callable[["Writer"], None]
 """Function that reads the sources, checks them and writes the arrays."""
@@ -77,17 +73,19 @@ class Prepared:
     """One prepared data set in the cache."""
 
     folder: Path  # holds one .npy file per array, and meta.json
-    meta: Mapping[str, Any]  # key, sources (`Stamps`), arrays (name -> bytes, SHA-256) and notes
+    meta: Mapping[str, Any]  # key, sources (path, size and time of each), arrays (name -> SHA-256) and notes
 
     def array(self, name: str) -> np.ndarray:
         """Return an array, mapped into memory and read-only."""
-        return np.load(self.folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+        try:
+            return np.load(self.folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise DataError(f"{self.folder}: damaged ({error}); remove this folder of the cache") from error
 
     @property
     def checksum(self) -> str:
         """SHA-256 over the checksums of all arrays: equal for equal data of any origin."""
-        sums = {name: facts["sha256"] for name, facts in self.meta["arrays"].items()}
-        return hashlib.sha256(json.dumps(sums, sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(self.meta["arrays"], sort_keys=True).encode()).hexdigest()
 
 
 class Writer:
@@ -121,8 +119,8 @@ def split_key(new: NewSplit | None) -> dict[str, Any]:
 def prepare(store: Store, name: str, key: Mapping[str, Any], sources: Sequence[Path], build: Build) -> Prepared:
     """Return the arrays that `build` makes of `sources`, made once and then read from the cache.
 
-    They are made again when the key or the size or time of a source changes, or when the cache is damaged. One process
-    makes them while others wait; they appear atomically, so that an interrupted one leaves nothing that looks complete.
+    They are made anew when the key, or the size or time of a source, changes. One process makes them while others wait;
+    they appear atomically, so that a folder of the cache is complete.
 
     Args:
         store: its cache is written.
@@ -135,45 +133,40 @@ def prepare(store: Store, name: str, key: Mapping[str, Any], sources: Sequence[P
         DataError: the cache cannot be written, or a source cannot be read.
         Other exceptions of `build` propagate unchanged; the cache is then as before.
     """
-    stamps: Stamps = []
+    stamps: list[list[str | int]] = []
     with _reading(name):
         for path in sources:
             with open_file(path, DATA) as file:
                 facts = os.fstat(file.fileno())
             stamps.append([str(path.absolute()), facts.st_size, facts.st_mtime_ns])
-    text = json.dumps({"key": key, "sources": [path for path, *_ in stamps]}, sort_keys=True, allow_nan=False)
+    text = json.dumps({"key": key, "sources": stamps}, sort_keys=True, allow_nan=False)
     folder = store.cache / "prepared" / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-    if (prepared := read_prepared(folder, stamps)) is not None:
-        return prepared
-    import filelock
-
     with writing(store):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        # Another process may make it while this one waits; the system releases the lock when its holder dies.
-        with filelock.FileLock(folder.parent / f"{folder.name}.lock"):
-            return read_prepared(folder, stamps) or _build(store, name, folder, key, stamps, build)
+        if not folder.is_dir():
+            import filelock
+
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            # Another process may make it while this one waits; the system releases the lock when its holder dies.
+            with filelock.FileLock(folder.parent / f"{folder.name}.lock"):
+                if not folder.is_dir():
+                    _build(store, name, folder, json.loads(text), build)
+        return Prepared(folder, json.loads(read_text(folder / META, RECORD)))
 
 
-def _build(store: Store, name: str, folder: Path, key: Mapping[str, Any], stamps: Stamps, build: Build) -> Prepared:
-    for interrupted in folder.parent.glob(f".{folder.name}-*"):
-        shutil.rmtree(interrupted, ignore_errors=True)
-    unfinished = folder.parent / f".{folder.name}-{secrets.token_hex(4)}"
+def _build(store: Store, name: str, folder: Path, meta: dict[str, Any], build: Build) -> None:
+    unfinished = folder.with_name(f".{folder.name}")
+    shutil.rmtree(unfinished, ignore_errors=True)  # of an interrupted process
     unfinished.mkdir()
     try:
         writer = Writer(store, unfinished)
         with _reading(name):
             build(writer)
-        paths = sorted(unfinished.glob("*.npy"))
-        arrays = {path.stem: {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in paths}
-        meta = {"key": dict(key), "sources": stamps, "arrays": arrays, "notes": writer.notes}
-        text = json.dumps(meta, indent=1, allow_nan=False, default=astuple)
+        meta["arrays"] = {path.stem: sha256(path) for path in unfinished.glob("*.npy")}
+        text = json.dumps(meta | {"notes": writer.notes}, indent=1, allow_nan=False, default=astuple)
         (unfinished / META).write_text(text, encoding="utf-8")
-        if folder.exists():  # it is damaged or of an earlier state of the sources, otherwise it would have been read
-            shutil.rmtree(folder)
         unfinished.rename(folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
-    return Prepared(folder, json.loads(text))
 
 
 @contextlib.contextmanager
@@ -198,39 +191,27 @@ def _reading(name: str) -> Iterator[None]:
         raise DataError(f"{name}: {what}cannot be read ({error.strerror or error})") from error
 
 
-def read_prepared(folder: Path, stamps: Stamps) -> Prepared | None:
-    """Return the arrays of a cache folder, if they are of these sources and every one has the recorded size."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-        meta = json.loads(read_text(folder / META, RECORD))
-        sizes = {name: facts["bytes"] for name, facts in meta["arrays"].items()}
-        whole = all((folder / f"{name}.npy").stat().st_size == size for name, size in sizes.items())
-        if sizes and whole and meta["sources"] == stamps:
-            return Prepared(folder, meta)
-    return None
-
-
 def sha256(path: Path) -> str:
     """Return the SHA-256 of a file, in hexadecimal."""
     with open_file(path, DATA) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def fetch(store: Store, name: str, url: str, pinned: str | None = None, by_hand: str = "") -> Path:
+def fetch(store: Store, name: str, url: str, by_hand: str = "") -> Path:
     """Return a file of the cache's downloads, downloaded if it is missing.
 
-    One process downloads while others wait. The file gets its name only when it is complete and a pinned checksum is
-    right; the remains of an interrupted download are overwritten by the next.
+    One process downloads while others wait. The file gets its name only when it is complete; the remains of an
+    interrupted download are overwritten by the next.
 
     Args:
         store: its cache is written, unless it is offline.
         name: the data set, a slash, and the file, such as "mimic/3000063/3000063.hea"; the path below the downloads.
         url: the source of the file (http or https).
-        pinned: the file's SHA-256 in hexadecimal, if it is known.
         by_hand: another way to provide the file, for the message if the download fails; "or put it into ...".
 
     Raises:
         DataMissing: the file is missing and cannot be downloaded.
-        DataError: its checksum is wrong, or the cache cannot be written.
+        DataError: the cache cannot be written.
     """
     path = store.cache / "downloads" / name
     if path.is_file():
@@ -258,13 +239,5 @@ def fetch(store: Store, name: str, url: str, pinned: str | None = None, by_hand:
                 unfinished.unlink(missing_ok=True)
                 reason = f"{path.name} could not be fetched from {url}: {' '.join(str(error).split())}"
                 raise DataMissing(f"{dataset}: {reason}. Try again, or {hint}") from error
-            if pinned is not None and (actual := sha256(unfinished)) != pinned:
-                unfinished.unlink()
-                raise wrong_sum(dataset, url, actual, pinned, "Nothing was kept; try again")
             unfinished.replace(path)
     return path
-
-
-def wrong_sum(name: str, place: Path | str, actual: str, pinned: str, hint: str) -> DataError:
-    """Return the error that a file has another checksum than the pinned one."""
-    return DataError(f"{name}: {place}: the file's SHA-256 is {actual}, the right one is {pinned}. {hint}")

@@ -117,7 +117,7 @@ def test_other_formats_decode_by_their_content(suffix, tmp_path):
     smooth = np.linspace(0, 250, 6 * 8 * 3).reshape(6, 8, 3).astype(np.uint8)
     image = read_image("x", save(tmp_path / f"image{suffix}", smooth, **options), COLOUR)
     assert image.shape == COLOUR and np.abs(image.astype(int) - first_channels(smooth)).mean() < 12
-    assert [image.relative for image in find_images("x", tmp_path)] == [f"image{suffix}"]
+    assert find_images("x", tmp_path) == [tmp_path / f"image{suffix}"]
 
 
 def test_exif_turns_an_image_upright(tmp_path):
@@ -147,8 +147,7 @@ def test_larger_images_are_cropped_to_proportion_and_scaled_down_with_antialiasi
 
 def test_scaling_is_described_and_only_done_on_request(store):
     large = OPTIONS | {"shape": [3, 3, 4]}
-    faults = r"30 faulty files, .*\n  .*000\.png: is 8 x 6 pixels; asked for 4 x 3\. say resize"
-    with pytest.raises(DataError, match=faults):
+    with pytest.raises(DataError, match=r"\.png: is 8 x 6 pixels; asked for 4 x 3\. say resize"):
         FOLDER.check(store, large)
     splits = FOLDER.load(store, large | {"resize": True})
     assert splits.shape == (3, 3, 4)
@@ -207,22 +206,9 @@ def test_files_that_are_not_read_are_counted_and_named(store):
         path.write_bytes(b"?")
     splits = FOLDER.load(store, OPTIONS)  # from the cache
     assert splits.left_out == (
-        "left out, as they are no images that can be read: 1 .csv, such as labels.csv; 3 .heic, such as a.heic; "
-        "1 without a suffix, such as README",
+        "left out, as they are no images that can be read: 5 files (README, a.heic, b.HEIC, labels.csv, sub/c.heic)",
     )
     assert len(splits.train) == 24
-
-
-def test_all_faulty_images_are_in_one_message(store):
-    for number in (3, 7, 8, 9):
-        (store.root / "mine" / f"{number:03}.png").write_bytes(b"text")
-    save(store.root / "mine" / "wide.png", np.zeros((6, 9, 3), np.uint8))
-    with pytest.raises(DataError) as caught:
-        FOLDER.check(store, OPTIONS)
-    first, *others = str(caught.value).split("\n  ")
-    assert first == "images: 5 faulty files, the first of them:" and len(others) == 5
-    assert others[0].startswith(f"{store.root / 'mine' / '003.png'}: does not decode as an image")
-    assert others[4].startswith(f"{store.root / 'mine' / 'wide.png'}: is 9 x 6 pixels; asked for 8 x 6")
 
 
 def test_animations_are_refused(tmp_path):
@@ -241,7 +227,7 @@ def test_linked_folders_are_entered_once(store):
     (store.root / "linked" / "same").symlink_to(store.root / "mine")
     (store.root / "mine" / "loop").symlink_to(store.root / "linked")
     images = find_images("x", store.root / "linked")
-    assert [image.relative for image in images] == [f"all/{number:03}.png" for number in range(30)]
+    assert images == [store.root / "linked" / f"all/{number:03}.png" for number in range(30)]
 
 
 @pytest.mark.parametrize(

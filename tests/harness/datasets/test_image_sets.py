@@ -111,6 +111,8 @@ def test_the_images_are_those_of_the_files_and_sizes_are_cut_from_one_prepared_c
     np.testing.assert_array_equal(some.train, whole.train[:25])
     np.testing.assert_array_equal(some.test, whole.test[:5])
     assert some.checksum == whole.checksum
+    with pytest.raises(DataError, match=f"{fake.name}: 40 images are there for train beside validation; 41 asked for"):
+        dataset.load(store, SMALL | {"train": 41})
     assert len([path for path in (store.cache / "prepared").iterdir() if path.is_dir()]) == 1
     assert sorted(root.rglob("*")) == before, "a root may be read-only"
 
