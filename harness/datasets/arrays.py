@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,12 +19,13 @@ from harness.datasets._store.store import Store, Writer
 from harness.datasets._values.encoding import Encoding, choose_encoding, pixels
 from harness.datasets._values.file_options import ArrayOptions
 from harness.datasets._values.lattice import Survey
-from harness.datasets._values.npz_arrays import NUMBERS, Npz, open_npz
 from harness.datasets._values.tables import IDS
 from harness.datasets._values.user_files import FILES, divide, file_splits, rotate, stated_split_fault
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
 BLOCK = 8 << 20  # bytes of the events that are converted together, about
+LABEL = 1 << 10  # bytes of a text
+NUMBERS = "uif"  # kinds of dtype: unsigned, signed, floating
 KEYS = {"train": "x_train", "validation": "x_val", "test": "x_test"}
 """Split -> the array of its events, unless the options name others."""
 
@@ -59,18 +59,14 @@ class Arrays(Dataset, name="npz"):
         """Return the options of a file: given splits, or the array of the most values; its axes by their sizes."""
         if not path.is_file() or path.suffix not in (".npz", ".npy"):
             return None
-        with open_npz(path, f"npz: {path}") as content:
-            shapes = content.shapes()
-        events = {
-            key: (shape, kind)
-            for key, (shape, kind) in shapes.items()
-            if len(shape) in (2, 3, 4) and 0 not in shape and kind.kind in NUMBERS
-        }
+        npz = Npz(path)
+        arrays = {key: npz.read(key) for key in npz.keys}
+        numbers = {key: array for key, array in arrays.items() if array.size and array.dtype.kind in NUMBERS}
+        events = [key for key, array in numbers.items() if array.ndim in (2, 3, 4)]
         if not events:
-            there = ", ".join(f"{key} ({kind}, {shape})" for key, (shape, kind) in shapes.items()) or "no array"
             raise DataError(
-                f"npz: {path}: has {there}; events are integers or floating-point numbers of shape (N, D), (N, C, L) "
-                "or (N, C, H, W), such as x.astype('float32').reshape(-1, 1) of a single column"
+                f"{npz.name}: has no array of integers or floating-point numbers of shape (N, D), (N, C, L) or "
+                "(N, C, H, W), such as x.astype('float32').reshape(-1, 1) of a single column"
             )
         options: dict[str, Any] = {"file": str(path)}
         parts = [next((key for key in events if part in key.lower()), None) for part in ("train", "val", "test")]
@@ -79,22 +75,21 @@ class Arrays(Dataset, name="npz"):
             if named != [key for key in KEYS.values() if key in named]:
                 options["arrays"] = named
         else:
-            named = [max(events, key=lambda key: math.prod(events[key][0]))]
-            if len(shapes) > 1 and named != ["x"]:
-                options["array"] = named[0]
-            count = events[named[0]][0][:1]
-            groups = [key for key, (shape, _) in shapes.items() if shape == count and IDS.search(key)]
-            vectors = len(events[named[0]][0]) == 2  # rows of a table, rarely in the order of time
+            named = [max(events, key=lambda key: arrays[key].size)]
+            options |= {"array": named[0]} if len(arrays) > 1 and named != ["x"] else {}
+            count = arrays[named[0]].shape[:1]
+            groups = [key for key, array in arrays.items() if array.shape == count and IDS.search(key)]
+            vectors = arrays[named[0]].ndim == 2  # rows of a table, rarely in the order of time
             options |= {"groups": groups[0]} if groups else {"shuffle": True} if vectors else {}
-        (_, *axes), kind = events[named[0]]
+        axes = arrays[named[0]].shape[1:]
         if len(axes) == 1:
             return options | {"kind": "sequence", "shape": [axes[0], 1]}
-        if len(axes) == 2 and kind == np.uint8:
+        if len(axes) == 2 and arrays[named[0]].dtype == np.uint8:
             return options | {"shape": [1, *axes]}
         last = axes[-1] < axes[0] if len(axes) == 2 else axes[-1] in (1, 3, 4)
         options |= {"kind": "sequence"} if len(axes) == 2 else {}
         options |= {"layout": "channels_last"} if last else {}
-        return options | {"shape": [axes[-1], *axes[:-1]] if last else axes}
+        return options | {"shape": [axes[-1], *axes[:-1]] if last else [*axes]}
 
     def load(self, store: Store, options: Mapping[str, Any], new: NewSplit | None = None) -> Splits:
         """Return the splits, mapped from the cache.
@@ -139,32 +134,31 @@ def _build(chosen: ArrayOptions, new: NewSplit | None, paths: Sequence[Path], wr
     A new split is of groups or classes; those of others are drawn from the arrays that this has built.
     """
     name = f"npz: {', '.join(map(str, paths))}"
-    with ExitStack() as opened:
-        files = [opened.enter_context(open_npz(path, f"npz: {path}")) for path in paths]
-        arrays = _arrays(files, chosen)
-        to_events = {key: _layout(f"{name}: {key}", array.shape[1:], chosen) for key, array in arrays.items()}
-        encoding, kept = _encoding(name, arrays, to_events, chosen)
-        used = np.flatnonzero(np.concatenate(list(kept.values())))
-        if len(arrays) > 1:
-            places = np.repeat([SPLITS.index(key) for key in arrays], [len(array) for array in arrays.values()])
-            sizes = (chosen.train, chosen.validation, chosen.test)
-            division = divide_as_stated(name, places[used], chosen.shuffled, sizes)
-        else:
-            marks, label = None, chosen.groups or chosen.stratify
-            if label is not None:
-                labels = files[0].labels(str(label), len(kept[next(iter(kept))]))
-                marks = np.unique(labels[used], return_inverse=True)[1]
-            division = divide(name, len(used), marks, chosen, chosen.shuffled, new)
-        numbers, test_share, how = division
-        to_event, every = next(iter(to_events.values())), list(arrays.values())
-        events_at_once = _at_once(every[0])
-        for split, events in numbers.items():
-            rows = used[np.sort(events)]
-            target = writer.create(split, (len(rows), *chosen.shape), encoding.dtype)
-            for first in range(0, len(rows), events_at_once):
-                some = rows[first : first + events_at_once]
-                values = encoding.encode(to_event(take(every, some)), some)
-                target[first : first + len(some)] = pool(values, chosen.pool)
+    files = [Npz(path) for path in paths]
+    arrays = _arrays(files, chosen)
+    to_events = {key: _layout(f"{name}: {key}", array.shape[1:], chosen) for key, array in arrays.items()}
+    encoding, kept = _encoding(name, arrays, to_events, chosen)
+    used = np.flatnonzero(np.concatenate(list(kept.values())))
+    if len(arrays) > 1:
+        places = np.repeat([SPLITS.index(key) for key in arrays], [len(array) for array in arrays.values()])
+        sizes = (chosen.train, chosen.validation, chosen.test)
+        division = divide_as_stated(name, places[used], chosen.shuffled, sizes)
+    else:
+        marks, label = None, chosen.groups or chosen.stratify
+        if label is not None:
+            labels = files[0].labels(str(label), len(kept[next(iter(kept))]))
+            marks = np.unique(labels[used], return_inverse=True)[1]
+        division = divide(name, len(used), marks, chosen, chosen.shuffled, new)
+    numbers, test_share, how = division
+    to_event, every = next(iter(to_events.values())), list(arrays.values())
+    events_at_once = _at_once(every[0])
+    for split, events in numbers.items():
+        rows = used[np.sort(events)]
+        target = writer.create(split, (len(rows), *chosen.shape), encoding.dtype)
+        for first in range(0, len(rows), events_at_once):
+            some = rows[first : first + events_at_once]
+            values = encoding.encode(to_event(take(every, some)), some)
+            target[first : first + len(some)] = pool(values, chosen.pool)
     writer.notes = {
         "levels": encoding.levels,
         **encoding.facts(chosen.kind),
@@ -176,6 +170,66 @@ def _build(chosen: ArrayOptions, new: NewSplit | None, paths: Sequence[Path], wr
             if not mask.all()
         ],
     }
+
+
+@contextmanager
+def _reading(name: str, hint: str) -> Iterator[None]:
+    """Turn any exception from reading a damaged archive into a DataError that starts with `name`."""
+    try:
+        yield
+    except Exception as error:  # zipfile, its decompressors and numpy raise many kinds on a damaged file
+        raise DataError(
+            f"{name}: cannot be read ({str(error) or type(error).__name__}): damaged, truncated, or not of this "
+            f"form; {hint}"
+        ) from error
+
+
+class Npz:
+    """An .npz archive, whose arrays are read when they are asked for; a .npy file is one array `x`, mapped into memory.
+
+    Nothing is unpickled.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.name = f"npz: {path}"
+        with _reading(self.name, "it must be an .npz or .npy file, as numpy.savez or numpy.save writes it"):
+            content = np.load(path, mmap_mode="r", allow_pickle=False)
+        self._content: Mapping[str, np.ndarray] = {"x": content} if isinstance(content, np.ndarray) else content
+
+    @property
+    def keys(self) -> list[str]:
+        """The names of the arrays."""
+        return list(self._content)
+
+    def array(self, key: str) -> np.ndarray:
+        """Return an array of numbers (N, *event) in the byte order of the machine; raise DataError if it is another."""
+        values, name = self.read(key), f"{self.name}: {key}"
+        if values.dtype.kind not in NUMBERS or values.dtype.itemsize > 8:
+            rule = "it must hold integers or floating-point numbers of at most 64 bits: convert it by astype"
+            raise DataError(f"{name} holds {values.dtype}; {rule}")
+        if values.ndim < 2:
+            raise DataError(
+                f"{name} has shape {values.shape}; the first axis counts the events, the others are the event's"
+            )
+        return values.astype(values.dtype.newbyteorder("="), copy=False)
+
+    def labels(self, key: str, count: int) -> np.ndarray:
+        """Return the array (count,) of numbers or texts, one for each event; raise DataError if it is another."""
+        values = self.read(key)
+        if values.shape != (count,) or values.dtype.kind not in f"{NUMBERS}US" or values.dtype.itemsize > LABEL:
+            rule = f"it must be a number or a short text for each of {count:,} events"
+            raise DataError(f"{self.name}: {key} is {values.dtype} of shape {values.shape}; {rule}")
+        return values
+
+    def read(self, key: str) -> np.ndarray:
+        """Return an array of any kind; raise DataError if there is none of this name, or it cannot be read."""
+        if key not in self._content:
+            raise DataError(f"{self.name}: has no array {key!r}; it has {', '.join(self.keys) or 'none'}")
+        hint = "get the file again, or convert an array of objects to numbers by astype before it is saved"
+        with _reading(f"{self.name}: {key}", hint):
+            if not isinstance(values := self._content[key], np.ndarray):
+                raise ValueError("it has no header of an array")
+            return values
 
 
 def _arrays(files: Sequence[Npz], chosen: ArrayOptions) -> dict[str, np.ndarray]:

@@ -1,8 +1,4 @@
-"""Read .csv files by pandas, and refuse what it would misread: rows of another length, texts among numbers.
-
-The csv module reads each file first and counts its cells, as pandas fills up short rows and takes the first column for
-an index where the header is short.
-"""
+"""Read .csv files by pandas, and refuse what it would misread: rows of another length, texts among numbers."""
 
 from __future__ import annotations
 
@@ -21,12 +17,9 @@ import numpy as np
 
 from harness.core.errors import DataError, nearest
 from harness.core.files import DATA, open_file
-from harness.core.provenance.environment import available_memory
-from harness.core.run_options import shown_bytes
 from harness.datasets._store.selection import SPLIT_NAMES, SPLITS
 from harness.datasets._values.encoding import MOST_REPEATED, is_code, listed
 from harness.datasets._values.lattice import EXACT
-from harness.datasets._values.npz_arrays import MEMORY_SHARE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,7 +28,6 @@ Column = str | int
 """A column by its name in the header, or by its number from 1 on."""
 
 MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "<null>", "?", "-")  # texts of a missing cell
-SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}  # named where a row has one cell
 FEW = 20  # distinct values of a category
 IDS = re.compile(r"(^|[^a-z])(id|subject|patient|person|participant|user|record|session|trial|group)s?([^a-z]|$)", re.I)
 """Names of columns that tell whose row it is."""
@@ -76,10 +68,7 @@ class Table:
         return self.names.index(column)
 
     def _one_cell(self) -> str:
-        mark = max(SEPARATORS, key=self.names[0].count)
-        if len(self.names) > 1 or mark not in self.names[0]:
-            return ""
-        return f"; its cells seem to be separated by {SEPARATORS[mark]}: say separator: {mark!r}, or write commas"
+        return "; if its one column is several, say by which `separator`" * (len(self.names) == 1)
 
     def label(self, place: int) -> str:
         """Return the name of a column for messages, or its number where it has none."""
@@ -219,33 +208,25 @@ def read_table(name: str, path: Path, header: bool, separator: str, missing: Seq
 
     Raises:
         OSError: it is no regular file, or cannot be read.
-        DataError: it is no text in UTF-8, rows differ in length, or it does not fit into memory.
+        DataError: it is no text in UTF-8, rows differ in length, or it has none.
     """
     import pandas as pd
 
-    most = int(MEMORY_SHARE * available_memory())
-    if path.stat().st_size > available_memory():
-        raise DataError(
-            f"{name}: has more than {shown_bytes(available_memory())}, the available memory; write fewer rows"
-        )
-    checked = _rows(name, path, separator)
-    line, first = next(checked, (0, []))
-    count = 0 if header else 1
-    for number, cells in checked:
-        if len(cells) != len(first):
-            hint = "; a first column without a name, such as R's row names, needs one" * (len(cells) == len(first) + 1)
-            hint += f"; line {line} seems to be a comment: remove it" * first[0].startswith("#")
-            raise DataError(f"{name}: line {number} has {len(cells)} cells, and line {line} has {len(first)}{hint}")
-        count += 1
-    if not first or not count:
-        raise DataError(f"{name}: has no rows{f' below line {line}' * bool(first)}; it must have numbers")
-    if (needed := 16 * count * len(first)) > most:
-        raise DataError(
-            f"{name}: {count:,} rows of {len(first):,} columns take {shown_bytes(needed)}, more than "
-            f"{shown_bytes(most)}, {MEMORY_SHARE:.0%} of the available memory; write fewer"
-        )
     with _text(name, path) as file:
+        reader = csv.reader(file, delimiter=separator, skipinitialspace=True)
         try:
+            first = next(filter(None, reader), [])
+            if not first:
+                raise DataError(f"{name}: is empty")
+            count = 0 if header else 1
+            for cells in filter(None, reader):  # pandas would fill up short ones, or take a column for an index
+                count += 1
+                if len(cells) != len(first):
+                    hint = "; a column of row names, as R writes it, needs a name" * (len(cells) == len(first) + 1)
+                    raise DataError(
+                        f"{name}: line {reader.line_num} has {len(cells)} cells, and the first has {len(first)}{hint}"
+                    )
+            file.seek(0)
             frame = pd.read_csv(
                 file,
                 sep=separator,
@@ -258,30 +239,14 @@ def read_table(name: str, path: Path, header: bool, separator: str, missing: Seq
                 low_memory=False,
                 float_precision="round_trip",  # others round some numbers wrongly
             )
-        except pd.errors.ParserError as error:
-            raise _not_split(name, error) from error
-    if frame.shape != (count, len(first)):
-        raise DataError(f"{name}: is read as {len(frame):,} of {count:,} rows; write it without blank lines and quotes")
+        except (csv.Error, pd.errors.ParserError) as error:
+            raise DataError(
+                f"{name}: line {reader.line_num}: cannot be split into cells ({error}), as after a quote that is not "
+                "closed; close it, or write the file without its column of long texts"
+            ) from error
+    if frame.empty or len(frame) != count:
+        raise DataError(f"{name}: has {len(frame):,} of {count:,} rows that can be read; write it without quotes")
     return Table(name, header, tuple(cell.strip() for cell in first), frame)
-
-
-def _rows(name: str, path: Path, separator: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield (line number, cells) of each row that is not blank."""
-    with _text(name, path) as file:
-        reader = csv.reader(file, delimiter=separator, skipinitialspace=True)
-        try:
-            for cells in reader:
-                if cells:
-                    yield reader.line_num, cells
-        except csv.Error as error:
-            raise _not_split(f"{name}: line {reader.line_num}", error) from error
-
-
-def _not_split(where: str, error: Exception) -> DataError:
-    return DataError(
-        f"{where}: cannot be split into cells ({error}), as after a quote that is not closed; close it, or write the "
-        "file without its column of long texts"
-    )
 
 
 @contextlib.contextmanager

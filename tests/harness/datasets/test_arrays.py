@@ -300,7 +300,7 @@ def saved(array) -> bytes:
 
 STORED = saved(TEST_IMAGES)
 DAMAGE = {
-    "text": (lambda whole: b"x_train,x_test\n1,2\n", r"mine\.npz: cannot be read \(it has the signature of neither"),
+    "text": (lambda whole: b"x_train,x_test\n1,2\n", r"mine\.npz: cannot be read .*it must be an \.npz or \.npy file"),
     "truncated": (lambda whole: whole[: len(whole) // 2], r"mine\.npz: cannot be read \(File is not a zip file\)"),
     "a bit flipped": (flipped, r"x_test: cannot be read \(Bad CRC-32 for file 'x_test\.npy'\)"),
     "an array cut short": (member_of("x_test.npy", STORED[:-9]), r"x_test: cannot be read"),
@@ -318,12 +318,6 @@ def test_a_damaged_archive_is_named_and_leaves_the_cache_usable(name, store):
         NPZ.check(store, OPTIONS)
     assert str(caught.value).startswith(f"npz: {store.root / 'mine.npz'}: ") and "\n" not in str(caught.value)
     np.testing.assert_array_equal(load(store).test, TEST_IMAGES)
-
-
-def test_arrays_larger_than_the_memory_are_refused(store, monkeypatch):
-    monkeypatch.setattr("harness.datasets._values.npz_arrays.available_memory", lambda: 20_000)
-    with pytest.raises(DataError, match=r"x_train unpacks to 11 KiB, more than 50% of .* memory; .*numpy\.save"):
-        load(store)
 
 
 def test_all_splits_share_one_lattice(store):
