@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from harness.core.errors import DataError, DataMissing, UserError
+from harness.core.errors import DataError, DataMissing
 from harness.core.settings import NewSplit
 from harness.datasets._signals.recordings import MOST_UNUSED, RecordingOptions, Source, in_folder, recording_splits
 from harness.datasets._signals.wfdb_records import read_header
@@ -161,12 +161,6 @@ class WfdbRecords(Dataset, name="wfdb"):
             for named in chosen.records
             for record in (self._matching(store, named) if PATTERN & {*named} else [named])
         ]
-        headers = [locate(f"{record}.hea").resolve() for record, locate in sources]
-        for header in headers:
-            if headers.count(header) > 1:
-                raise UserError(
-                    f"wfdb: records names {header} twice; its test part would be trained on. Name each record once"
-                )
         return recording_splits(store, self.name, sources, chosen, title, new)
 
     def _matching(self, store: Store, pattern: str) -> list[str]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -144,9 +144,6 @@ def read_header(name: str, path: Path) -> Header:
             f"{where}: a length of {first[3][:40]}; it must be a whole number of samples behind a rate such as 125 or "
             "125/500(0): correct the header, or leave the length out if it is unknown"
         )
-    for part, count in Counter(parts if several else ()).items():
-        if count > 1 and part != NO_DATA:
-            raise DataError(f"{where}: names the segment {part} {count} times; get the file anew")
     stated_gains = [] if several else [fields[2] if len(fields) > 2 else DEFAULT_GAIN for fields in lines]
     numbers = [_NUMBER.match(text) for text in stated_gains]
     if None in numbers:
@@ -170,8 +167,20 @@ def record_files(name: str, record: str, locate: Locate, channels: Sequence[str]
         DataError: a header is damaged.
     """
     master = read_header(name, locate(f"{record}.hea"))
-    whole = (0, master.content.sig_len, master)
-    parts = list(_segment_headers(name, master, locate, channels)) if master.segments else [whole]
+    parts, start = [] if master.segments else [(0, master.content.sig_len, master)], 0
+    for number, (segment, frames) in enumerate(master.segments):
+        if segment != NO_DATA and (number or frames):
+            header = read_header(name, locate(f"{segment}.hea"))
+            content = header.content
+            if header.segments:
+                raise DataError(f"{name}: {header.path}: a segment that consists of segments; {master.path} names it")
+            if content.fs != master.content.fs or content.sig_len not in (None, frames):
+                raise DataError(
+                    f"{name}: {header.path}: {content.sig_len} samples at {content.fs:g} Hz, but {master.path} says "
+                    f"{frames} at {master.content.fs:g} Hz; they must agree"
+                )
+            parts.append((start, frames, header))
+        start += frames
     chosen = []
     for start, frames, header in parts:
         places = [_places(header.names, channel) for channel in channels]
@@ -184,7 +193,11 @@ def record_files(name: str, record: str, locate: Locate, channels: Sequence[str]
             chosen.append((header, tuple(place for (place,) in places), start, frames))
     headers = tuple(header for _, _, header in parts)
     if not chosen:
-        raise _lacking(name, master.path, channels, headers)
+        there = sorted({signal for header in headers for signal in header.names if signal is not None})
+        raise LackingChannels(
+            f"{name}: {master.path}: no segment of the record has {' and '.join(channels)} together; its signals are "
+            f"{', '.join(there) or 'without names'}"
+        )
     segments = [
         Segment(header, places, tuple(map(locate, dict.fromkeys(header.content.file_name[at] for at in places))), *time)
         for header, places, *time in chosen
@@ -196,41 +209,6 @@ def _places(names: Sequence[str | None], channel: str) -> list[int]:
     """Return the places of the signals of this name, or without such signals, of this name in another case."""
     exact = [place for place, name in enumerate(names) if name == channel]
     return exact or [place for place, name in enumerate(names) if name is not None and name.lower() == channel.lower()]
-
-
-def _segment_headers(
-    name: str, master: Header, locate: Locate, channels: Sequence[str]
-) -> Iterator[tuple[int, int, Header]]:
-    """Yield (start, frames, header) of each segment that holds anything, the layout left out."""
-    start = 0
-    for number, (segment, frames) in enumerate(master.segments):
-        if segment != NO_DATA:
-            header = read_header(name, locate(f"{segment}.hea"))
-            content = header.content
-            if header.segments:
-                raise DataError(f"{name}: {header.path}: a segment that consists of segments; {master.path} names it")
-            if number == 0 and frames == 0:  # the layout: it spares the segments where a channel is nowhere
-                if not all(_places(content.sig_name, channel) for channel in channels):
-                    raise _lacking(name, header.path, channels, [header], content.sig_name)
-                continue
-            if content.fs != master.content.fs or content.sig_len not in (None, frames):
-                raise DataError(
-                    f"{name}: {header.path}: {content.sig_len} samples at {content.fs:g} Hz, but {master.path} says "
-                    f"{frames} at {master.content.fs:g} Hz; they must agree"
-                )
-            yield start, frames, header
-        start += frames
-
-
-def _lacking(
-    name: str, path: Path, channels: Sequence[str], headers: Sequence[Header], more: Sequence[str | None] = ()
-) -> LackingChannels:
-    there = sorted({signal for header in headers for signal in (*header.names, *more) if signal is not None})
-    wanted = " and ".join(channels)
-    return LackingChannels(
-        f"{name}: {path}: no segment of the record has {wanted}{' together' if len(channels) > 1 else ''}; "
-        f"its signals are {', '.join(there) or 'without names'}"
-    )
 
 
 def read_recording(

@@ -84,9 +84,7 @@ def test_segments_with_both_channels_are_read_at_their_times(tmp_path, write_seg
     assert recording.length == 1480 and recording.invalid == recording.rescaled == 0
 
 
-def test_headers_are_read_before_samples_and_only_if_the_layout_has_the_channels(
-    tmp_path, write_segment, write_record_of_segments
-):
+def test_headers_are_read_before_samples(tmp_path, write_segment, write_record_of_segments):
     asked = []
 
     def locate(file):
@@ -95,12 +93,12 @@ def test_headers_are_read_before_samples_and_only_if_the_layout_has_the_channels
 
     write_segment(tmp_path, "r_0001", {"II": noise(200), "PLETH": noise(200)})
     write_record_of_segments(tmp_path, "r", [("r_0001", 200)], ["II", "PLETH"])
-    with pytest.raises(DataError, match=r"r_layout\.hea: no segment .* has PLETH and ABP together; .* II, PLETH"):
+    with pytest.raises(DataError, match=r"r\.hea: no segment .* has PLETH and ABP together; .* II, PLETH"):
         record_files("set", "r", locate, BOTH)
-    assert asked == ["r.hea", "r_layout.hea"]
+    assert asked == ["r.hea", "r_0001.hea"]
     asked.clear()
     record_files("set", "r", locate, ("PLETH",))
-    assert asked == ["r.hea", "r_layout.hea", "r_0001.hea", "r_0001.dat"]
+    assert asked == ["r.hea", "r_0001.hea", "r_0001.dat"]
 
 
 def test_segments_of_one_layout_need_no_layout(tmp_path, write_segment):
@@ -190,13 +188,6 @@ def test_a_stated_length_is_kept_where_the_file_is_longer(tmp_path, write_segmen
         text = text.replace(f" {before} ", f" {values.sum()} ")
     header.write_text(text)
     np.testing.assert_array_equal(placed(read(tmp_path)), expected)
-
-
-def test_a_segment_that_is_named_twice_is_refused(tmp_path, write_segment, write_record_of_segments):
-    whole(tmp_path, write_segment)
-    write_record_of_segments(tmp_path, "m", [("r", 300), ("~", 50), ("r", 300)], list(BOTH))
-    with pytest.raises(DataError, match=r"/m\.hea: names the segment r 2 times"):
-        read(tmp_path, "m")
 
 
 # Damage
