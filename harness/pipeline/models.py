@@ -59,8 +59,7 @@ def build_flow(
     backbone, cls, mixer = backbone_of(flow), resolve_layer(layer.layer), None
     if flow.mixer != "none" and (layer.keep_mixer or (backbone.mixed and not cls.replaces_mixer)):
         mixer = LayerRef(row="mixer", layer="conv1x1", options=(("parameterisation", flow.mixer),))
-    fault = layer.oracle_fault(permute)
-    if fault is not None:
+    if (fault := layer.oracle_fault(permute)) is not None:
         raise UnsupportedEvent(fault)
     order = None
     if layer.oracle and permute is not None:

@@ -11,30 +11,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from flows.preprocess import (
-    AffineRange,
-    Asinh,
-    Preprocessing,
-    bits_per_dim,
-    dequantise,
-    logit_pixels,
-    scale_pixels,
-)
+from flows.preprocess import AffineRange, Asinh, Preprocessing, bits_per_dim, dequantise, logit_pixels, scale_pixels
 from harness.core.errors import UserError
-from harness.core.settings import DataRef, Unit
+from harness.core.settings import Augmentation, DataRef, Unit, augmentation_margin
 from harness.datasets._values.lattice import Lattice
 from harness.datasets.base import Splits
-from harness.pipeline.augmentation import augment
-from harness.pipeline.overlap import digests
+from harness.pipeline.duplicates import digests
 
 Split = Literal["train", "validation", "test"]
 
-PART = 1 << 16  # events whose noise is measured at once
 IQR = 1.349  # interquartile range of a standard normal variable
+FACTS = ("levels", "lattice", "lattices", "noise", "digits")  # of splits, on which the pre-processing depends
 STATISTICS = 1 << 22  # training values of which mean, deviation and quartiles are taken, of evenly spaced events
-
-RESIDENT_BYTES = 512 * 2**20
-"""Bytes up to which a split is copied to a CUDA device once; CIFAR-10 has 154 MB, ImageNet at 32 x 32 3.9 GB."""
 
 
 @dataclass(frozen=True)
@@ -55,38 +43,72 @@ class ValueRange:
     digits: tuple[int, ...] | None = None  # see `Splits`
 
     @classmethod
-    def of(cls, splits: Splits, statistics: bool = False) -> ValueRange:
-        """Return the range of the training split, and its `statistics` if they are needed."""
-        axes = (0, *range(2, splits.train.ndim))
-        if splits.levels is not None:
-            low, high = [0.0] * splits.shape[0], [splits.levels - 1.0] * splits.shape[0]
-        else:
-            low, high = splits.train.min(axes).tolist(), splits.train.max(axes).tolist()
-        lattices = None
-        if splits.lattices is not None:  # of third-party code, perhaps in numbers of numpy, which no weights file holds
-            lattices = tuple(Lattice(*map(float, astuple(lattice))) for lattice in splits.lattices)
-        of_channels: dict[str, list[float]] = {}
-        if statistics:
+    def of(cls, splits: Splits) -> ValueRange:
+        """Return the range of the training split, and its statistics unless the values have levels."""
+        numbers = {"low": np.zeros(splits.shape[0]), "high": np.full(splits.shape[0], (splits.levels or 1) - 1.0)}
+        if splits.levels is None:
+            axes = (0, *range(2, splits.train.ndim))
             some = np.moveaxis(splits.train[:: math.ceil(splits.train.size / STATISTICS)], 1, 0)
-            values = some.reshape(splits.shape[0], -1).astype(np.float64)
-            lower, median, upper = np.percentile(values, [25, 50, 75], axis=1)
-            of_channels = {"mean": values.mean(1).tolist(), "deviation": values.std(1).tolist()}
-            of_channels |= {"median": median.tolist(), "spread": (upper - lower).tolist()}
-        kind, noise = splits.train.dtype.name, splits.noise
-        return cls(kind, splits.levels, splits.lattice, low, high, lattices, noise, digits=splits.digits, **of_channels)
+            some = some.reshape(splits.shape[0], -1).astype(np.float64)
+            lower, median, upper = np.percentile(some, [25, 50, 75], axis=1)
+            numbers = {"low": splits.train.min(axes), "high": splits.train.max(axes), "median": median}
+            numbers |= {"spread": upper - lower, "mean": some.mean(1), "deviation": some.std(1)}
+        facts: dict[str, Any] = {name: getattr(splits, name) for name in FACTS}
+        facts |= {name: each.tolist() for name, each in numbers.items()}
+        if splits.lattices is not None:  # of third-party code, perhaps in numbers of numpy, which no weights file holds
+            facts["lattices"] = tuple(Lattice(*map(float, astuple(lattice))) for lattice in splits.lattices)
+        return cls(splits.train.dtype.name, **facts)
 
     def as_splits(self, shape: tuple[int, ...]) -> Splits:
         """Return splits of two events, of the low and of the high values, which have the same pre-processing."""
         extremes = np.array([self.low, self.high], self.dtype).reshape(2, shape[0], *[1] * (len(shape) - 1))
         events = np.broadcast_to(extremes, (2, *shape))
-        names = ("levels", "lattice", "lattices", "noise", "digits")
-        facts: dict[str, Any] = {name: getattr(self, name) for name in names}
+        facts: dict[str, Any] = {name: getattr(self, name) for name in FACTS}
         return Splits(events, events, events, description="the range of the training split", **facts)
 
 
 def permutation(dim: int, seed: int) -> np.ndarray:
     """Return a permutation p of 0..dim-1, int64, a function of (dim, seed) alone: entry i of the result is p[i]."""
     return np.argsort(np.random.Generator(np.random.PCG64(seed)).random(dim), kind="stable")
+
+
+def augment(values: Tensor, augmentation: Augmentation, generator: torch.Generator) -> Tensor:
+    """Move every image of a batch at random, all its channels alike.
+
+    - "crop_flip": the usual one for CIFAR-10 and ImageNet. Reflect-pad by 4 pixels, crop at random to the former
+      size (81 positions, equally likely), mirror left and right with probability 1/2.
+    - "dihedral_shift": for images without a preferred orientation, such as of the sky. Shift by up to a sixteenth of
+      the side (4 pixels at 64 x 64; at least 1) along each axis, with reflection at the border, then apply one of
+      the 8 symmetries of the square: mirrored left and right, top and bottom, transposed, each with probability 1/2.
+
+    Reflection is about the outermost pixels, which do not repeat: a b c d enters as c b | a b c d | c b.
+
+    Args:
+        values: (N, C, H, W) of any dtype, with a shape that `augmentation_fault` accepts.
+        augmentation: one of those above, or "none", which returns the values unchanged.
+        generator: draws the moves, on the device of the values.
+
+    Returns:
+        Images of the same shape and dtype; entry (i, j) of each is an entry of the same image and channel.
+    """
+    if augmentation == "none":
+        return values
+    count, _, height, width = values.shape
+    margin, device = augmentation_margin(augmentation, values.shape[1:]), values.device
+    shifts = torch.randint(-margin, margin + 1, (2, count, 1), generator=generator, device=device)
+    coins = torch.rand(3, count, 1, generator=generator, device=device) < 0.5
+    rows, columns = (
+        (size - 1) - ((size - 1) - (shift + torch.arange(size, device=device)).abs()).abs()  # reflected about both ends
+        for shift, size in zip(shifts, (height, width), strict=True)
+    )
+    columns = torch.where(coins[0], columns.flip(1), columns)
+    if augmentation == "dihedral_shift":
+        rows = torch.where(coins[1], rows.flip(1), rows)
+    places = rows[:, :, None] * width + columns[:, None, :]  # (N, H, W), indices into the flattened image
+    if augmentation == "dihedral_shift":
+        places = torch.where(coins[2][:, :, None], places.mT, places)
+    pixels = values.flatten(2)
+    return pixels.gather(2, places.reshape(count, 1, -1).expand_as(pixels)).reshape(values.shape)
 
 
 class Pipeline:
@@ -108,27 +130,21 @@ class Pipeline:
     data has expected bits_per_dim below 0 or nats_per_dim below mean_d log s_d: the resolution floor.
 
     Args:
-        splits: the data.
-        data: provides permutation, augmentation, preprocessing, and whether to dequantise.
-        dtype: of the flow's input.
-        device: device of the batches; see `SplitValues` for the device of the values themselves.
+        splits, data: the data; their permutation, augmentation and preprocessing, and whether to dequantise.
+        dtype, device: of the flow's input; see `SplitValues` for the device of the values themselves.
         seed: seed of the trial, which also draws the permutation of data with `permute: per-seed`.
         values: the range and statistics of the training split; None: those of `splits`.
 
     Attributes:
-        shape: the event shape (C, *spatial).
-        dim: D, the number of entries of an event.
+        shape, dim: the event shape (C, *spatial), and D, the number of its entries.
         unit: the measure that is reported, "bits_per_dim" for images and "nats_per_dim" for sequences.
         levels: number of levels of an image's pixels; None for sequences.
-        preprocessing: g, a module on the device.
-        permutation: p as a tensor (D,), or None.
-        log_step: mean_d log s_d.
-        values: the range of the training split.
-        log_widths: those of the splits.
+        preprocessing, permutation: g, a module on the device, and p as a tensor (D,), or None.
+        values, log_step: the range of the training split, and mean_d log s_d.
         has_noise: whether noise is added to the values, or was before.
 
     Raises:
-        UserError: logit preprocessing of sequences, or an augmentation that the event shape does not support.
+        UserError: the preprocessing is not one for these values and channels.
     """
 
     def __init__(
@@ -140,74 +156,55 @@ class Pipeline:
         seed: int | None = None,
         values: ValueRange | None = None,
     ) -> None:
-        several = data.preprocessing if isinstance(data.preprocessing, tuple) else (data.preprocessing,)
-        self._scalings = np.array(several if len(several) > 1 else several * splits.shape[0])
-        bounded = not {*several} & {"standard", "asinh"}
-        if splits.levels is not None and (len(several) > 1 or not bounded):
-            raise UserError(
-                f"{data.label}: {', '.join(several)!r} is for values without levels; use 'scale' or 'logit'"
-            )
-        if len(self._scalings) != splits.shape[0]:
-            raise UserError(f"{data.label}: {len(several)} scalings for {splits.shape[0]} channels; state one for each")
-        self.shape = splits.shape
-        self.device = torch.device(device)
+        channels = splits.shape[0]
+        scalings = data.preprocessing if isinstance(data.preprocessing, tuple) else (data.preprocessing,) * channels
+        possible = ("scale", "standard", "asinh") if splits.levels is None else ("scale", "logit")
+        if len(scalings) != channels or not {*scalings} <= {*possible}:
+            rule = f"state one of {possible} for all, or for each of {channels} channels"
+            raise UserError(f"{data.label}: preprocessing {scalings} of values with levels = {splits.levels}; {rule}")
+        self._splits, self._augmentation = splits, data.augmentation
+        self.shape, self.unit, self.levels, self.lattice = splits.shape, splits.unit, splits.levels, splits.lattice
         self.dim = math.prod(self.shape)
-        self.unit: Unit = splits.unit
-        self.levels = splits.levels
+        self.device = torch.device(device)
         self.dtype = dtype
-        self.lattice = splits.lattice
         cells = torch.tensor(splits.noisy, dtype=torch.float64)
         self.dequantises = any(splits.noisy) and data.dequantise
         self._has_noise = cells.bool().reshape(-1, *[1] * (len(self.shape) - 1)).to(self.device)
-        self.log_widths = splits.log_widths
         self.has_noise = self.dequantises or splits.log_widths is not None
-        self._has_floor = all(splits.noisy) and splits.no_floor is None
-        self._log_units = sum(math.log(abs(lattice.step)) for lattice in splits.lattices or ())
         self._digits: Tensor | None = None
-        if splits.digits is not None and splits.lattices is not None:
-            steps = [lattice.step for lattice in splits.lattices]
+        if splits.digits is not None:
+            steps = [lattice.step for lattice in splits.lattices or ()]
             self._digits = torch.tensor([splits.digits, steps], dtype=torch.float64, device=self.device)
-        self._augmentation = data.augmentation
-        self._kind = splits.train.dtype
         self._raw = {name: SplitValues(values, self.device) for name, values in splits.parts().items()}
-        self.values = values or ValueRange.of(splits, not bounded and splits.levels is None)
+        self.values = values or ValueRange.of(splits)
         if splits.levels is not None:
             self.log_step = math.log(2 / splits.levels)
-            self._bounds: tuple[float, float] = (0, splits.levels - 1)
-            preprocessing = (scale_pixels if data.preprocessing == "scale" else logit_pixels)(splits.levels)
+            preprocessing = (logit_pixels if "logit" in scalings else scale_pixels)(splits.levels)
         else:
             low, high = torch.from_numpy(np.array([self.values.low, self.values.high], self.values.dtype)).double()
             if splits.digits is not None:
                 cells = cells * self._widths(high)
             self.log_step = (2 / (high + cells - low)).log().mean().item()
-            kind = np.iinfo(splits.train.dtype) if splits.lattice else np.finfo(splits.train.dtype)
-            self._bounds = (kind.min, kind.max)
-            preprocessing = self._scaling(data, low, high, cells)
+            preprocessing = self._scaling(np.array(scalings), low, high, cells)
         self.preprocessing = preprocessing.to(self.device)
         self.permutation: Tensor | None = None
-        order_seed = data.permutation_seed(seed)
-        if order_seed is not None:
+        if (order_seed := data.permutation_seed(seed)) is not None:
             self.permutation = torch.from_numpy(permutation(self.dim, order_seed)).to(self.device)
-            self._undo = self.permutation.argsort()
 
-    def _scaling(self, data: DataRef, low: Tensor, high: Tensor, cells: Tensor) -> Preprocessing:
+    def _scaling(self, names: np.ndarray, low: Tensor, high: Tensor, cells: Tensor) -> Preprocessing:
         """Return g of values without levels, from the statistics of training; a channel of one value keeps its cell."""
-        ranged, bent = (torch.from_numpy(self._scalings == name) for name in ("scale", "asinh"))
+        ranged, bent = (torch.from_numpy(names == name) for name in ("scale", "asinh"))
         if ranged.all():
             return Preprocessing(AffineRange(low, high + cells))
-        if self.values.mean is None:
-            raise UserError(f"{data.label}: the weights are of a version without `preprocessing: {data.preprocessing}`")
-        mean, deviation, median, spread = (
-            torch.tensor(each, dtype=torch.float64)
-            for each in (self.values.mean, self.values.deviation, self.values.median, self.values.spread)
-        )
+        facts = [self.values.mean, self.values.deviation, self.values.median, self.values.spread]
+        mean, deviation, median, spread = torch.tensor(facts, dtype=torch.float64)
         deviation = torch.where(deviation > 0, deviation, 1.0)
-        center, scale = median + cells / 2, torch.where(spread > 0, spread / IQR, deviation)
         low = torch.where(ranged, low, mean + cells / 2 - deviation)
         high = torch.where(ranged, high + cells, mean + cells / 2 + deviation)
         if not bent.any():
             return Preprocessing(AffineRange(low, high))
-        center, scale = torch.where(bent, center, (low + high) / 2), torch.where(bent, scale, (high - low) / 2)
+        center = torch.where(bent, median + cells / 2, (low + high) / 2)
+        scale = torch.where(bent, torch.where(spread > 0, spread / IQR, deviation), (high - low) / 2)
         return Preprocessing(Asinh(center, scale, bent))
 
     def raw(self, split: Split) -> SplitValues:
@@ -247,12 +244,13 @@ class Pipeline:
 
     def to_data(self, x: Tensor) -> np.ndarray:
         """Return the values (N, *shape) whose cells contain x: on the lattice, within the range of levels or type."""
-        undo = None if self.permutation is None else self._undo
+        undo = None if self.permutation is None else self.permutation.argsort()
         v = self.preprocessing.inverse(self._reorder(x.detach().double(), undo))
-        if self.lattice:
-            v = v.floor()
-        v = v.nan_to_num().clamp(*self._bounds)
-        return v.cpu().numpy().astype(self._kind)
+        kind = self._splits.train.dtype
+        limits = np.iinfo(kind) if self.lattice else np.finfo(kind)
+        low, high = (limits.min, limits.max) if self.levels is None else (0, self.levels - 1)
+        v = v.floor() if self.lattice else v
+        return v.nan_to_num().clamp(low, high).cpu().numpy().astype(kind)
 
     @staticmethod
     def _reorder(values: Tensor, order: Tensor | None) -> Tensor:
@@ -273,47 +271,37 @@ class Pipeline:
         """
         if self.levels is not None or self.shape[1:] != (1,):
             return None
-        return self.dim * (nats_per_dim - self.log_step) + self._log_units
+        steps = [abs(lattice.step) for lattice in self._splits.lattices or ()]
+        return self.dim * (nats_per_dim - self.log_step) + sum(map(math.log, steps))
 
     def floor(self, split: Split = "test") -> float | None:
         """Return the resolution floor in `unit`; None if unknown: off a lattice, nothing bounds a density.
 
         Where each value has a width of its own, it is that of the values of a split: the entropy of its noise.
         """
-        if self.log_widths is not None:
-            return self.log_step + self.log_widths[list(self._raw).index(split)]
-        if not self._has_floor:
+        if self._splits.log_widths is not None:
+            return self.log_step + self._splits.log_widths[list(self._raw).index(split)]
+        if self._splits.no_floor is not None or not all(self._splits.noisy):
             return None
         if self._digits is not None:
-            values = self._raw[split]
-            begins = range(0, len(values), PART)
-            logs = [self._widths(values[begin : begin + PART]).log().flatten(1).mean(1) for begin in begins]
-            return self.log_step + float(torch.cat(logs).mean())
+            return self.log_step + float(self._widths(self._raw[split][:]).log().mean())
         return 0.0 if self.unit == "bits_per_dim" else self.log_step
 
 
 class SplitValues:
     """Raw values (N, *shape), possibly many times the memory; `values[chosen]` is a batch on the device.
 
-    On the host the array stays in place, such as in a memory-mapped file, and batches are copies. On a CUDA device a
-    small split is resident; from a larger one each batch is gathered into page-locked memory and sent from there, and
-    the host does not wait for its arrival.
+    The array stays in place, such as in a memory-mapped file, and batches are copies. For a CUDA device each batch is
+    gathered into page-locked memory and sent from there, and the host does not wait for its arrival.
 
     Args:
         values: integers or floating point; may be read-only.
         device: device of the batches.
-        resident_bytes: the largest split that is copied to a CUDA device.
     """
 
-    def __init__(
-        self, values: np.ndarray, device: torch.device | str = "cpu", resident_bytes: int = RESIDENT_BYTES
-    ) -> None:
+    def __init__(self, values: np.ndarray, device: torch.device | str = "cpu") -> None:
         self.device = torch.device(device)
         self._values = np.asarray(values)  # a plain array, whose slices are not memory maps
-        self._dtype = torch.from_numpy(np.empty(0, self._values.dtype.newbyteorder("="))).dtype
-        self._resident: Tensor | None = None
-        if self.device.type == "cuda" and self._values.nbytes <= resident_bytes:
-            self._resident = self._send(self._values)
 
     def __len__(self) -> int:
         return len(self._values)
@@ -325,16 +313,9 @@ class SplitValues:
 
     def __getitem__(self, chosen: slice | Tensor) -> Tensor:
         """Return the events of a range, or of a tensor of indices on the CPU, in their order; a copy, on the device."""
-        if self._resident is None:
-            # Not numpy.take, because it first copies the whole of a non-contiguous array.
-            return self._send(self._values[chosen if isinstance(chosen, slice) else chosen.numpy()])
-        if isinstance(chosen, slice):
-            return self._resident[chosen].clone()
-        return self._resident[chosen.pin_memory().to(self.device, non_blocking=True)]
-
-    def _send(self, part: np.ndarray) -> Tensor:
-        # torch.from_numpy would share memory that may be read-only, and warn about it.
-        held = torch.empty(part.shape, dtype=self._dtype, pin_memory=self.device.type == "cuda")
-        np.copyto(held.numpy(), part)
+        # Not numpy.take, because it first copies the whole of a non-contiguous array.
+        part = self._values[chosen if isinstance(chosen, slice) else chosen.numpy()]
+        # torch.from_numpy shares memory, which may be read-only: of a copy, in the byte order of the machine.
+        held = torch.from_numpy(np.array(part, part.dtype.newbyteorder("="), order="C"))
         # torch's allocator does not reuse page-locked memory before the copy is complete.
-        return held.to(self.device, non_blocking=True)
+        return (held.pin_memory() if self.device.type == "cuda" else held).to(self.device, non_blocking=True)

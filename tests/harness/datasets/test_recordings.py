@@ -230,19 +230,6 @@ def test_a_pattern_names_no_segments_and_must_match(store, write_segment, write_
         WFDB.loaded(store, WHOLE | {"records": "x*"})
 
 
-def test_nearly_dependent_leads_are_noted(store, write_segment):
-    rng = np.random.default_rng(0)
-    for number in range(6):
-        first, second = 300 * rng.standard_normal((2, 640)).cumsum(1) / 10
-        leads = {"I": first, "II": second, "AVR": 500 * number - (first + second) / 2}
-        write_segment(
-            store.root / "all", f"r{number}", {name: np.round(each).astype(int) for name, each in leads.items()}
-        )
-    splits = WFDB.loaded(store, WHOLE | {"channels": ["i", "ii", "aVR"], "length": 64})
-    texts = [remark.text for remark in examine(splits, ["i", "ii", "aVR"])]
-    assert any("nearly linear functions of the channels before them: aVR in an event (" in text for text in texts)
-
-
 def test_a_constant_record_has_no_deviation(store, write_segment):
     for number in range(12):
         write_segment(store.root / "all", f"r{number}", {"II": np.arange(160) * (number > 0)})

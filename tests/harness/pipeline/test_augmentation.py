@@ -12,8 +12,7 @@ from harness.core.errors import SuiteError
 from harness.core.settings import DataRef, augmentation_fault
 from harness.datasets.base import Splits
 from harness.evaluation.evaluation import evaluate
-from harness.pipeline.augmentation import augment
-from harness.pipeline.pipeline import Pipeline, permutation
+from harness.pipeline.pipeline import Pipeline, augment, permutation
 from harness.planning.settle import load_suite, settle
 from harness.training.training import TrainingBatches
 

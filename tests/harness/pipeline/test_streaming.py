@@ -116,10 +116,9 @@ def test_200_mb_are_trained_on_and_evaluated_in_a_fraction_of_the_memory(tmp_pat
 
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@pytest.mark.parametrize("resident_bytes", [0, 10**9])
-def test_on_cuda_batches_are_equal_whether_resident_or_copied(mapped, resident_bytes):
+def test_on_cuda_batches_are_equal(mapped):
     values, file = mapped
-    held = SplitValues(file, "cuda", resident_bytes)
+    held = SplitValues(file, "cuda")
     for _ in range(20):  # page-locked buffers come back
         chosen = torch.randint(0, len(values), (8,))
         batch = held[chosen]
