@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harness.core.errors import DataError
+from harness.core.errors import DataError, UserError
 from harness.core.records import write_atomically
 from harness.core.settings import DataRef, settings_digest
 from harness.datasets import Splits, Store, find_dataset
@@ -47,7 +47,10 @@ class DataRemark(NamedTuple):
 
 def remarks_on(store: Store, data: DataRef, splits: Splits) -> list[DataRemark]:
     """Return the remarks on the splits of a data set; they are kept in the cache, for all trials of a run."""
-    names, ranged = find_dataset(data.name).channels(dict(data.options)), data.preprocessing == "scale"
+    names: Sequence[str] = ()
+    with contextlib.suppress(UserError):  # of made data that no data set has
+        names = find_dataset(data.name).channels(dict(data.options))
+    ranged = data.preprocessing == "scale"
     checksum = splits.digest() if splits.checksum is None else splits.checksum
     key = settings_digest({"of": repr((VERSION, data.arrays, ranged, checksum, splits.left_out, splits.warnings))})
     path = store.cache / "remarks" / f"{key}.json"
@@ -89,8 +92,7 @@ def data_notes(splits: Splits) -> dict[str, str]:
     if splits.steps is not None:
         counts = Counter(f"{size:g} {unit}" for size, unit in splits.steps)
         notes["steps"] = listed([text + f" ({n} channels)" * (n > 1) for text, n in counts.items()])
-    if splits.checksum is not None:
-        notes["checksum"] = splits.checksum
+    notes |= {} if splits.checksum is None else {"checksum": splits.checksum}
     if splits.log_widths is None and (splits.no_floor is not None or not all(splits.noisy)):
         notes["floor"] = splits.no_floor or "the values are said to lie on no lattice; no noise is added to them"
     return notes

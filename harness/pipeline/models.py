@@ -56,12 +56,11 @@ def build_flow(
     """
     if layer.baseline:
         return build_baseline(layer.layer, shape, flow.levels, flow.steps, flow.width, seed, dict(layer.options))
-    backbone, cls, mixer = backbone_of(flow), resolve_layer(layer.layer), None
+    backbone, cls, mixer, order = backbone_of(flow), resolve_layer(layer.layer), None, None
     if flow.mixer != "none" and (layer.keep_mixer or (backbone.mixed and not cls.replaces_mixer)):
         mixer = LayerRef(row="mixer", layer="conv1x1", options=(("parameterisation", flow.mixer),))
     if (fault := layer.oracle_fault(permute)) is not None:
         raise UnsupportedEvent(fault)
-    order = None
     if layer.oracle and permute is not None:
         order = torch.from_numpy(permutation(math.prod(shape), permute)).argsort()
     make, make_mixer = partial(make_layer, layer), None if mixer is None else partial(make_layer, mixer)
