@@ -7,9 +7,9 @@ the state as `torch.save` writes it, and the SHA-256 of both. It gets its name o
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, BinaryIO, Literal
+from typing import BinaryIO, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from harness.core.files import STATE, checked_name, open_file
 from harness.core.settings import Settings
@@ -17,17 +17,16 @@ from harness.core.settings import Settings
 FORMAT: Literal[2] = 2
 SUFFIX = ".ckpt"
 LONGEST_HEADER = 1 << 20  # bytes
-MOST = 1 << 53  # of steps and seconds, so that they are exact as numbers of any kind
 
 
 class CheckpointHeader(Settings):
     """The first line of a checkpoint."""
 
     trial: str  # its id
-    step: Annotated[int, Field(ge=0, lt=MOST)]  # the last one that was completed
-    steps: Annotated[int, Field(ge=0, lt=MOST)]  # in all
-    seconds: Annotated[float, Field(ge=0, lt=MOST)]  # wall time of the trial so far, over all its processes
-    interruptions: Annotated[int, Field(ge=0, lt=MOST)]  # earlier resumes from a checkpoint
+    step: int  # the last one that was completed
+    steps: int  # in all
+    seconds: float  # wall time of the trial so far, over all its processes
+    interruptions: int  # earlier resumes from a checkpoint
     torch: str  # the version that wrote it
     sources: dict[str, str]  # digests of the source that did the steps (see `harness.core.provenance.sources.Sources`)
     chosen: str = ""  # by the trial's tuning, as text; empty without tuning

@@ -32,8 +32,6 @@ IMAGE = 1 << 30
 DATA_IN_MEMORY = 1 << 30  # a file of a data set that is read at once
 DATA = 1 << 43  # a file of a data set that is read in parts
 
-ARRAYS_UNPACKED = 1 << 28  # the arrays of a record; samples and matrices take some megabytes
-
 LONGEST_NAME = 200  # bytes of a name; file systems take 255, with what is added to it
 TEMPORARY = ".tmp"
 _NAME = re.compile(r"[\w-][\w.-]*")
@@ -97,7 +95,8 @@ def open_file(path: Path, most: int) -> io.BufferedReader:
             reason = "it is a folder" if folder else "it is not a regular file but a pipe, a device or a socket"
             raise OSError(errno.EISDIR if folder else errno.EINVAL, reason, str(path))
         if facts.st_size > most:
-            raise _too_large(path, f"{facts.st_size:,}", most)
+            reason = f"it has {facts.st_size:,} bytes, and at most {most:,} are read"
+            raise OSError(errno.EFBIG, reason, str(path))
         os.set_blocking(handle, True)
         return io.BufferedReader(io.FileIO(handle))
     except BaseException:
@@ -109,21 +108,10 @@ def read_file(path: Path, most: int) -> bytes:
     """Return the content of a regular file of at most `most` bytes.
 
     Raises:
-        OSError: as for `open_file`, or it does not fit into memory.
+        OSError: as for `open_file`.
     """
     with open_file(path, most) as file:
-        size = os.fstat(file.fileno()).st_size
-        if size > RECORD:
-            from harness.core.provenance.environment import available_memory
-
-            if size > available_memory() // 2:
-                raise _too_large(path, f"{size:,}", available_memory() // 2)
-        content = file.read(size + 1)
-        if len(content) > size:  # it grows, or states no size, as in /proc
-            content += file.read(most + 1 - len(content))
-        if len(content) > most:
-            raise _too_large(path, f"more than {most:,}", most)
-    return content
+        return file.read()
 
 
 def read_text(path: Path, most: int = TEXT) -> str:
@@ -133,10 +121,6 @@ def read_text(path: Path, most: int = TEXT) -> str:
         OSError: as for `read_file`.
     """
     return read_file(path, most).decode("utf-8", "replace")
-
-
-def _too_large(path: Path, size: str, most: int) -> OSError:
-    return OSError(errno.EFBIG, f"it has {size} bytes, and at most {most:,} are read", str(path))
 
 
 @contextlib.contextmanager

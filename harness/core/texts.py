@@ -6,7 +6,6 @@ languages, and depends on the version of Python.
 
 from __future__ import annotations
 
-import json
 import re
 import unicodedata
 from typing import Any
@@ -14,9 +13,6 @@ from typing import Any
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 """A character that no text may have: C0 and C1 controls but tabs and line ends, line and paragraph separators, those
 that turn the order of the letters around them, lone surrogates, and two that no XML may have."""
-
-ESCAPED = re.compile(rb"\\[ubfr]")
-"""An escape in JSON that may stand for such a character."""
 
 LONGEST = 2000
 """Characters of the text of an exception in a record; the log of its trial has more."""
@@ -37,15 +33,6 @@ def control_fault(text: str) -> str | None:
     """Return the fault of a text with a control character; None without any."""
     control = CONTROL.search(text)
     return control and f"{shortened(text, 80)!r} has the control character {control[0]!a}; write text without it"
-
-
-def text_fault(content: bytes) -> str | None:
-    """Return that a text of JSON has control characters, which a terminal would obey; None without any."""
-    text = content.decode("utf-8", "replace")
-    if ESCAPED.search(content) is None and CONTROL.search(text) is None:
-        return None
-    parsed = json.loads(text)
-    return None if printable(parsed, len(text)) == parsed else "a text with control characters"
 
 
 def formless(mark: str) -> bool:

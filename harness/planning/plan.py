@@ -12,13 +12,13 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints, ValidationError
 
-from harness.core.archive import Archive, StoredRecords, archive_of, folder_of, read_others
+from harness.core.archive import Archive, StoredRecords, archive_of, folder_of, read_records
 from harness.core.errors import UserError
 from harness.core.explain import explain
 from harness.core.files import RECORD, FileName, read_file, write_atomically
-from harness.core.records import LONGEST_REASON, Record, check_numbers
+from harness.core.records import LONGEST_REASON, Record
 from harness.core.settings import Count, Positive, Settings
-from harness.core.texts import bounded, one_line, text_fault
+from harness.core.texts import bounded, one_line
 from harness.core.trial import AnyTrial, Trial
 from harness.planning.strict_yaml import MAX_TEXT
 from harness.planning.suite_model import MOST_CELLS, MOST_TRIALS, Average, Label, Published, kind_name
@@ -140,11 +140,9 @@ class Plan(Settings):
         return (trial.suite if self.sections else "", *trial.cell)
 
     def save(self, folder: Path) -> Path:
-        """Write `folder/plan.json` atomically; raise a UserError if it could not be read again."""
-        path, content = folder / FILE, self.model_dump_json(indent=1).encode() + b"\n"
-        if (fault := text_fault(content)) is not None:  # such as the folder of a third-party layer
-            raise UserError(f"{path}: not written ({fault}); rename the files and folders of layers and data")
-        write_atomically(path, content)
+        """Write `folder/plan.json` atomically."""
+        path = folder / FILE
+        write_atomically(path, self.model_dump_json(indent=1).encode() + b"\n")
         return path
 
     @classmethod
@@ -173,7 +171,7 @@ def _checked_plan(content: bytes) -> Plan:
         plan = Plan.model_validate_json(content)
     except ValidationError as error:
         raise ValueError(bounded(explain(error)[0].message, LONGEST_REASON)) from error
-    if (fault := plan_fault(plan) or text_fault(content)) is not None:
+    if (fault := plan_fault(plan)) is not None:
         raise ValueError(fault)
     return plan
 
@@ -205,7 +203,6 @@ def _faults(plan: Plan) -> Iterator[str]:
             yield f"section {section.name}: it has trials of its own"
         yield from (f"section {section.name}: {fault}" for fault in _faults(plan.part(section)))
     for trial in plan.trials:
-        check_numbers(trial.identity.values())
         agrees = {
             "suite": trial.suite in (heads or {plan.suite}),
             "profile": trial.profile == plan.profile,
@@ -231,7 +228,7 @@ def stray_records(plan: Plan, run: Path, stored: StoredRecords | None = None) ->
     planned = {trial.id for trial in plan.trials}
     suites = {plan.suite, *(trial.suite for trial in plan.trials), *(part.head.suite for part in plan.sections)}
     if stored is None:
-        stored = read_others(run, plan.trials)
+        stored = read_records(run, plan.trials, others=True, planned=False)
     lines = []
     for name in sorted({*stored.records, *stored.damaged} - planned):
         if name in stored.damaged:

@@ -62,16 +62,6 @@ def test_a_file_is_read_up_to_its_limit_and_through_a_link(tmp_path):
     with pytest.raises(OSError, match="it has 1,000 bytes, and at most 999 are read"):
         read_file(path, 999)
     assert read_file(Path("/proc/self/status"), 1 << 20).startswith(b"Name:"), "a file that states no size"
-    with pytest.raises(OSError, match="more than 10"):
-        read_file(Path("/proc/self/status"), 10)
-
-
-def test_a_file_that_does_not_fit_into_memory_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("harness.core.provenance.environment.available_memory", lambda: 1 << 29)
-    with (tmp_path / "it").open("wb") as file:
-        file.truncate(1 << 29)
-    with pytest.raises(OSError, match="at most"):
-        read_file(tmp_path / "it", 1 << 34)
 
 
 def test_names_of_trials_and_figures_are_names_and_what_could_be_another_path_is_none(case):

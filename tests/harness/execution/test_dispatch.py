@@ -166,7 +166,7 @@ def test_what_is_no_record_of_the_trial_is_refused_and_not_stored(tmp_path, tria
         (foreign, "which is no file of this trial"),
         ({name: foreign[f"records/{other.id}.json"]}, "the record of"),
         ({name: b"{}"}, "missing"),
-        ({name: record.replace(b'"format": 2', b'"format": 3')}, "of schema 3"),
+        ({name: record.replace(b'"format": 2', b'"format": 3')}, "format: the number 3 is not one of 2"),
         ({name: arrays}, "without its arrays"),
         (files | {f"logs/{one.id}.log": b"x" * ((1 << 24) + 1)}, "16,777,217 bytes"),
         *((files | {name: b""}, "no file of this trial") for name in others),

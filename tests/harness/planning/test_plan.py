@@ -418,8 +418,6 @@ CONTRADICTIONS = {
         r"cells of .* seeds, and at most 5,000 cells",
     ),
     "many seeds": (lambda plan: plan.model_copy(update={"seeds": tuple(range(50_000))}), "cells of 50,000 seeds"),
-    "large seed": (lambda plan: changed(plan, seed=1 << 63), "the whole number .*beyond 64 bits"),
-    "control": (lambda plan: plan.model_copy(update={"title": "a\x1b[31m"}), "a text with control characters"),
 }
 
 

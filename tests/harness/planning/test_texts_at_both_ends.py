@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from harness.core.errors import SuiteError, UserError
+from harness.core.errors import SuiteError
 from harness.core.texts import CONTROL, visible
 from harness.planning.plan import Plan
 from harness.planning.settle import settle
@@ -77,11 +77,8 @@ def test_latex_sets_them(tmp_path):
     assert subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=120).returncode == 0
 
 
-def test_a_plan_that_could_not_be_read_is_not_written(tmp_path):
+def test_a_long_command_is_read_again(tmp_path):
     plan = settle(read_suite(suite()), "smoke", "cpu").plan().plan
-    with pytest.raises(UserError, match=r"not written .a text with control characters"):
-        plan.model_copy(update={"command": "run 'o\x1bdd/suite.yaml'"}).save(tmp_path)
-    assert not list(tmp_path.iterdir())
     plan = plan.model_copy(update={"command": "\\n" * 40_000})  # long, and with what looks like an escape
     plan.save(tmp_path)
     assert Plan.load(tmp_path) == plan

@@ -59,7 +59,7 @@ EDITS = {  # file, old text, new text, the changed part
     "another layer": ("layers/emerging.py", "import torch", "import torch\n\nODD = 1", ""),
     "the backbone": ("flows/protocol.py", "import torch", "import torch\n\nODD = 1", "flows"),
     "the schedule": ("harness/training/updates.py", "betas=(0.9,", "betas=(0.8,", "harness/training"),
-    "records": ("harness/core/records.py", "SCHEMA = 2", "SCHEMA = 3", ""),
+    "records": ("harness/core/records.py", "WHOLE = 1", "WHOLE = 2", ""),
     "a kernel": ("csrc/butterfly/cuda/tile.h", "#pragma once", "#pragma once\nint ODD = 1;", "csrc"),
 }
 
