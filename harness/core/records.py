@@ -23,7 +23,7 @@ from harness.core.errors import UserError
 from harness.core.explain import explain
 from harness.core.files import RECORD, checked_name, read_file, write_atomically
 from harness.core.settings import settings_digest
-from harness.core.texts import bounded, error_text, printable
+from harness.core.texts import bounded, printable
 from harness.core.trial import Trial, trial_class
 
 if TYPE_CHECKING:
@@ -192,36 +192,23 @@ def write_arrays(folder: Path, name: str, content: bytes) -> str:
     return file
 
 
-def read_arrays(folder: Path, file: str) -> bytes | None:
-    """Return the content of a file of `write_arrays`; None without a file, as in an archive.
+def read_arrays(folder: Path, file: str) -> Mapping[str, np.ndarray] | None:
+    """Return the arrays, by name, of a file of `write_arrays`; None without a file, as in an archive.
 
     Raises:
         UserError: it is damaged.
     """
+    import numpy as np
+
     try:
         content = read_file(folder / checked_name(file), RECORD)
         if hashlib.sha256(content).hexdigest() != file.removesuffix(ARRAYS).rpartition(".")[2]:
             raise ValueError("its checksum does not fit")
+        return np.load(io.BytesIO(content))  # unpacked when they are asked for
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, EOFError, ValueError) as error:
         raise UserError(f"{folder / file}: damaged arrays ({_reason(error)}); {HINT}") from error
-    return content
-
-
-def unpacked_arrays(content: bytes, path: Path) -> dict[str, np.ndarray]:
-    """Return the arrays of an .npz file by name.
-
-    Raises:
-        UserError: it is damaged; the message names `path`.
-    """
-    import numpy as np
-
-    try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as stored:
-            return dict(stored)
-    except Exception as error:  # zipfile, its decompressors and numpy raise many kinds on a damaged file
-        raise UserError(f"{path}: damaged arrays ({error_text(error, 200)}); {HINT}") from error
 
 
 def remove_old_arrays(folder: Path, record: Record) -> None:

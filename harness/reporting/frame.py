@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pandas as pd
 
 from harness.core.archive import read_records
-from harness.core.records import AUDIT_FAILED, Record, read_arrays, unpacked_arrays, verdict
+from harness.core.records import AUDIT_FAILED, Record, read_arrays, verdict
 from harness.core.texts import shortened, visible
 from harness.core.trial import TRIALS, Trial, column_types, trial_class
 from harness.planning.plan import Plan
@@ -132,8 +132,8 @@ class Results:
         record = self.records.get(trial)
         if record is None or record.arrays is None:
             return None
-        content = read_arrays(self.folder / "records", record.arrays)
-        return None if content is None else unpacked_arrays(content, self.folder / "records" / record.arrays)
+        arrays = read_arrays(self.folder / "records", record.arrays)
+        return None if arrays is None else dict(arrays)
 
     @property
     def ok(self) -> bool:

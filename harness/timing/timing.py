@@ -31,7 +31,7 @@ import numpy as np
 import torch
 
 from harness.core.global_settings import GlobalSettings
-from harness.core.isolation.descendants import children_now, descendants
+from harness.core.isolation.descendants import descendants
 from harness.timing.operations import OperationCase
 from harness.timing.settings import TimingSettings
 
@@ -115,7 +115,7 @@ def measure(
 
     try:
         costs = warm_up({name: partial(sample, name, 1, False) for name in cases}, settings)
-        children |= descendants([os.getpid()], children_now())
+        children |= descendants(os.getpid())
         calls = {name: max(1, math.ceil(settings.min_sample_ms / 1e3 / cost)) for name, cost in costs.items()}
         start = time.perf_counter()
         for number in range(settings.rounds):

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from functools import partial
+from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 
 import torch
@@ -191,7 +192,9 @@ def change_directory(trial):
 
 
 def write_to_every_pipe(content):
-    for number in range(3, 256):
+    """Write to the pipe of messages and all others, but those of the fork server and of the resource tracker."""
+    spared = {forkserver._forkserver._forkserver_alive_fd, resource_tracker._resource_tracker._fd}
+    for number in {*range(3, 256)} - spared:
         try:
             if stat.S_ISFIFO(os.fstat(number).st_mode):
                 left = memoryview(content)

@@ -16,7 +16,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection
 from multiprocessing import forkserver
 
 import psutil
@@ -44,38 +44,25 @@ def end_with_parent(parent: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def children_now() -> dict[int, list[int]]:
-    """Return process -> its children, of all processes of this machine; one of a number used before may be missing."""
-    children: dict[int, list[int]] = {}
-    for process in psutil.process_iter(["ppid"]):
-        children.setdefault(process.info["ppid"], []).append(process.pid)
-    return children
-
-
-def descendants(
-    ancestors: Iterable[int], children: Mapping[int, Iterable[int]], spared: Collection[int] = ()
-) -> set[int]:
-    """Return the processes below `ancestors`, without those in `spared` and the processes below these."""
-    below: set[int] = set()
-    left = list(ancestors)
-    while left:
-        new = [child for child in children.get(left.pop(), ()) if child not in below and child not in spared]
-        below.update(new)
-        left += new
-    return below
+def descendants(ancestor: int) -> set[int]:
+    """Return the processes below one; none if it has ended."""
+    with contextlib.suppress(psutil.Error):
+        return {process.pid for process in psutil.Process(ancestor).children(recursive=True)}
+    return set()
 
 
 def end_descendants(ancestor: int, spared: Collection[int] = ()) -> None:
-    """End the processes below `ancestor`, except those in `spared` and the processes below these.
+    """End the processes below `ancestor`, except its children in `spared` and the processes below these.
 
     A process that has received SIGKILL starts no other, so two searches that find no new one are the last. Processes
     that start others faster than a search finds them are given up after `LONGEST` seconds.
     """
-    ended: set[int] = set()
+    ended, children = set[int](), list[int]()
     begin, empty = time.monotonic(), 0
     while empty < 2 and time.monotonic() - begin < LONGEST:
-        # One that has ended may still be the parent of one that was read before it had ended.
-        new = descendants({ancestor, *ended}, children_now(), spared) - ended
+        with contextlib.suppress(psutil.Error):
+            children = [child.pid for child in psutil.Process(ancestor).children() if child.pid not in spared]
+        new = {pid for child in children for pid in (child, *descendants(child))} - ended
         for pid in new:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)

@@ -43,7 +43,7 @@ class Receiver:
         """Return the complete messages among the next `READ` bytes, without waiting; close at the end of the pipe.
 
         Raises:
-            BadMessage: the bytes are not a message; the pipe is then closed.
+            BadMessage: the bytes are not a message; no further call makes sense.
         """
         if self.connection.closed:
             return []
@@ -51,25 +51,15 @@ class Receiver:
             new = os.read(self.connection.fileno(), READ)
         except BlockingIOError:
             return []
-        except OSError:
-            new = b""
         if not new:
             self.connection.close()
-            return []
         *lines, self.partial = (self.partial + new).split(b"\n")
-        try:
-            messages = [_parsed(line) for line in lines]
-            if len(self.partial) > LONGEST:
-                raise BadMessage(f"more than {LONGEST} bytes without the end of a message")
-        except BadMessage:
-            self.connection.close()
-            raise
-        return messages
+        if len(self.partial) > LONGEST:
+            raise BadMessage(f"more than {LONGEST} bytes without the end of a message")
+        return [_parsed(line) for line in lines]
 
 
 def _parsed(line: bytes) -> dict[str, Any]:
-    if len(line) > LONGEST:
-        raise BadMessage(f"a line of {len(line)} bytes, where a message has at most {LONGEST}")
     try:
         message = json.loads(line)
     except (ValueError, RecursionError):

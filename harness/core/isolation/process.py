@@ -12,7 +12,6 @@ import gc
 import multiprocessing
 import os
 import signal
-import stat
 import sys
 import tempfile
 import threading
@@ -156,7 +155,6 @@ def _main(target: Callable[..., None], args: tuple[Any, ...], log: Path, message
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.close(output)
-    _cut_pipes(messages)
     faulthandler.enable(all_threads=False)
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(OOM_SCORE, encoding="ascii")
@@ -168,20 +166,6 @@ def _end_with_parent() -> None:
     if parent is not None:
         parent.join()
         os.killpg(0, signal.SIGKILL)
-
-
-def _cut_pipes(messages: Connection) -> None:
-    """Redirect inherited pipes and sockets but that for messages: a byte to the fork server would end all trials."""
-    parent = multiprocessing.parent_process()
-    kept = {0, 1, 2, messages.fileno(), None if parent is None else parent.sentinel}
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    with contextlib.suppress(OSError):
-        for number in map(int, os.listdir("/dev/fd")):  # noqa: PTH208  only names are needed
-            with contextlib.suppress(OSError):
-                mode = os.fstat(number).st_mode
-                if number not in kept and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
-                    os.dup2(nowhere, number, inheritable=False)
-    os.close(nowhere)
 
 
 def ending_text(exit_code: int | None) -> str:

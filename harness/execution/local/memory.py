@@ -16,10 +16,10 @@ import contextlib
 import re
 import resource
 import time
-from collections.abc import Iterable
+from collections.abc import Collection
 from pathlib import Path
 
-from harness.core.isolation.descendants import children_now, descendants
+from harness.core.isolation.descendants import descendants
 
 LOOK_SECONDS = 0.1  # between two measurements of the same processes
 SEARCH_SECONDS = 1.0  # between two searches for processes that a trial has started
@@ -44,10 +44,10 @@ class MemoryWatch:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._children: dict[int, list[int]] = {}
+        self._below: dict[int, set[int]] = {}
         self._searched = self._looked = 0.0
 
-    def over(self, processes: Iterable[int]) -> dict[int, int]:
+    def over(self, processes: Collection[int]) -> dict[int, int]:
         """Return process -> bytes that it and its descendants hold, if above the limit; empty until it is due again."""
         now = time.monotonic()
         if now - self._looked < 0.9 * LOOK_SECONDS:
@@ -55,8 +55,8 @@ class MemoryWatch:
         self._looked = now
         if now - self._searched >= SEARCH_SECONDS:
             self._searched = now
-            self._children = children_now()
-        amounts = {pid: sum(map(held, {pid} | descendants([pid], self._children))) for pid in processes}
+            self._below = {pid: descendants(pid) for pid in processes}
+        amounts = {pid: sum(map(held, {pid, *self._below.get(pid, ())})) for pid in processes}
         return {pid: amount for pid, amount in amounts.items() if amount > self.limit}
 
 

@@ -231,7 +231,7 @@ def any_arrays(draw):
 
 
 @settings(few, max_examples=60)  # figures take most of the time
-@given(any_arrays().map(stored_arrays) | damaged_bytes(stored_arrays(ARRAYS)))
+@given(any_arrays().map(stored_arrays) | st.binary(max_size=9))
 def test_arrays_of_any_content_are_drawn_or_named(tmp_path_factory, content):
     """Their checksum fits: they are not damaged, but were written so."""
     folder = tmp_path_factory.mktemp("run")
@@ -281,14 +281,14 @@ def test_weights_of_any_content_are_loaded_or_named(tmp_path_factory, content):
 
 
 @few
-@given(damaged_bytes(bytes(range(256)) * 8))
+@given(damaged_bytes(stored_arrays(ARRAYS)))
 def test_every_damage_to_arrays_is_noticed(run, content):
-    file = write_arrays(run / "records", TRIAL.id, bytes(range(256)) * 8)
+    file = write_arrays(run / "records", TRIAL.id, stored_arrays(ARRAYS))
     record = good_record()
     record.arrays = file
     path = write_record(run / "records", record)
     write_arrays(run / "records", TRIAL.id, b"new")  # before their record is written, a reader finds the old pair
-    assert read_arrays(run / "records", file) == bytes(range(256)) * 8 and read_record(path).arrays == file
+    assert read_arrays(run / "records", file).keys() == ARRAYS.keys() and read_record(path).arrays == file
     (run / "records" / file).write_bytes(content)
     with pytest.raises(UserError, match=f"{file}: damaged arrays \\(its checksum does not fit\\); run the suite again"):
         read_record(path)

@@ -63,7 +63,8 @@ def test_any_bytes_are_messages_or_refused_without_waiting(parts):
                 for message in receiver.receive():
                     assert isinstance(message, dict)
             except BadMessage as error:
-                assert receiver.connection.closed and len(str(error)) < 200 and str(error).isprintable()
+                assert len(str(error)) < 200 and str(error).isprintable()
+                break
 
 
 @FEW

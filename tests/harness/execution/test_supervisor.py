@@ -14,7 +14,7 @@ import faulty_trials
 import pytest
 
 from harness.core.errors import UserError
-from harness.core.isolation.descendants import children_now, descendants
+from harness.core.isolation.descendants import descendants
 from harness.core.isolation.messages import Receiver
 from harness.core.isolation.process import LONGEST_LOG
 from harness.core.records import blank_record, read_record, write_record
@@ -205,7 +205,7 @@ def test_no_process_survives_a_killed_supervisor(tmp_path, trial, wait_for):
     with subprocess.Popen(command, env=environment, start_new_session=True) as supervisor:
         wait_for(lambda: len(pids(tmp_path)) == 2, seconds=60)
         running = pids(tmp_path)
-        children = wait_for(lambda: descendants(running, children_now()))
+        children = wait_for(lambda: [child for pid in running for child in descendants(pid)])
         [daemon] = wait_for(lambda: [daemon for pid in running for daemon in daemons(pid)])
         os.killpg(supervisor.pid, signal.SIGKILL)
     wait_for(lambda: not any(map(alive, [*running, *children, daemon])), seconds=3)
