@@ -6,12 +6,13 @@ their keyword arguments are the options. Errors that the user can correct are `U
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from harness.core.file_modules import find_own_packages
+from harness.core.file_modules import OwnPackages
 
-find_own_packages()
+sys.meta_path.insert(0, OwnPackages)
 
 import harness.kinds  # noqa: E402, F401  registers the kinds of trials
 from harness.core.arguments import Place, checked  # noqa: E402

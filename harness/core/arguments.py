@@ -64,15 +64,11 @@ def path(value: Any) -> Path:
     """Return a path; raise ValueError if a value is none."""
     if not isinstance(value, (str, Path)):
         raise ValueError(f"expected a path, got {shown(value)}")
-    possible = bool(str(value).strip())
     try:
-        os.lstat(value)
-    except ValueError:  # it has a NUL, or half of a pair of characters
-        possible = False
-    except OSError as error:
-        possible = possible and error.errno != errno.ENAMETOOLONG
-    if not possible:
-        raise ValueError(f"{str(value)!r:.80} is no path; name a file or folder")
+        os.lstat(str(value).strip() or "\0")
+    except (ValueError, OSError) as error:  # ValueError: a NUL, or half of a pair of characters
+        if isinstance(error, ValueError) or error.errno == errno.ENAMETOOLONG:
+            raise ValueError(f"{str(value)!r:.80} is no path; name a file or folder") from error
     return Path(value)
 
 

@@ -6,6 +6,7 @@ the state as `torch.save` writes it, and the SHA-256 of both. It gets its name o
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import BinaryIO, Literal
 
@@ -60,9 +61,6 @@ def read_header(file: BinaryIO) -> tuple[CheckpointHeader, bytes]:
 def newest_header(out: Path, name: str) -> CheckpointHeader | None:
     """Return the header of a trial's newest checkpoint, without reading the state that follows it."""
     for path in checkpoint_files(out, name):
-        try:
-            with open_file(path, STATE) as file:
-                return read_header(file)[0]
-        except (OSError, ValueError):
-            continue
+        with contextlib.suppress(OSError, ValueError), open_file(path, STATE) as file:
+            return read_header(file)[0]
     return None

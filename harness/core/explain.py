@@ -48,21 +48,12 @@ class Problem(NamedTuple):
     origin: str | None = None  # the option of the command line that set the value
 
 
-def explain(
-    error: ValidationError, model: type[BaseModel] | None = None, kinds: Mapping[str, type[BaseModel]] | None = None
-) -> list[Problem]:
-    """Return the faults that pydantic has found.
-
-    Args:
-        error: of a validation.
-        model: against which a value was validated, to suggest keys.
-        kinds: models of other kinds of such values; an unknown key that one of them has at the same place is reported
-            as such.
-    """
-    return [_explained(detail, model, kinds or {}) for detail in error.errors(include_url=False)]
+def explain(error: ValidationError, model: type[BaseModel] | None = None) -> list[Problem]:
+    """Return the faults that pydantic has found in a value; `model`: of the value, to suggest keys."""
+    return [_explained(detail, model) for detail in error.errors(include_url=False)]
 
 
-def _explained(detail: ErrorDetails, model: type[BaseModel] | None, kinds: Mapping[str, type[BaseModel]]) -> Problem:
+def _explained(detail: ErrorDetails, model: type[BaseModel] | None) -> Problem:
     place, kind, value = tuple(detail["loc"]), detail["type"], detail["input"]
     context: Mapping[str, Any] = detail.get("ctx", {})
     outer, name = place[:-1], dotted(place) or "the file"
@@ -81,13 +72,9 @@ def _explained(detail: ErrorDetails, model: type[BaseModel] | None, kinds: Mappi
         return Problem(outer, f"the key {place[-1]!r} is missing{inside}; add it", at_key=True)
     if kind == "extra_forbidden":
         key = str(place[-1])
-        others = [other for other, its_model in kinds.items() if key in _keys(its_model, outer)]
-        hint = f"; {nearest(key, _keys(model, outer))}" if model is not None else ""
-        message = f"unknown key {key!r}{inside}{hint}"
-        if others:
-            this = next(other for other, its_model in kinds.items() if its_model is model)
-            message = f"{key!r} means nothing in a suite of kind {this}, only of kind {' or '.join(others)}; remove it"
-        return Problem(place, message, at_key=True)
+        keys = model and model_at(model, outer)
+        hint = f"; {nearest(key, keys.model_fields)}" if keys else ""
+        return Problem(place, f"unknown key {key!r}{inside}{hint}", at_key=True)
     if kind in _TYPES:
         return Problem(place, f"{name}: expected {_TYPES[kind]}, got {shown(value)}")
     if kind in ("value_error", "json_invalid"):  # the message names the value
@@ -133,12 +120,6 @@ def model_at(model: type[BaseModel], place: Place) -> type[BaseModel] | None:
             arguments = get_args(plain) or (None,)
             annotation = arguments[-1 if get_origin(plain) in (dict, Mapping) else 0]
     return _model(annotation)
-
-
-def _keys(model: type[BaseModel] | None, place: Place) -> list[str]:
-    """Return the keys that the mapping at this place may have."""
-    inner = model and model_at(model, place)
-    return list(inner.model_fields) if inner else []
 
 
 def _plain(annotation: Any) -> Any:

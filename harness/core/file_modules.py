@@ -59,7 +59,8 @@ def follow(place: str, path: Path | None) -> Followed:
             continue
         code.files[file] = file.relative_to(root).as_posix()
         try:
-            tree = parsed(read_file(file, SOURCE))
+            with _PARSER:
+                tree = ast.parse(read_file(file, SOURCE))
         except (OSError, SyntaxError, ValueError):  # compiled, or importing it will raise the error
             continue
         for name in {name.partition(".")[0] for name in imported(tree)}:
@@ -67,12 +68,6 @@ def follow(place: str, path: Path | None) -> Followed:
         for named in _named_files(file.parent, tree):
             code.files.setdefault(named, named.name)
     return code
-
-
-def parsed(content: bytes) -> ast.Module:
-    """Return the syntax tree of a file, as `ast.parse`, by one thread at a time."""
-    with _PARSER:
-        return ast.parse(content)
 
 
 def imported(tree: ast.AST) -> Iterator[str]:
@@ -186,18 +181,13 @@ def module_of_file(path: Path) -> ModuleType:
     return module
 
 
-class _OwnPackages:
-    """Find the packages of this project, whatever sys.path says (see `importlib.abc.MetaPathFinder`)."""
-
-    @staticmethod
-    def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        return PathFinder.find_spec(name, [str(PROJECT)]) if name in (*PACKAGES, "csrc", "suites") else None
-
-
-def find_own_packages() -> None:
-    """Let the packages of this project be found before others of their names, in whatever folder a command is called.
+class OwnPackages:
+    """Find the packages of this project before others of their names (see `importlib.abc.MetaPathFinder`).
 
     Python looks for modules in the working directory first (`python -m`), or where PYTHONPATH says.
     """
-    if _OwnPackages not in sys.meta_path:
-        sys.meta_path.insert(0, _OwnPackages)
+
+    @staticmethod
+    def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Return where a package of the project is; None for every other module."""
+        return PathFinder.find_spec(name, [str(PROJECT)]) if name in (*PACKAGES, "csrc", "suites") else None

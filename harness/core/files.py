@@ -62,18 +62,16 @@ def slug(text: str) -> str:
     return name[: LONGEST_NAME // 2].decode(errors="ignore").strip("-")
 
 
-def distinct_slugs(labels: Sequence[str], reserved: str = "") -> dict[str, str]:
+def distinct_slugs(labels: Sequence[str]) -> dict[str, str]:
     """Return label -> slug, with a digest of the label where it would be empty or that of several labels.
 
-    A label that is a slug already keeps it, so that none depends on the order of the labels. No slug without a digest
-    ends with `reserved`, which is appended to slugs.
+    A label that is a slug already keeps it, so that none depends on the order of the labels.
     """
     plain = {label: slug(label) for label in labels}
     counts = Counter(plain.values())
     slugs = {}
     for label, name in plain.items():
-        unique = counts[name] == 1 or name == label
-        if not name or not unique or (reserved and name.endswith(reserved)):
+        if not name or (counts[name] > 1 and name != label):
             digest = hashlib.sha256(label.encode(errors="surrogatepass")).hexdigest()[:8]
             name = f"{name}-{digest}".lstrip("-")
         slugs[label] = name

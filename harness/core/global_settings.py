@@ -63,11 +63,7 @@ class GlobalSettings:
                     _SETTINGS[name][1](before[name])
         _remove_kernels(changed)
         self._values = _values()
-        texts = []
-        for name in changed:
-            lasting = name in self._values and not _same(before.get(name), self._values[name])
-            end = " (cannot be undone)" * lasting
-            texts.append(f"{name}: {_shown(before.get(name))} -> {_shown(now[name])}{end}")
+        texts = [f"{name}: {_shown(before.get(name))} -> {_shown(now[name])}" for name in changed]
         if functions:
             for owner, name, old, new in list(_replaced(self._members, _members())):
                 texts.append(f"{_LABELS.get(owner) or owner.__qualname__}.{name}: {_shown(old)} -> {_shown(new)}")
@@ -96,14 +92,9 @@ def _read(name: str) -> Any:
 
 
 def _shown(value: Any) -> str:
-    if isinstance(value, dict):
-        return _shown(list(value.values()))
-    if isinstance(value, tuple | list):
-        return f"{len(value)} ({', '.join(map(_shown, value))})" if value else "none"
-    if callable(value):
-        return str(getattr(value, "__qualname__", type(value).__qualname__))
-    plain = value is None or isinstance(value, bool | int | float | str | torch.dtype | torch.device)
-    return str(value) if plain else str(getattr(value, "name", type(value).__qualname__))
+    if isinstance(value, dict | tuple | list):
+        return str(len(value) or "none")
+    return str(getattr(value, "__qualname__", getattr(value, "name", value)))
 
 
 def _attributes(label: str, owner: Any, *names: str) -> Settings:
@@ -265,10 +256,7 @@ _SETTINGS: Settings = {
     "inference mode": (torch.is_inference_mode_enabled, _set_inference_mode),
     "grad mode": (torch.is_grad_enabled, torch.set_grad_enabled),
     "threads": (torch.get_num_threads, torch.set_num_threads),
-    "CUDA device": (
-        lambda: torch.cuda.current_device() if torch.cuda.is_initialized() else 0,
-        lambda device: torch.cuda.set_device(device),
-    ),
+    "CUDA device": (lambda: torch.cuda.current_device() if torch.cuda.is_initialized() else 0, torch.cuda.set_device),
     "flush of denormal numbers": (_flushes_denormals, torch.set_flush_denormal),
     "default dtype": (torch.get_default_dtype, torch.set_default_dtype),
     "anomaly mode": (torch.is_anomaly_enabled, lambda value: torch.autograd.set_detect_anomaly(value)),

@@ -82,9 +82,7 @@ def option_errors(
     try:
         hints = get_type_hints(cls.__init__, include_extras=True)
     except (NameError, TypeError, AttributeError) as error:
-        return [
-            (name, f"{name}: the type hints of {cls.__name__}.__init__ cannot be read: {error}") for name in options
-        ]
+        return [(name, f"{name}: type hints of {cls.__name__} that cannot be read: {error}") for name in options]
     problems = []
     for name, value in options.items():
         if name not in parameters:

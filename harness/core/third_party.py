@@ -179,15 +179,7 @@ def _module(said: str, place: str, folder: Path | None) -> ModuleType:
         tried = ", ".join(dict.fromkeys(str(tried.resolve()) for tried in _places(Path(place), folder)))
         raise UserError(f"{said}: there is no such file; looked for {tried}")
     with third_party_errors(said, "the import", path):
-        try:
-            return importlib.import_module(place) if path is None else module_of_file(path)
-        except ModuleNotFoundError as error:
-            if path is None and error.name is not None and f"{place}.".startswith(f"{error.name}."):
-                raise UserError(
-                    f"{said}: there is no module {error.name!r}; install its package, put its folder on "
-                    "PYTHONPATH, or name the file as FILE.py:CLASS"
-                ) from error
-            raise
+        return importlib.import_module(place) if path is None else module_of_file(path)
 
 
 def _class_of(module: ModuleType, noun: str, place: str, name: str, base: type[T], adapt: Adapt[T]) -> type[T]:
@@ -195,20 +187,15 @@ def _class_of(module: ModuleType, noun: str, place: str, name: str, base: type[T
     adapted = adapt(obj)
     if not isinstance(adapted, str):
         return adapted
-    needed = _abstract(base, base)
     if isinstance(obj, type) and issubclass(obj, base):
-        missing = _abstract(obj, base)
-        if missing:
-            raise UserError(
-                f"{noun} {place}:{name} does not implement {' and '.join(missing)}; a {noun} needs "
-                f"{' and '.join(needed)}"
-            )
+        if missing := _abstract(obj, base):
+            raise UserError(f"{noun} {place}:{name} does not implement {' and '.join(missing)}")
         return obj
-    classes = [key for key, value in vars(module).items() if inspect.isclass(value)]
-    fit = [key for key in classes if issubclass(vars(module)[key], base) and not _abstract(vars(module)[key], base)]
+    classes = {key: value for key, value in vars(module).items() if inspect.isclass(value) and issubclass(value, base)}
+    fit = [key for key, value in classes.items() if not _abstract(value, base)]
     there = f"the {noun}s in it are {', '.join(fit[:20])}" if fit else f"it holds no {noun} of this project"
     if not hasattr(module, name):
-        raise UserError(f"{place} has no class {name!r}{suggestion(name, classes)}; {there}")
+        raise UserError(f"{place} has no class {name!r}{suggestion(name, fit)}; {there}")
     public = f"{base.__module__.rpartition('.')[0]}.{base.__name__}"
     raise UserError(f"{place}:{name} is not a subclass of {public}{adapted}; {there}")
 

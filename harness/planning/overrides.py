@@ -15,11 +15,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from harness.core.errors import SuiteError, UserError, nearest, suggestion
-from harness.core.explain import Place, Problem, explain, model_at
+from harness.core.explain import Place, Problem, explain
 from harness.planning.cells import Changes, Scope, Where, option_behind
 from harness.planning.strict_yaml import load
 from harness.planning.suite_base import Suite
-from harness.planning.suite_model import SUITES, Row
+from harness.planning.suite_model import Row
 
 _BETWEEN_OPTIONS = re.compile(r",(?![^\[{]*[\]}])")  # a comma that is in no list or mapping
 
@@ -86,8 +86,7 @@ def scope_of(
         try:
             profile = type(profile).model_validate(whole)
         except ValidationError as error:
-            models = {kind: model for kind, cls in SUITES.items() if (model := model_at(cls.file_model(), here))}
-            wrong += explain(error, type(profile), models)
+            wrong += explain(error, type(profile))
     faults += blamed(changes, wrong, "--set")
     if faults:
         raise SuiteError("\n".join(dict.fromkeys(faults)))

@@ -53,7 +53,7 @@ def read_suite(source: Source, *, data: Path | None = None, examined: bool = Fal
         suite: SuiteFile = kinds[document.value["kind"]].model_validate(document.value)
     except ValidationError as error:
         model = kinds.get(str(document.value.get("kind")), SuiteFile)
-        raise_faults(document, explain(error, model, kinds))
+        raise_faults(document, explain(error, model))
         raise
     origin = Origin(document, folder, data, examined)
     return suite.attach(origin._replace(parts=_joined(suite, origin)))

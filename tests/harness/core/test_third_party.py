@@ -83,7 +83,7 @@ def test_a_suite_names_the_code_of_a_package(package):
 @pytest.mark.parametrize(
     ("old", "new", "place", "parts"),
     [
-        ("parts:Noise", "lost:Noise", "7:", ["no module 'their_things.lost'"]),
+        ("parts:Noise", "lost:Noise", "7:", ["No module named 'their_things.lost'"]),
         ("their_things.parts:TheirFlow", "elsewhere", "4:32: ", ["known: maf, ", "or package.module:CLASS"]),
         ("their_things.parts:TheirFlow", "flow.py:TheirFlow", "4:32: ", ["or package.module:CLASS"]),
     ],

@@ -132,7 +132,7 @@ def test_a_changed_file_changes_trial_ids_and_invalidates_the_plan(folder):
         ("ramps.py:Ramp", ["no class 'Ramp' (did you mean Ramps?)", "the data sets in it are Ramps"]),
         ("ramps.py:RampOptions", ["not a subclass of harness.datasets.Dataset", "the data sets in it are Ramps"]),
         ("missing.py:Ramps", ["data set 'missing.py:Ramps'", "there is no such file", "suite/missing.py"]),
-        ("no_such_package:Ramps", ["no module 'no_such_package'", "PYTHONPATH"]),
+        ("no_such_package:Ramps", ["No module named 'no_such_package'"]),
         ("broken.py:Ramps", ["broken.py:2", "SyntaxError"]),
         ("digits.py", ["FILE.py:CLASS"]),
     ],
@@ -160,7 +160,7 @@ def test_the_shape_of_third_party_data_is_checked_against_the_flow(folder):
 @pytest.mark.parametrize(
     ("old", "new", "parts"),
     [
-        ("    def load(", "    def other(", ["does not implement load; a data set needs load"]),
+        ("    def load(", "    def other(", ["does not implement load"]),
         ("    info = ", "    no_info = ", ["no description", "info = DatasetInfo(title=..., kind=...)"]),
         ("    info = ", "    def __init__(self, x): ...\n    info = ", ["its constructor fails: TypeError"]),
         ("return (1, side, side)", "return {}[side]", ["shape fails at", "ramps.py:20: KeyError: 4"]),

@@ -173,7 +173,7 @@ def test_seeds_come_from_suite_option_and_set(suite):
         ("datasets.digts.permute=3", "no data set 'digts'; did you mean digits?"),
         ("datasets.digits.dequantise=false", "on a lattice"),
         ("datasets.digits.preprocessing=log", "expected scale, standard, asinh, logit; or a list"),
-        ("widths=[3]", "'widths' means nothing in a suite of kind density, only of kind parameters; remove it"),
+        ("widths=[3]", "unknown key 'widths'"),
         ("seeds=0", "a number of seeds"),
     ],
 )

@@ -102,11 +102,11 @@ def test_a_packaged_suite_is_found_by_name_and_by_path(tmp_path, monkeypatch):
         ("digits: {}", "digits: {dequantise: false}", 13, 28, "on a lattice"),
         ("digits: {}", "digits: {permute: per-sed}", 13, 25, "expected per-seed (a permutation for each seed) or a"),
         ("digits: {}", f"a: {{data: npz, preprocessing: logit, options: {SEQUENCES}}}", 13, 37, "npz holds sequences"),
-        ("digits: {}", "digits: {shape: [1, 8, 8]}", 13, 16, "kind conformance or examination or parameters; remove"),
+        ("digits: {}", "digits: {shape: [1, 8, 8]}", 13, 16, "unknown key 'shape' in"),
         ("width: 8", "gate: closed", 11, 39, "flow.gate: the string 'closed' is not one of 'published' or 'bounded'"),
         ("levels: 1,", "levels: 4,", 13, 7, "use at most 3 levels"),
         ("    datasets:\n      digits: {}\n", "", 9, 3, "profiles.quick has no datasets"),
-        ("seeds: 2", "timing: {processes: 2}", 10, 14, "'processes' means nothing in a suite of kind density, only of"),
+        ("seeds: 2", "timing: {processes: 2}", 10, 14, "unknown key 'processes' in"),
     ],
 )
 def test_each_fault_has_its_place(tmp_path, old, new, line, column, words):
@@ -201,10 +201,8 @@ def test_keys_of_another_kind_are_refused(tmp_path):
         "profiles: {quick: {seeds: 3, timing: {batch: 3}, sweeps: {a: {shapes: [[3, 4, 4]], batch: 1}}}}\n"
     )
     faults = complaints(write(tmp_path, text))
-    flows = "conformance or density or examination or parameters"
-    kinds = {"'flow'": flows, "'training'": "density", "'seeds'": "density", "'batch'": "density"}
-    rule = "means nothing in a suite of kind runtime, only of kind"
-    assert [message for *_, message in faults] == [f"{key} {rule} {kind}; remove it" for key, kind in kinds.items()]
+    keys = ("flow", "training", "seeds", "batch")
+    assert all(f"unknown key {key!r}" in message for key, (*_, message) in zip(keys, faults, strict=True))
     assert faults[0][:2] == (4, 20)
 
 

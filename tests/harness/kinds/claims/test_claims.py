@@ -133,7 +133,7 @@ def test_set_changes_the_suite_of_one_claim(two):
         ("suite: parts/mixes.yaml", "suite: ../mixes.yaml", "suite"),
         ("suite: parts/mixes.yaml", "suite: parts/gone.yaml", "no such file"),
         ("suite: parts/mixes.yaml", "suite: two.yaml", "a claim is tested by trials"),
-        ("title: Two claims", "title: Two claims\nlayers: {}", "'layers' means nothing in a suite of kind claims"),
+        ("title: Two claims", "title: Two claims\nlayers: {}", "unknown key 'layers'"),
         ("suite: parts/mixes.yaml", "suite: parts/blocks.yaml", "two of the suites that it names have one name"),
     ],
 )
