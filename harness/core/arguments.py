@@ -24,7 +24,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, create_model
+from pydantic import BeforeValidator, Field, ValidationError, create_model
 
 from harness.core.errors import UserError, nearest
 from harness.core.explain import explain, shown
@@ -44,10 +44,8 @@ class Option(NamedTuple):
     read: Callable[[str], Any] = str  # a text as a value, which is then checked
 
 
-class _Strict(Settings):
+class _Strict(Settings, strict=True):
     """Arguments without conversions, such as that of a text to a number."""
-
-    model_config = ConfigDict(strict=True)
 
 
 def rule(parse: Callable[[Any], Any], accepted: Any) -> BeforeValidator:

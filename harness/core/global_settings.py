@@ -28,6 +28,7 @@ from torch.utils._device import DeviceContext
 from layers import InvertibleLinear
 
 autograd = torch._C._autograd
+CUDA = torch.backends.cuda
 ADAM = importlib.import_module("torch.optim.adam")  # its package has no attribute of this name
 MIXED = "mixed"  # precision of float32 for which torch has no old name
 
@@ -283,10 +284,7 @@ _SETTINGS: Settings = {
         "allow_tf32",
     ),
     **{
-        f"{kind} attention": (
-            getattr(torch.backends.cuda, f"{kind}_sdp_enabled"),
-            getattr(torch.backends.cuda, f"enable_{kind}_sdp"),
-        )
+        f"{kind} attention": (getattr(CUDA, f"{kind}_sdp_enabled"), getattr(CUDA, f"enable_{kind}_sdp"))
         for kind in ("flash", "mem_efficient", "math", "cudnn")
     },
     "library of linear algebra": (torch._C._get_linalg_preferred_backend, torch._C._set_linalg_preferred_backend),

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from functools import partial
-from multiprocessing import forkserver, resource_tracker
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 import torch
@@ -192,9 +192,8 @@ def change_directory(trial):
 
 
 def write_to_every_pipe(content):
-    """Write to the pipe of messages and all others, but those of the fork server and of the resource tracker."""
-    spared = {forkserver._forkserver._forkserver_alive_fd, resource_tracker._resource_tracker._fd}
-    for number in {*range(3, 256)} - spared:
+    """Write to every pipe but that of the resource tracker, which would print its complaints."""
+    for number in {*range(3, 256)} - {resource_tracker._resource_tracker._fd}:
         try:
             if stat.S_ISFIFO(os.fstat(number).st_mode):
                 left = memoryview(content)

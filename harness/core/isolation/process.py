@@ -155,6 +155,10 @@ def _main(target: Callable[..., None], args: tuple[Any, ...], log: Path, message
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.close(output)
+    # The fork server runs until every copy of this end of a pipe is closed, and would end at a byte in it.
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, forkserver._forkserver._forkserver_alive_fd)  # type: ignore[attr-defined]
+    os.close(nowhere)
     faulthandler.enable(all_threads=False)
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(OOM_SCORE, encoding="ascii")
