@@ -51,7 +51,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Return 0 if the layer obeys every rule, 1 if it is refused, 4 if rules were not answered and none has failed."""
     from harness.checking.isolated import check_in_process, start_check_server
-    from harness.planning.overrides import parse_options
+    from harness.planning.strict_yaml import parse_options
 
     start_check_server()
     stream = sys.stderr if args.json else sys.stdout

@@ -8,7 +8,7 @@ are imported when they are asked for (`harness.core.discovery.sibling`):
     trained.py  load(trial, folder, device) -> the trained model, for `harness.load_flow`; for `harness.verify`
                 has_weights(trial, folder), and contradictions(trial, record, folder, root) -> text
 
-The suites of a kind are registered in `harness.planning.suite_base`, its reports in `harness.reporting.report`. This
+The suites of a kind are registered in `harness.planning.suite`, its reports in `harness.reporting.report`. This
 module does not import torch, so that a plan can be printed without it.
 """
 

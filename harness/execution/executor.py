@@ -20,8 +20,8 @@ from harness.core.explain import explain
 from harness.core.provenance.environment import usable_cores
 from harness.core.settings import Settings
 from harness.execution import executors
-from harness.planning.cells import raise_faults
-from harness.planning.overrides import assigned, blamed, merged, parse_pairs
+from harness.planning.cells import assigned, merged, option_behind, raise_faults
+from harness.planning.strict_yaml import parse_pairs
 
 if TYPE_CHECKING:
     from harness.core.run_options import RunOptions
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from harness.execution.outcome import Provenance
     from harness.execution.progress import Reporter
     from harness.planning.plan import GivenDevice
-    from harness.planning.suite_base import SuiteFile
+    from harness.planning.suite import SuiteFile
 
 
 @dataclass(frozen=True)
@@ -72,16 +72,16 @@ class Executor(ABC):
 
     def __init__(self, jobs: int | None = None, section: Mapping[str, Any] | None = None, texts: Sequence[str] = ()):
         self.jobs = jobs
-        pairs, faults = parse_pairs("--cluster", texts, "KEY=VALUE")
-        given = ((f"--cluster {text}", tuple(key.split(".", 1)), value) for text, key, value in pairs)
-        content, changes = assigned(given)
+        pairs = parse_pairs("--cluster", texts, "KEY=VALUE")
+        changes = [(option, assigned(key.split(".", 1), value)) for option, key, value in pairs]
         base = {key: value for key, value in (section or {}).items() if key in self.Section.model_fields}
+        for _, content in changes:
+            base = merged(base, content, 2)
         try:
-            self.section = self.Section.model_validate(merged(base, content, 2))
+            self.section = self.Section.model_validate(base)
         except ValidationError as error:
-            faults += blamed(changes, explain(error, self.Section), "--cluster")
-        if faults:
-            raise SuiteError("\n".join(faults))
+            faults = [f"{option_behind(changes, place)}: {text}" for place, text, *_ in explain(error, self.Section)]
+            raise SuiteError("\n".join(faults)) from error
 
     @property
     def cores(self) -> int:

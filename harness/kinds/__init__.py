@@ -1,7 +1,7 @@
 """Kinds of trials, one folder each: how a trial runs, its columns, its suites, its tables and figures.
 
 Importing this package registers the trials and the suites of every folder in it (see `harness.core.trial` and
-`harness.planning.suite_base`); its reports are imported when one is written (`harness.reporting.report`).
+`harness.planning.suite`); its reports are imported when one is written (`harness.reporting.report`).
 """
 
 from importlib import import_module

@@ -6,14 +6,13 @@ validated once. Every setting keeps the place that states it, so that a problem 
 
 from __future__ import annotations
 
-import contextlib
-import json
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any
 
-from harness.core.errors import SuiteError, UserError
+from harness.core.errors import SuiteError
 from harness.core.explain import Place, Problem
 from harness.core.settings import LayerRef
 from harness.planning.strict_yaml import Document
@@ -21,13 +20,11 @@ from harness.planning.suite_model import EVERY_LAYER, AnyRow
 
 if TYPE_CHECKING:
     from harness.datasets import Dataset
-    from harness.planning.suite_base import Suite
+    from harness.planning.suite import Suite
 
 
-MAX_SHOWN = 50
-
-Changes = Mapping[Place, str]
-"""Place of a setting -> the option that changed it, the last option first."""
+Changes = Sequence[tuple[str, Any]]
+"""The options that change settings, each with the content that it gives; a later one has precedence."""
 
 
 @dataclass(frozen=True)
@@ -46,41 +43,68 @@ class Where:
         return Where((*self.place, *place), self.origin)
 
 
-def raise_faults(document: Document, problems: Iterable[Problem]) -> None:
+def raise_faults(document: Document, problems: Sequence[Problem]) -> None:
     """Raise one SuiteError with every problem on a line of its own, in the order of the file; without any, return.
 
     Those of options of the command line come first, each after its option.
     """
-    options, located = set(), set()
-    for place, message, at_key, origin in problems:
-        if origin is None:
-            located.add((document.position(place, at_key), message))
-        else:
-            options.add(f"{origin}: {message}")
+    located = {(document.position(place, at_key), message) for place, message, at_key, origin in problems if not origin}
+    options = {f"{origin}: {message}" for _, message, _, origin in problems if origin}
     lines = sorted(options) + [document.located(position, message) for position, message in sorted(located)]
-    if not lines:
-        return
-    if len(lines) > MAX_SHOWN:
-        lines[MAX_SHOWN:] = [f"{document.name}: and {len(lines) - MAX_SHOWN} more"]
-    raise SuiteError("\n".join(lines))
+    if lines:
+        raise SuiteError("\n".join(lines))
+
+
+def assigned(place: Sequence[str], value: Any) -> Any:
+    """Return the content in which a value stands at this place."""
+    for key in reversed(place):
+        value = {key: value}
+    return value
 
 
 def option_behind(changes: Changes, place: Place) -> str | None:
-    """Return the first option that changed the setting at this place, something in it or all around it."""
-    options = (option for leaf, option in changes.items() if leaf[: len(place)] == place[: len(leaf)])
-    return next(options, None)
+    """Return the last option that changed the setting at this place, something in it or all around it."""
+    for option, content in reversed(changes):
+        for key in place:
+            if not (isinstance(content, dict) and content):
+                return option
+            if key not in content:
+                break
+            content = content[key]
+        else:
+            return option
+    return None
+
+
+def merged(base: Any, changes: Any, depth: float = math.inf, sections: Container[str] = ()) -> Any:
+    """Return YAML values with changes over them: mappings down to `depth` are merged, and what is deeper is replaced.
+
+    Without a depth, null in place of a mapping removes it. Settings of a row are at most two keys deep, and so is each
+    labelled part below the keys `sections`; one that is null changes nothing.
+    """
+    if depth == 2 and changes is None:
+        return base
+    if not (depth and isinstance(base, dict) and isinstance(changes, dict)):
+        return changes
+    whole = base | {
+        key: merged(base.get(key), value, depth + 1 if key in sections else depth - 1, sections)
+        for key, value in changes.items()
+    }
+    removed = [key for key in whole if depth == math.inf and whole[key] is None and isinstance(base.get(key), dict)]
+    return {key: value for key, value in whole.items() if key not in removed}
 
 
 @dataclass(frozen=True, eq=False)
 class Scope:
-    """One profile of a suite under the changes of the command line."""
+    """One profile of a suite, which has the changes of the command line."""
 
     suite: Suite
     name: str
-    profile: Any  # of the profiles' model of the suite's kind, with the changes
-    content: Mapping[str, Any]  # the same as a plain mapping
-    changes: Changes
-    every_row: Mapping[str, tuple[AnyRow, Where]]  # of the suite, and third-party layers of the command line
+
+    @property
+    def profile(self) -> Any:
+        """The profile, of the profiles' model of the suite's kind."""
+        return self.suite.profiles[self.name]
 
     @property
     def where(self) -> Where:
@@ -93,7 +117,7 @@ class Scope:
 
     def locate(self, place: Place) -> Where:
         """Return a place of the file, with the option that changed something there, if there is one."""
-        return Where(place, option_behind(self.changes, place))
+        return Where(place, option_behind(self.suite.origin.changes, place))
 
     @property
     def parts(self) -> Iterator[tuple[Any, Place]]:
@@ -103,36 +127,17 @@ class Scope:
         for column in self.data.values():
             yield column.entry, column.place().place
 
-    def stated(self, place: Place) -> Mapping[str, Any]:
-        """Return what the part at this place states, as a plain mapping; it may be empty."""
-        inside = place[:1] == ("profiles",)
-        part: Any = self.content if inside else self.suite.origin.document.value
-        for key in place[2 * inside :]:
-            part = part.get(key) if isinstance(part, dict) else None
-        return part if isinstance(part, dict) else {}
-
-    def limit(self, name: str) -> Any:
-        """Return `timeout` or `memory` of the profile, or else of the suite."""
-        limit = getattr(self.profile, name)
-        return getattr(self.suite, name) if limit is None else limit
-
     def of_column(self, column: str, *names: str) -> Any:
         """Return the setting of highest precedence among some of a column and the profile; None: neither has it."""
-        here = (self.suite.columns_key, column)
-        parts = ((self.profile, ()), (self.entries[column], here))
-        stated = [
-            (self.at(*place, name).origin is not None, value)
-            for part, place in parts
-            for name in names
-            if (value := getattr(part, name)) is not None
-        ]
-        return max(reversed(stated), key=lambda value: value[0])[1] if stated else None
+        parts = ((self.columns[column].entry, (self.suite.columns_key, column)), (self.profile, ()))
+        stated = [(getattr(part, name), self.at(*place, name)) for part, place in parts for name in reversed(names)]
+        ranked = sorted((each for each in stated if each[0] is not None), key=lambda each: each[1].origin is None)
+        return ranked[0][0] if ranked else None
 
-    @property
-    def entries(self) -> Mapping[str, Any]:
-        """Label -> the keys of a column."""
-        entries: Mapping[str, Any] = getattr(self.profile, self.suite.columns_key)
-        return entries
+    @cached_property
+    def every_row(self) -> dict[str, tuple[AnyRow, Where]]:
+        """The rows of the suite and of `--layer`."""
+        return {label: (row, self.locate(place)) for label, (row, place) in self.suite.rows().items()}
 
     @cached_property
     def rows(self) -> dict[str, tuple[AnyRow, Where]]:
@@ -147,8 +152,8 @@ class Scope:
     def cells(self) -> dict[str, list[Cell]]:
         """Column -> every row in it: all of the profile, or those that the column's `rows` names, and of `--layer`."""
         return {
-            column: [Cell(self, column, label, *row) for label, row in self.rows.items() if self._has(entry, label)]
-            for column, entry in self.entries.items()
+            label: [Cell(self, label, row, *spec) for row, spec in self.rows.items() if self._has(column.entry, row)]
+            for label, column in self.columns.items()
         }
 
     @property
@@ -157,19 +162,20 @@ class Scope:
         return [cell for cells in self.cells.values() for cell in cells]
 
     @cached_property
-    def columns(self) -> dict[str, str]:
-        """Label of each column -> the name of its data set, or the label."""
-        return {label: getattr(entry, "data", None) or label for label, entry in self.entries.items()}
+    def columns(self) -> dict[str, Column]:
+        """Label -> column."""
+        entries = getattr(self.profile, self.suite.columns_key)
+        return {label: Column(self, label, entry) for label, entry in entries.items()}
 
-    @cached_property
+    @property
     def data(self) -> dict[str, Column]:
-        """Label -> the column of a data set."""
-        return {label: Column(self, label, entry) for label, entry in getattr(self.profile, "datasets", {}).items()}
+        """Label -> column, if the columns are data sets; else none."""
+        return self.columns if self.suite.columns_key == "datasets" else {}
 
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """A data set with the settings of one column."""
+    """A data set, or a sweep, with the settings of one column."""
 
     scope: Scope
     label: str
@@ -177,8 +183,8 @@ class Column:
 
     @property
     def name(self) -> str:
-        """The name of the data set."""
-        return self.entry.data or self.label
+        """The name of the data set, or the label."""
+        return getattr(self.entry, "data", None) or self.label
 
     @property
     def where(self) -> Where:
@@ -189,26 +195,21 @@ class Column:
         """Return the place of a setting."""
         return self.scope.at("datasets", self.label, *keys)
 
+    @cached_property
+    def dataset(self) -> Dataset:
+        """The data set; a UserError if its name is unknown."""
+        from harness.datasets import find_dataset
+
+        return find_dataset(self.name, self.scope.suite.origin.folder)
+
     @property
     def event_shape(self) -> tuple[int, ...]:
         """The event shape, if need be of the data set; a UserError if that is unknown or misconfigured."""
-        from harness.datasets import find_dataset
-
         if (shape := getattr(self.entry, "shape", None)) is not None:
             return tuple(shape)
         origin = self.scope.suite.origin
-        dataset = find_dataset(self.name, origin.folder)
-        dataset.parse(self.entry.options)
-        return dataset.event_shape(dataset.located(self.entry.options, origin.folder, origin.data))
-
-    @cached_property
-    def dataset(self) -> Dataset | None:
-        """The data set; None if its name is unknown or its options are wrong, which is reported elsewhere."""
-        from harness.datasets import find_dataset
-
-        with contextlib.suppress(UserError):
-            return find_dataset(self.name, self.scope.suite.origin.folder) if self.event_shape else None
-        return None
+        self.dataset.parse(self.entry.options)
+        return self.dataset.event_shape(self.dataset.located(self.entry.options, origin.folder, origin.data))
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,73 +222,50 @@ class Cell:
     spec: AnyRow
     spec_where: Where
 
-    def _statements(self) -> Iterator[tuple[Place, Any, Where]]:
-        """Yield every key that a part of the suite states for the cell and every name below it, weakest first."""
-        scope, section = self.scope, self.spec.section
-        profile = scope.where.place
-        column, overlay = (*profile, scope.suite.columns_key, self.column), (section, self.row)
-        parts: list[tuple[str, Place]] = [("", ()), ("", profile), ("", column)]
-        if self.spec_where.place:  # no row of --layer
-            parts.append((section, self.spec_where.place))
-        if self.row not in getattr(scope.suite, section):
+    @cached_property
+    def _merged(self) -> tuple[dict[str, Any], dict[Place, Where]]:
+        """The settings of all parts, and the strongest place that states each key, and each name below it."""
+        scope, section, origin = self.scope, self.spec.section, self.scope.suite.origin
+        profile, row = scope.where.place, self.spec_where.place
+        column = (*profile, scope.suite.columns_key, self.column)
+        parts: list[tuple[str, Place]] = [("", ()), ("", profile), ("", column), (section, row)]
+        if row[-1] == EVERY_LAYER or self.spec_where.origin is not None:
             parts.append((section, (*profile, section, EVERY_LAYER)))
-        parts += [(section, (*profile, *overlay)), (section, (*column, *overlay))]
-        for kind, place in parts:
-            stated = scope.stated(place)
-            for key in scope.suite.cell_model.keys(kind):
-                if key in stated:
-                    inner = stated[key]
-                    yield (key,), inner, scope.locate((*place, key))
-                    for name in inner if isinstance(inner, dict) else ():
-                        yield (key, name), inner[name], scope.locate((*place, key, name))
-
-    @cached_property
-    def origins(self) -> dict[Place, list[Where]]:
-        """Key, or key and name, of a setting -> the places that state it; those of the command line are strongest."""
-        return self._merged[1]
-
-    @cached_property
-    def _merged(self) -> tuple[dict[str, Any], dict[Place, list[Where]]]:
+        parts += [(section, (*part, section, self.row)) for part in (profile, column)]
         settings: dict[str, Any] = {}
-        origins: dict[Place, list[Where]] = {}
-        for setting, value, where in sorted(self._statements(), key=lambda stated: stated[2].origin is not None):
-            key, *name = map(str, setting)
-            before = settings.get(key) or {}  # what is merged: `tune: false` ends what it had, and {} begins again
-            settings[key] = before | {name[0]: value} if name else before if isinstance(value, dict | None) else value
-            if value or name:
-                origins.setdefault(setting, []).append(where)
+        origins: dict[Place, Where] = {}
+        for content, kept in ((origin.document.value, True), (origin.content, False)):
+            for kind, place in parts:
+                part = reduce(lambda outer, key: outer.get(key) or {}, place, content)
+                stated = {key: part[key] for key in scope.suite.cell_model.keys(kind) if part.get(key) is not None}
+                settings = merged(settings, stated, 2)
+                for key, value in stated.items():
+                    names = [(key, name) for name in value] if isinstance(value, dict) else []
+                    for setting in [(key,)] * bool(value) + names:
+                        where = (*place, *setting)
+                        origins[setting] = Where(where) if kept else scope.locate(where)
         return settings, origins
 
     @cached_property
     def settings(self) -> Any:
-        """The settings of the row in the column, of the suite's `cell_model`; equal ones are validated once."""
-        merged, suite = self._merged[0], self.scope.suite
-        key = (json.dumps(merged, sort_keys=True),)
-        if key not in suite.verdicts:
-            suite.verdicts[key] = suite.cell_model.model_validate(merged)
-        return suite.verdicts[key]
+        """The settings of the row in the column, of the suite's `cell_model`."""
+        return self.scope.suite.cell_model.model_validate(self._merged[0])
 
     @cached_property
-    def subject(self) -> type[Any] | None:
-        """The class under test; None if its name is unknown, which is reported elsewhere."""
-        with contextlib.suppress(UserError):
-            return self.spec.resolve(self.row, self.scope.suite.origin.folder)
-        return None
+    def subject(self) -> type[Any]:
+        """The class under test; a UserError if its name is unknown."""
+        return self.spec.resolve(self.row, self.scope.suite.origin.folder)
 
     @property
     def event_shapes(self) -> list[tuple[int, ...]]:
         """The event shapes of the column; a UserError if its data set is unknown or misconfigured."""
-        shapes = getattr(self.scope.entries[self.column], "shapes", None)
-        return [self.scope.data[self.column].event_shape] if shapes is None else list(shapes)
-
-    @cached_property
-    def option_sets(self) -> list[dict[str, Any]]:
-        """The options of the layer, and those that its trials may settle on instead."""
-        return self.scope.suite.option_sets(self)
+        column = self.scope.columns[self.column]
+        shapes = getattr(column.entry, "shapes", None)
+        return [column.event_shape] if shapes is None else list(shapes)
 
     def place(self, *setting: str) -> Where | None:
         """Return the place that sets a key, or a name below it; None if no part of the suite states it."""
-        return self.origins.get(setting, [None])[-1]
+        return self._merged[1].get(setting)
 
     @cached_property
     def layer(self) -> LayerRef:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import AfterValidator, Field, StringConstraints, ValidationError
+from pydantic import Field, ValidationError
 
 from harness.core.archive import Archive, StoredRecords, archive_of, folder_of, read_records
 from harness.core.errors import UserError
@@ -20,31 +20,22 @@ from harness.core.records import LONGEST_REASON, Record
 from harness.core.settings import Count, Positive, Settings
 from harness.core.texts import bounded, one_line
 from harness.core.trial import AnyTrial, Trial
-from harness.planning.strict_yaml import MAX_TEXT
-from harness.planning.suite_model import MOST_CELLS, MOST_TRIALS, Average, Label, Published, kind_name
+from harness.planning.suite_model import MOST_CELLS, MOST_TRIALS, Average, Label, Published
 
 FILE = "plan.json"
 MOST_STRAYS = 10  # records that a report names as left out
 
 Device = Literal["cpu", "cuda"]
 GivenDevice = Literal["auto", "cpu", "cuda"]
-KindName = Annotated[str, AfterValidator(kind_name)]
-Text = Annotated[str, StringConstraints(max_length=MAX_TEXT)]
-LongText = Annotated[str, StringConstraints(max_length=100_000)]  # made by the program, of texts of a suite
-
-
-def _splittable(command: str) -> str:
-    shlex.split(command)
-    return command
 
 
 class Section(Settings):
     """A claim and its test, in a plan of kind claims."""
 
     name: FileName
-    claim: Text  # the sentence
-    where: Text  # its place in the publication
-    test: Text
+    claim: str  # the sentence
+    where: str  # its place in the publication
+    test: str
     judge: str  # of `harness.kinds.claims.judges.JUDGES`
     head: Plan  # of its suite, without the trials: those are the trials of the whole plan with this suite's name
 
@@ -53,9 +44,9 @@ class Plan(Settings):
     """The trials of one run of a suite, and the rest that its report needs; rows and columns as in the suite."""
 
     suite: FileName
-    kind: KindName
-    title: Text
-    question: Text
+    kind: str
+    title: str
+    question: str
     profile: str
     device: Device
     rows: tuple[Label, ...]
@@ -66,9 +57,9 @@ class Plan(Settings):
     timeout: Positive | None = None  # of each trial, in seconds
     memory: Count | None = None  # of each trial, in bytes
     published: Published | None = None  # quoted numbers
-    remark: LongText = ""  # of the profile, below its table of likelihoods
+    remark: str = ""  # of the profile, below its table of likelihoods
     # The command line that makes the plan, as far as it determines the trials.
-    command: Annotated[LongText, AfterValidator(_splittable)] = ""
+    command: str = ""
     # Seeds or repetitions outermost, so that an unfinished run compares all layers on the first ones; runtime trials
     # last. A run starts them in this order, those of a later stage once their earlier ones have run.
     trials: tuple[AnyTrial, ...]
@@ -147,15 +138,11 @@ class Plan(Settings):
 
     @classmethod
     def load(cls, folder: Path) -> Plan:
-        """Read the plan in the folder of a run, or in an archive.
-
-        Raises:
-            UserError: it cannot be read, or its parts contradict each other (see `plan_fault`).
-        """
+        """Read the plan in the folder of a run, or in an archive; raise a UserError if that is not possible."""
         archive = archive_of(folder)
         path = archive or folder / FILE
         try:
-            return _checked_plan(read_file(path, RECORD) if archive is None else Archive.read(archive).plan)
+            return _parsed(read_file(path, RECORD) if archive is None else Archive.read(archive).plan)
         except FileNotFoundError as error:
             raise UserError(
                 f"{folder}: no {FILE}, so no suite was run here; give the folder of a run, OUT/<suite>"
@@ -166,7 +153,7 @@ class Plan(Settings):
 
 
 @lru_cache(maxsize=1)  # a merge reads one plan several times; to check that of 12,000 trials takes seconds
-def _checked_plan(content: bytes) -> Plan:
+def _parsed(content: bytes) -> Plan:
     try:
         plan = Plan.model_validate_json(content)
     except ValidationError as error:
@@ -177,44 +164,20 @@ def _checked_plan(content: bytes) -> Plan:
 
 
 def plan_fault(plan: Plan) -> str | None:
-    """Return how parts of a plan contradict each other, as in no plan that a suite gives; None if they agree."""
-    try:
-        return next(_faults(plan), None)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:  # settings that no trial can have
-        return f"settings that no trial has: {bounded(str(error) or type(error).__name__, LONGEST_REASON)}"
-
-
-def _faults(plan: Plan) -> Iterator[str]:
-    planned, heads = {trial.id for trial in plan.trials}, {section.head.suite for section in plan.sections}
-    names = {section.name for section in plan.sections}
-    cells = 0 if plan.sections else len(plan.rows) * (len(plan.columns) + len(plan.averages))  # sections have tables
-    many = f"{cells:,} cells of {len(plan.seeds):,} seeds, and at most {MOST_CELLS:,} cells and {MOST_TRIALS:,} trials"
-    contradictions = {
-        "it has no trials": not plan.trials,
-        "two trials of one id": len(planned) < len(plan.trials),
-        "rows: two of one label": len({*plan.rows}) < len(plan.rows),
-        "columns: two of one label": len({*plan.columns}) < len(plan.columns),
-        "two sections of one name or suite": min(len(names), len(heads)) < len(plan.sections),
-        many: cells > MOST_CELLS or cells * len(plan.seeds) > MOST_TRIALS,
-    }
-    yield from (fault for fault, stands in contradictions.items() if stands)
-    for section in plan.sections:
-        if section.head.trials or section.head.sections:
-            yield f"section {section.name}: it has trials of its own"
-        yield from (f"section {section.name}: {fault}" for fault in _faults(plan.part(section)))
+    """Return why the trials of a plan do not fill its tables, as those of a suite do; None if they do."""
+    planned, rows, columns = {trial.id for trial in plan.trials}, set(plan.rows), set(plan.columns)
+    cells = 0 if plan.sections else len(rows) * (len(columns) + len(plan.averages))  # sections have tables of their own
+    if cells > MOST_CELLS or cells * len(plan.seeds) > MOST_TRIALS:
+        return f"{cells:,} cells of {len(plan.seeds):,} seeds, and at most {MOST_CELLS:,} cells, {MOST_TRIALS:,} trials"
+    if not planned or len(planned) < len(plan.trials):
+        return "it has no trials, or two of one id"
     for trial in plan.trials:
-        agrees = {
-            "suite": trial.suite in (heads or {plan.suite}),
-            "profile": trial.profile == plan.profile,
-            "device": trial.device == plan.device,
-            "data set or sweep": trial.column in plan.columns,
-            "layer": set(trial.rows) <= set(plan.rows),
-            "seed": trial.repeats != "seed" or bool(plan.sections) or trial.repeat_index in plan.seeds,
-        }
-        yield from (f"trial {trial.id}: its {name} is not in the plan" for name, good in agrees.items() if not good)
+        if trial.column not in columns or not rows.issuperset(trial.rows):
+            return f"trial {trial.id}: its layer or its data set is not in the plan"
         needed = {early.id for early in trial.prerequisites({})}
         if needed & planned and needed - planned:  # a plan may be of final trials alone
-            yield f"trial {trial.id}: a trial on which it depends is not in the plan"
+            return f"trial {trial.id}: a trial on which it depends is not in the plan"
+    return None
 
 
 def stray_records(plan: Plan, run: Path, stored: StoredRecords | None = None) -> list[str]:
@@ -227,13 +190,10 @@ def stray_records(plan: Plan, run: Path, stored: StoredRecords | None = None) ->
     """
     planned = {trial.id for trial in plan.trials}
     suites = {plan.suite, *(trial.suite for trial in plan.trials), *(part.head.suite for part in plan.sections)}
-    if stored is None:
-        stored = read_records(run, plan.trials, others=True, planned=False)
-    lines = []
-    for name in sorted({*stored.records, *stored.damaged} - planned):
-        if name in stored.damaged:
-            lines.append(f"left out: {folder_of(run)}/{stored.damaged[name]}")
-        elif (suite := stored.records[name].trial.get("suite")) not in suites:
+    stored = stored or read_records(run, plan.trials, others=True, planned=False)
+    lines = [f"left out: {folder_of(run)}/{stored.damaged[name]}" for name in sorted({*stored.damaged} - planned)]
+    for name in sorted({*stored.records} - planned):
+        if (suite := stored.records[name].trial.get("suite")) not in suites:
             lines.append(f"left out: {run}: the record of {name}, a trial of the suite {bounded(str(suite), 100)!r}")
     more = len(lines) - MOST_STRAYS
     return [*lines[:MOST_STRAYS], *([f"left out: {more} more records"] if more > 0 else [])]

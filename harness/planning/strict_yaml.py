@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,16 +47,23 @@ class StrictLoader(yaml.SafeLoader):
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 (as the base class)
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        """Return a mapping; raise if two of its keys are equal, or one is not a string."""
+        """Return a mapping, others merged into it; raise if two of its keys are equal, or one is not a string."""
         node: yaml.MappingNode = super().compose_mapping_node(anchor)
-        lines: dict[str, int] = {}
-        for key, _ in node.value:
+        pairs, merges = dict[str, Any](), dict[str, Any]()
+        for key, item in node.value:
             text = bounded(str(key.value), LONGEST_VALUE) if isinstance(key, yaml.ScalarNode) else "(a list or mapping)"
             if key.tag not in (f"{_TAG}str", _MERGE):
                 raise _refusal(key, f"the key {text} is not a string; put it in quotes if it is a name")
-            if key.value in lines:
-                raise _refusal(key, f"the key {text!r} stands twice, first in line {lines[key.value]}; keep one")
-            lines[key.value] = _start(key)[0]
+            if key.value in pairs:
+                line = _start(pairs[key.value][0])[0]
+                raise _refusal(key, f"the key {text!r} stands twice, first in line {line}; keep one")
+            pairs[key.value] = key, item
+            # Of several merged mappings, the first has precedence.
+            for source in reversed(item.value if item.id == "sequence" else [item]) if key.tag == _MERGE else ():
+                if not isinstance(source, yaml.MappingNode):
+                    raise _refusal(source, "the merge key << takes a mapping or a list of mappings")
+                merges |= {inner[0].value: inner for inner in source.value}
+        node.value = [pair for pair in (merges | pairs).values() if pair[0].tag != _MERGE]
         return node
 
 
@@ -99,19 +106,10 @@ class Document:
         self._values[place] = _start(node)  # before a fault inside is located
         if isinstance(node, yaml.MappingNode) and node.tag == f"{_TAG}map":
             content: dict[str, Any] = {}
-            merges = [item for key, item in node.value if key.tag == _MERGE]
-            # The mapping's own keys come last, over merged ones, of which those of the first mapping come last.
-            sources = [part for item in merges for part in (item.value if item.id == "sequence" else [item])]
-            for source in reversed(sources):
-                if not isinstance(source, yaml.MappingNode):
-                    raise _refusal(source, "the merge key << takes a mapping or a list of mappings")
-                content |= self.built(source, place)
             for key, item in node.value:
-                if key.tag != _MERGE:
-                    name = _scalar(key)
-                    self._keys[*place, name] = _start(key)
-                    content[name] = self.built(item, (*place, name))
-            self._values[place] = _start(node)  # over that of a merged mapping
+                name = _scalar(key)
+                self._keys[*place, name] = _start(key)
+                content[name] = self.built(item, (*place, name))
             return content
         if isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":
             return [self.built(item, (*place, index)) for index, item in enumerate(node.value)]
@@ -140,21 +138,15 @@ def document_of(value: Mapping[str, Any], name: str) -> Document:
 
 
 def _plain(value: Any) -> Any:
-    """Return a mapping as a dict, and a path as text, for JSON."""
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, Path):
-        return str(value)
-    raise TypeError(f"a value in it is a {type(value).__name__}")
+    """Return a mapping of any class as a dict, and a path as text; raise TypeError for most other objects."""
+    return str(value) if isinstance(value, Path) else dict(value)
 
 
 def load(content: bytes | str, name: str, *, of_file: bool = True) -> Document:
     """Parse one YAML document; an empty one has the value None. The first fault raises a SuiteError with its place."""
     document = Document(name, of_file=of_file)
     if len(content) > MAX_BYTES:
-        raise SuiteError(
-            f"{name}: larger than {MAX_BYTES:,} bytes, the limit of a suite; name a suite file, or split it"
-        )
+        raise SuiteError(f"{name}: larger than {MAX_BYTES:,} bytes, the limit of a suite file; name one, or split it")
     try:
         node = StrictLoader(content).get_single_node()
         if node is not None:
@@ -174,6 +166,22 @@ def load(content: bytes | str, name: str, *, of_file: bool = True) -> Document:
     return document
 
 
+def parse_options(texts: Sequence[str]) -> dict[str, Any]:
+    """Read the `--set option=value` options of one layer."""
+    return {name: value for _, name, value in parse_pairs("--set", texts, "option=value, such as levels=3")}
+
+
+def parse_pairs(option: str, texts: Sequence[str], form: str) -> list[tuple[str, str, Any]]:
+    """Read `name=value` options: the option with its text, the name and the value of each; SuiteError: one is wrong."""
+    pairs = []
+    for text in texts:
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not equals or not name:
+            raise SuiteError(f"{option} {text}: not of the form {form}")
+        pairs.append((f"{option} {text}", name, load(value, f"{option} {text}", of_file=False).value))
+    return pairs
+
+
 def _scalar(node: yaml.Node) -> Any:
     """Return the value of a scalar, as YAML 1.2 reads it."""
     kind, text = node.tag.removeprefix(_TAG), node.value
@@ -181,17 +189,14 @@ def _scalar(node: yaml.Node) -> Any:
     if not plain or (kind != "str" and (kind not in _SCALARS or not re.match(_SCALARS[kind], text))):
         tag = bounded(kind, LONGEST_VALUE)
         raise _refusal(node, f"the tag !!{tag} is not allowed here: a suite holds plain values; remove the tag")
-    if kind == "null":
-        return None
-    if kind == "bool":
-        return text.lower() == "true"
+    if kind in ("null", "bool"):
+        return None if kind == "null" else text.lower() == "true"
     shown = bounded(text, LONGEST_VALUE)
     if kind in ("int", "float"):
         number = int(text) if kind == "int" and len(text) < LONGEST_VALUE else float(text)
         if abs(number) <= MAX_INTEGER if kind == "int" else math.isfinite(number):
             return number
-        rule = "a whole number is at most 2^63 - 1"
-        raise _refusal(node, f"{shown} is not a finite number that a setting could have; {rule}")
+        raise _refusal(node, f"{shown} is not a finite number of a setting; a whole number is at most 2^63 - 1")
     if len(text) > MAX_TEXT:
         raise _refusal(node, f"{shown} has {len(text):,} characters; shorten it to {MAX_TEXT:,}")
     if fault := control_fault(text):

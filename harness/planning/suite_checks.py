@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
 from itertools import product
+from typing import Any
 
 import torch
 
@@ -14,9 +15,8 @@ from harness.core.explain import Problem
 from harness.core.layer_classes import option_errors
 from harness.core.settings import FlowSettings
 from harness.core.third_party import same_folder
-from harness.datasets import find_dataset
 from harness.pipeline.models import layer_shapes
-from harness.planning.cells import Cell, Column, Scope, Where
+from harness.planning.cells import Cell, Scope
 from harness.planning.suite_model import EVERY_LAYER, MOST_CELLS, MOST_TRIALS
 from layers import UnsupportedShape
 
@@ -24,17 +24,23 @@ from layers import UnsupportedShape
 def suite_problems(
     scopes: Sequence[Scope], shapes: bool, only: Container[tuple[str, str]] | None = None
 ) -> list[Problem]:
-    """Return the problems of a suite in some profiles.
+    """Return the problems that the first check finds which finds any; of shapes, one for each place.
 
     Args:
-        scopes: the profiles.
-        shapes: build layers on shapes, and not just where there are other problems.
+        scopes: profiles of a suite.
+        shapes: build layers on shapes, too.
         only: (column, row) pairs in which shapes are checked; None: all.
     """
-    if large := [problem for scope in scopes for problem in _size_problems(scope)]:
-        return large
-    problems = [problem for scope in scopes for problem in _settings_problems(scope)]
-    return problems + _shape_problems(scopes, only) if shapes or problems else problems
+    for check in (_size_problems, _name_problems, _option_problems, lambda scope: scope.suite.problems(scope)):
+        if problems := [problem for scope in scopes for problem in check(scope)]:
+            return problems
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # the models are small, and threads wait for each other where cores are busy
+    try:
+        found = [problem for scope in scopes if shapes for problem in _shape_problems(scope, only)]
+    finally:
+        torch.set_num_threads(threads)
+    return list({problem.place: problem for problem in reversed(found)}.values())  # the first of each place
 
 
 def _size_problems(scope: Scope) -> Iterator[Problem]:
@@ -46,8 +52,8 @@ def _size_problems(scope: Scope) -> Iterator[Problem]:
         yield scope.where.says(f"profiles.{scope.name}: {cells:,} cells and {cells * seeds:,} trials; {rule}", True)
 
 
-def _settings_problems(scope: Scope) -> Iterator[Problem]:
-    """Yield the problems with names and options of one profile, and those that its kind finds."""
+def _name_problems(scope: Scope) -> Iterator[Problem]:
+    """Yield layers, data sets and rows that do not exist, and wrong options of data sets."""
     if not scope.columns:
         key = scope.suite.columns_key
         message = f"profiles.{scope.name} has no {key}, and so nothing to do; add the key {key!r}"
@@ -58,130 +64,85 @@ def _settings_problems(scope: Scope) -> Iterator[Problem]:
             row.resolve(label, scope.suite.origin.folder)
         except UserError as error:
             yield (where.at((row.key,)) if named else where).says(str(error), at_key=not named)
-    yield from _unknown_labels(scope)
-    for column in scope.data.values():
-        if getattr(column.entry, "shape", None) is None:
-            yield from _data_problems(column)
-    for cell in scope.every_cell:
-        for option, message in _option_faults(cell).items():
-            where = cell.place("tune", option) or cell.place("options", option) or cell.where
-            yield where.says(f"{cell.row}: option {message}")
-    yield from scope.suite.problems(scope)
-
-
-def _unknown_labels(scope: Scope) -> Iterator[Problem]:
-    """Yield the rows that a profile or a data set names although the suite, or the profile, does not have them."""
-    sections = {section: dict.fromkeys(getattr(scope.suite, section)) for section in scope.suite.sections}
-    for label, (row, _) in scope.every_row.items():
-        sections[row.section].setdefault(label)
-    every = [label for labels in sections.values() for label in labels]
     for part, place in scope.parts:
-        there, whose = (scope.rows, "profile") if "datasets" in place else (every, "suite")
+        there, whose = (scope.rows, "profile") if "datasets" in place else (scope.every_row, "suite")
         for label in getattr(part, "rows", None) or () if place else ():
             if label not in there:
                 message = f"rows: no row {label!r} in the {whose}; {nearest(label, there)}"
                 yield scope.locate((*place, "rows")).says(message)
-        for section, labels in sections.items():
+        for section in scope.suite.sections:
+            rows = [label for label, (row, _) in scope.every_row.items() if row.section == section]
+            labels = [*dict.fromkeys([*getattr(scope.suite, section), *rows])]
             under = "" if section == "layers" else f" under `{section}`"
             for label in getattr(part, section):
                 if label not in labels:
                     message = f"the suite has no row {label!r}{under}; {nearest(label, labels)}"
                     yield scope.locate((*place, section, label)).says(message, at_key=True)
+    for column in scope.data.values():
+        if getattr(column.entry, "shape", None) is not None:
+            continue
+        try:
+            faults = column.dataset.option_errors(column.entry.options)
+            for option, message in faults:
+                where = column.place("options", option) if option in column.entry.options else column.where
+                yield where.says(message)
+            if not faults:
+                _ = column.event_shape
+        except UserError as error:
+            where = column.place("data") if column.entry.data else column.where
+            yield where.says(str(error), at_key=column.entry.data is None)
 
 
-def _data_problems(column: Column) -> Iterator[Problem]:
-    try:
-        dataset = find_dataset(column.name, column.scope.suite.origin.folder)
-        faults = dataset.option_errors(column.entry.options)
-        if not faults:
-            _ = column.event_shape
-    except UserError as error:
-        where = column.place("data") if column.entry.data else column.where
-        yield where.says(str(error), at_key=column.entry.data is None)
-        return
-    for option, message in faults:
-        where = column.place("options", option) if option in column.entry.options else column.where
-        yield where.says(message)
-
-
-def _option_faults(cell: Cell) -> dict[str, str]:
-    """Return option -> message of each faulty option of a cell; none if there is no such layer or baseline."""
-    cls, verdicts = cell.subject, cell.scope.suite.verdicts
-    if cls is None:
-        return {}
-    faults: dict[str, str] = {}
-    for options in cell.option_sets:
-        checked = (cls, type(cell.spec), repr(options))
-        if checked not in verdicts:
-            parameters = None if cell.spec.levels else baseline_options(cls)
-            verdicts[checked] = dict(reversed(option_errors(cls, options, parameters)))
-        faults = verdicts[checked] | faults
-    return faults
-
-
-def _shape_problems(scopes: Sequence[Scope], only: Container[tuple[str, str]] | None) -> list[Problem]:
-    """Build every layer on every shape that it meets, each once; skip cells with faults that others report.
-
-    Return one problem per cause, with all the cells that it concerns.
-    """
-    concerned: dict[tuple[Where, bool, str, str], list[str]] = {}
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # the models are small, and threads wait for each other where cores are busy
-    try:
-        for scope in scopes:
-            for cell in scope.every_cell:
-                concerns = only is None or (cell.column, cell.row) in only
-                if concerns and (cause := _cause(scope, cell)) is not None:
-                    place = scope.name if cause[1] else f"{scope.name} {cell.column}"
-                    concerned.setdefault(cause, []).append(place)
-    finally:
-        torch.set_num_threads(threads)
-    return [
-        where.says(f"{what} ({', '.join(dict.fromkeys(places))}): {why}", at_key)
-        for (where, at_key, what, why), places in concerned.items()
-    ]
-
-
-def _cause(scope: Scope, cell: Cell) -> tuple[Where, bool, str, str] | None:
-    """Return the reason why a cell cannot be built: where, whether at the key, of what, why; None if it can."""
-    cls = cell.subject
-    if cls is None or _option_faults(cell):
-        return None
-    permute = scope.data[cell.column].entry.permute if cell.layer.oracle else None
-    refusal = None if scope.suite.unsupported else cell.layer.oracle_fault(permute)
-    if refusal is not None:
-        return cell.where, False, cell.row, f"{refusal}, or say `unsupported: true` in the suite for a row that says so"
-    try:
-        shapes = _built_shapes(scope, cell)
-    except UnsupportedEvent as error:
-        return scope.where.at((scope.suite.columns_key, cell.column)), True, cell.column, str(error)
-    except UserError:
-        return None
+def _option_problems(scope: Scope) -> Iterator[Problem]:
+    """Yield wrong options of layers and baselines; equal ones are checked once."""
     verdicts = scope.suite.verdicts
-    for shape, options in product(shapes, cell.option_sets):
+    for cell in scope.every_cell:
+        for options in scope.suite.option_sets(cell):
+            checked = (cell.subject, type(cell.spec), repr(options))
+            if checked not in verdicts:
+                parameters = None if cell.spec.levels else baseline_options(cell.subject)
+                verdicts[checked] = option_errors(cell.subject, options, parameters)
+            for option, message in verdicts[checked]:
+                where = cell.place("tune", option) or cell.place("options", option) or cell.where
+                yield where.says(f"{cell.row}: option {message}")
+
+
+def _shape_problems(scope: Scope, only: Container[tuple[str, str]] | None) -> Iterator[Problem]:
+    """Yield the layers and baselines that cannot be built on the events that they meet; equal ones are built once."""
+    suite = scope.suite
+    for cell in scope.every_cell:
+        if only is not None and (cell.column, cell.row) not in only:
+            continue
+        permute = scope.data[cell.column].entry.permute if cell.layer.oracle else None
+        if not suite.unsupported and (refusal := cell.layer.oracle_fault(permute)) is not None:
+            yield cell.where.says(f"{refusal}, or say `unsupported: true` in the suite for a row that says so")
+            continue
         flow = getattr(cell.settings, "flow", FlowSettings())
-        built = (cls, None if cell.spec.levels else flow.levels, repr(options), shape)
-        if built not in verdicts:
-            verdicts[built] = None
-            try:
-                with same_folder():
-                    cell.spec.build(cls, cell.row, shape, options, flow)
-            except (UnsupportedShape, UnsupportedEvent) as error:
-                hint = "with `unsupported: true` in the suite such a cell is a row that says so"
-                accepted = scope.suite.unsupported or cell.where.place[-1:] == (EVERY_LAYER,)
-                verdicts[built] = None if accepted else f"{error}; {hint}"
-            except Exception as error:  # third-party code may raise anything
-                verdicts[built] = f"cannot be built: {type(error).__name__}: {error}"
-        if verdicts[built] is not None:
-            return cell.where, False, f"{cell.row} on events {shape}", verdicts[built]
+        shapes = [] if suite.shapes == "unchecked" else cell.event_shapes
+        try:
+            if suite.shapes == "flow" and cell.spec.levels:
+                shapes = [inner for shape in shapes for inner in layer_shapes(shape, flow)]
+        except UnsupportedEvent as error:
+            place = scope.where.at((suite.columns_key, cell.column))
+            yield place.says(f"{cell.column} ({scope.name}): {error}", at_key=True)
+            continue
+        for shape, options in product(shapes, suite.option_sets(cell)):
+            built = (cell.subject, None if cell.spec.levels else flow.levels, repr(options), shape)
+            if built not in suite.verdicts:
+                suite.verdicts[built] = _build_fault(cell, shape, options, flow)
+            if suite.verdicts[built] is not None:
+                what = f"{cell.row} on events {shape} ({scope.name} {cell.column})"
+                yield cell.where.says(f"{what}: {suite.verdicts[built]}")
+
+
+def _build_fault(cell: Cell, shape: tuple[int, ...], options: dict[str, Any], flow: FlowSettings) -> str | None:
+    unsupported = cell.scope.suite.unsupported or cell.where.place[-1:] == (EVERY_LAYER,)
+    try:
+        with same_folder():
+            cell.spec.build(cell.subject, cell.row, shape, options, flow)
+    except (UnsupportedShape, UnsupportedEvent) as error:
+        hint = "with `unsupported: true` in the suite such a cell is a row that says so"
+        return None if unsupported else f"{error}; {hint}"
+    except Exception as error:  # third-party code may raise anything
+        return f"cannot be built: {type(error).__name__}: {error}"
     return None
-
-
-def _built_shapes(scope: Scope, cell: Cell) -> list[tuple[int, ...]]:
-    """Return the shapes of events on which the object of a cell is built; raise as `Cell.event_shapes`."""
-    if scope.suite.shapes == "unchecked":
-        return []
-    shapes = cell.event_shapes
-    if scope.suite.shapes == "events" or not cell.spec.levels:
-        return shapes
-    return [inner for shape in shapes for inner in layer_shapes(shape, cell.settings.flow)]

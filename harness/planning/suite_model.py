@@ -23,20 +23,13 @@ from harness.core.third_party import reference
 ProfileName = Literal["smoke", "quick", "local", "paper"]
 
 SUITES: dict[str, Any] = {}
-"""Name of a kind -> the class of its suites (`harness.planning.suite_base.SuiteFile`)."""
+"""Name of a kind -> the class of its suites (`harness.planning.suite.SuiteFile`)."""
 
 EVERY_LAYER = "*"
 """The row that stands for every registered layer that no other row names."""
 
 MOST_CELLS = 5_000  # rows times columns of a profile, averages included
 MOST_TRIALS = 100_000  # cells times seeds, without the candidates of a tuning
-
-
-def kind_name(name: str) -> str:
-    """Return the name of a kind of suite; raise ValueError if none has it."""
-    if name not in SUITES:
-        raise ValueError(f"kind {name!r} is not registered; the kinds are {', '.join(sorted(SUITES))}")
-    return name
 
 
 def _number(value: Any) -> Any:
@@ -115,11 +108,7 @@ class AnyRow(Settings):
     section: ClassVar[str]  # the key of the suite, and of parts that change the row, below which it stands
     key: ClassVar[str]  # the key that names the object under test; without it, the row's label is the name
     levels: ClassVar[bool]  # whether the object meets events at the levels of the flow, rather than whole ones
-
-    @classmethod
-    def rows_of(cls, rows: Any) -> tuple[Any, Any]:
-        """Return type and field of the suite's key of such rows, from the type of the rows by label."""
-        return rows, Field(min_length=1, description='the rows, by label; "*": every layer that no other row names')
+    field: ClassVar[Any] = Field(min_length=1, description='the rows, by label; "*": all layers that no other names')
 
     def named(self, label: str) -> str:
         """Return the name of the object under test."""
@@ -134,8 +123,12 @@ class AnyRow(Settings):
         raise NotImplementedError
 
     def reference(self, label: str, options: Mapping[str, Any], folder: Path | None) -> LayerRef:
-        """Return the row as a part of a trial's settings."""
-        raise NotImplementedError
+        """Return the row as a part of a trial's settings.
+
+        FILE.py:CLASS is relative to the working directory, from which trials import it.
+        """
+        spec, source = reference(self.named(label), folder)
+        return LayerRef.model_validate({"row": label, "layer": spec, "options": options, "source": source})
 
 
 class Row(AnyRow):
@@ -168,11 +161,6 @@ class Row(AnyRow):
 
         with seeded(0, label):
             cls(shape, **options)
-
-    def reference(self, label: str, options: Mapping[str, Any], folder: Path | None) -> LayerRef:
-        """Return the layer; FILE.py:CLASS relative to the working directory, from which trials import it."""
-        spec, source = reference(self.named(label), folder)
-        return LayerRef.model_validate({"row": label, "layer": spec, "options": options, "source": source})
 
 
 class ColumnKeys(Settings):

@@ -16,8 +16,8 @@ from harness.cli.parser import make_parser
 from harness.core.errors import DataMissing
 from harness.core.layer_classes import check_options, resolve_layer
 from harness.datasets import Store, find_dataset
-from harness.planning.overrides import parse_options, scope_of
-from harness.planning.settle import load_suite
+from harness.planning.settle import load_suite, scope_of
+from harness.planning.strict_yaml import parse_options
 
 HOW_TO = Path(__file__).parents[2] / "docs" / "how-to"
 PAGE, DATA_PAGE = ((HOW_TO / name).read_text() for name in ("libraries.md", "data.md"))

@@ -22,7 +22,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, StringConstraints
 
 from harness.core.settings import Settings
-from harness.planning.suite_base import SuiteFile
+from harness.planning.suite import SuiteFile
 from harness.planning.suite_model import Slug
 
 Sentence = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def mixer_problems(scope: Scope) -> Iterator[Problem]:
     """Yield rows in which `keep_mixer` has no effect."""
     for cell in scope.every_cell:
-        if not cell.layer.keep_mixer or cell.subject is None:
+        if not cell.layer.keep_mixer:
             continue
         place = scope.rows[cell.row][1].at(("keep_mixer",))
         if not cell.subject.replaces_mixer:
@@ -72,8 +72,6 @@ def _inside(place: Where) -> bool:
 def encoding_problems(column: Column) -> Iterator[Problem]:
     """Yield raw lattice values, and encodings that the data set does not support."""
     entry, dataset = column.entry, column.dataset
-    if dataset is None:
-        return
     if dataset.info.lattice and not entry.dequantise and not entry.allow_unbounded:
         yield column.place("dequantise").says(
             f"{column.label}: dequantise: false, but the values of {column.name} lie on a lattice, where a density can "
@@ -136,7 +134,7 @@ def average_problems(scope: Scope) -> Iterator[Problem]:
                 hint = nearest(member, scope.columns)
                 yield where.says(f"averages.{label}: profiles.{scope.name} has no data set {member!r}; {hint}")
         columns = [scope.data[member] for member in members if member in scope.columns]
-        if len({column.dataset.kind(column.entry.options) for column in columns if column.dataset is not None}) > 1:
+        if len({column.dataset.kind(column.entry.options) for column in columns}) > 1:
             yield where.says(f"averages.{label}: bits/dim of images and nats/dim of sequences have no common mean")
 
 
@@ -144,7 +142,7 @@ def sample_problems(scope: Scope) -> Iterator[Problem]:
     """Yield columns of sequences whose samples a setting would compare as images."""
     for cell in scope.every_cell:
         column = scope.data[cell.column]
-        if column.dataset is None or column.dataset.kind(column.entry.options) == "image":
+        if column.dataset.kind(column.entry.options) == "image":
             continue
         if cell.settings.training.samples is not None:
             message = (

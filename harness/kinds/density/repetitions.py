@@ -94,7 +94,7 @@ class Drawn:
 
 def _repeated(scope: Scope, column: str) -> Any:
     """Return the repetitions of a data set, or its seeds; options that change the profile's keep its other settings."""
-    repeated, stated = scope.of_column(column, "seeds", "repetitions"), scope.entries[column].repetitions
+    repeated, stated = scope.of_column(column, "seeds", "repetitions"), scope.data[column].entry.repetitions
     if stated is None or repeated is stated or not isinstance(repeated, Repetitions):
         return repeated
     names = [name for name in Repetitions.model_fields if scope.at("repetitions", name).origin is not None]
@@ -130,7 +130,7 @@ def repetition_problems(scope: Scope) -> Iterator[Problem]:
             yield where.says("repetitions.keep_test: has no effect where the split does not vary; remove it")
     for column in scope.data.values():
         repeated = _repeated(scope, column.label)
-        if column.dataset is None or not isinstance(repeated, Repetitions) or "split" not in repeated.vary:
+        if not isinstance(repeated, Repetitions) or "split" not in repeated.vary:
             continue
         fault = column.dataset.split_fault(column.entry.options, repeated.keep_test)
         if fault is not None:

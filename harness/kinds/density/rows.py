@@ -77,13 +77,9 @@ class BaselineRow(AnyRow):
     section: ClassVar[str] = "flows"
     key: ClassVar[str] = "baseline"
     levels: ClassVar[bool] = False
+    field: ClassVar[Any] = Field(default_factory=dict, description="whole flows of other papers, by label")
 
     baseline: Annotated[str, Field(min_length=1)] | None = None
-
-    @classmethod
-    def rows_of(cls, rows: Any) -> tuple[Any, Any]:
-        """See `AnyRow.rows_of`; a suite may have none."""
-        return rows, Field(default_factory=dict, description="whole flows of other papers, by label")
 
     def resolve(self, label: str, folder: Path | None) -> type[Any]:
         """Return the class of the baseline."""

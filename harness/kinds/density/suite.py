@@ -27,7 +27,7 @@ from harness.kinds.density.trial import OPTION, DensityTrial
 from harness.kinds.density.tuning.planned import tuning_of, tuning_problems
 from harness.kinds.runtime.trial import RuntimeTrial
 from harness.planning.cells import Cell, Scope, Where
-from harness.planning.suite_base import Suite
+from harness.planning.suite import Suite
 from harness.planning.suite_model import AnyRow, Average, ColumnKeys, Label, LayerSettings, ProfileKeys
 from harness.timing.settings import TimingSettings
 

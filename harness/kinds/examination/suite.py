@@ -11,7 +11,7 @@ from harness.core.settings import Settings
 from harness.kinds.examination.examinations import Property
 from harness.kinds.examination.trial import ConformanceTrial, ExaminationTrial
 from harness.planning.cells import Scope
-from harness.planning.suite_base import Suite
+from harness.planning.suite import Suite
 from harness.planning.suite_model import ShapedColumn
 
 

@@ -10,7 +10,7 @@ from harness.core.settings import Settings
 from harness.core.trial import Trial
 from harness.kinds.parameters.trial import ParametersTrial
 from harness.planning.cells import Scope
-from harness.planning.suite_base import Suite
+from harness.planning.suite import Suite
 from harness.planning.suite_model import ProfileKeys, Published, ShapedColumn, Widths
 
 
@@ -55,7 +55,7 @@ class ParametersSuite(Suite, kind="parameters"):
             message = f"profiles.{scope.name} has no widths; say at which coupling widths to count: widths: [64]"
             yield scope.where.says(message, at_key=True)
         for cell in scope.every_cell:
-            for where in cell.origins.get(("flow", "width"), ()):
+            if (where := cell.place("flow", "width")) is not None:
                 message = "flow.width: has no effect in a suite of kind parameters; give the profile widths: [...]"
                 yield where.says(message, at_key=True)
 

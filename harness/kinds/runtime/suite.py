@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from harness.core.settings import Count, Settings
 from harness.kinds.runtime.trial import RuntimeTrial
 from harness.planning.cells import Scope
-from harness.planning.suite_base import Suite
+from harness.planning.suite import Suite
 from harness.planning.suite_model import LayerSettings, ProfileKeys, Shape
 from harness.timing.settings import Operation, TimingSettings
 

@@ -51,7 +51,7 @@ def shown(table):
         ),
         ({"profiles__quick__datasets": {"digit": {}}}, "tiny: profiles.quick.datasets.digit: .*did you mean digits"),
         ({"title": "a\x07b"}, "tiny: title: .*control character"),
-        ({"training__steps": object()}, "tiny: not a suite .*is a object.*; give mappings"),
+        ({"training__steps": object()}, "tiny: not a suite .*object.*; give mappings"),
         ({"training__learning_rate": float("nan")}, r"tiny: not a suite \(Out of range float values"),
     ],
 )

@@ -166,7 +166,7 @@ def test_an_option_for_all_data_sets_changes_nothing_else_that_one_states(tmp_pa
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("repetitions.number=0", "--set repetitions.number=0: repetitions.number: the number 0 must be at least 1"),
+        ("repetitions.number=0", "=0: profiles.quick.repetitions.number: the number 0 must be at least 1"),
         ("repetitions.number=101", "repetitions.number: the number 101 must be at most 100"),
         ("repetitions.vary=[]", "repetitions.vary"),
         ("repetitions.vary=[split, split]", "a source of variation stands twice"),

@@ -1,6 +1,6 @@
 # ruff: noqa: I001  (ruff takes this folder for the root of the package)
 from harness.kinds.entries.trial import EntriesTrial
-from harness.planning.suite_base import Suite
+from harness.planning.suite import Suite
 
 
 class EntriesSuite(Suite, kind="entries"):

@@ -9,8 +9,7 @@ import pytest
 from harness.kinds.density.repetitions import drawn
 from harness.kinds.density.tuning.planned import tuning_of
 from harness.kinds.density.tuning.strategy import MOST_SETTINGS, strategy
-from harness.planning.overrides import scope_of
-from harness.planning.settle import load_suite
+from harness.planning.settle import load_suite, scope_of
 
 TUNED = (
     "quickstart", "density", "permuted", "mimic", "galaxy", "layers", "mixed_radix", "capacity", "recordings",
