@@ -55,8 +55,7 @@ def _size_problems(scope: Scope) -> Iterator[Problem]:
 def _name_problems(scope: Scope) -> Iterator[Problem]:
     """Yield layers, data sets and rows that do not exist, and wrong options of data sets."""
     if not scope.columns:
-        key = scope.suite.columns_key
-        message = f"profiles.{scope.name} has no {key}, and so nothing to do; add the key {key!r}"
+        message = f"profiles.{scope.name} has no {scope.suite.columns_key}, and so nothing to do; add this key"
         yield scope.where.says(message, at_key=True)
     for label, (row, where) in scope.every_row.items():
         named = getattr(row, row.key) is not None
@@ -72,7 +71,7 @@ def _name_problems(scope: Scope) -> Iterator[Problem]:
                 yield scope.locate((*place, "rows")).says(message)
         for section in scope.suite.sections:
             rows = [label for label, (row, _) in scope.every_row.items() if row.section == section]
-            labels = [*dict.fromkeys([*getattr(scope.suite, section), *rows])]
+            labels = dict.fromkeys([*getattr(scope.suite, section), *rows])
             under = "" if section == "layers" else f" under `{section}`"
             for label in getattr(part, section):
                 if label not in labels:
@@ -113,9 +112,11 @@ def _shape_problems(scope: Scope, only: Container[tuple[str, str]] | None) -> It
     for cell in scope.every_cell:
         if only is not None and (cell.column, cell.row) not in only:
             continue
+        here = f"({scope.name} {cell.column})"
         permute = scope.data[cell.column].entry.permute if cell.layer.oracle else None
         if not suite.unsupported and (refusal := cell.layer.oracle_fault(permute)) is not None:
-            yield cell.where.says(f"{refusal}, or say `unsupported: true` in the suite for a row that says so")
+            hint = "or say `unsupported: true` in the suite for a row that says so"
+            yield cell.where.says(f"{cell.row} {here}: {refusal}, {hint}")
             continue
         flow = getattr(cell.settings, "flow", FlowSettings())
         shapes = [] if suite.shapes == "unchecked" else cell.event_shapes
@@ -131,8 +132,7 @@ def _shape_problems(scope: Scope, only: Container[tuple[str, str]] | None) -> It
             if built not in suite.verdicts:
                 suite.verdicts[built] = _build_fault(cell, shape, options, flow)
             if suite.verdicts[built] is not None:
-                what = f"{cell.row} on events {shape} ({scope.name} {cell.column})"
-                yield cell.where.says(f"{what}: {suite.verdicts[built]}")
+                yield cell.where.says(f"{cell.row} on events {shape} {here}: {suite.verdicts[built]}")
 
 
 def _build_fault(cell: Cell, shape: tuple[int, ...], options: dict[str, Any], flow: FlowSettings) -> str | None:
