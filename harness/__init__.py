@@ -24,27 +24,22 @@ if TYPE_CHECKING:
 
     from harness.interface.init import init
     from harness.interface.plan import plan, validate
-    from harness.interface.runs import compare, merge, replicate, report, run
-    from harness.interface.verify import verify
+    from harness.interface.runs import merge, replicate, report, run, verify
     from harness.kinds.density.trained import TrainedFlow
+    from harness.reporting.compare.comparison import compare
 
 FUNCTIONS = {
-    "init": "init",
-    "run": "runs",
-    "plan": "plan",
-    "validate": "plan",
-    "report": "runs",
-    "merge": "runs",
-    "compare": "runs",
-    "replicate": "runs",
-    "verify": "verify",
+    **dict.fromkeys(("run", "report", "merge", "replicate", "verify"), "harness.interface.runs"),
+    **dict.fromkeys(("plan", "validate"), "harness.interface.plan"),
+    "init": "harness.interface.init",
+    "compare": "harness.reporting.compare.comparison",
 }
-"""Function -> its module in harness/interface/, which is imported when the function is asked for: it imports pandas."""
+"""Function -> its module, which is imported when the function is asked for: it may import pandas."""
 
 
 def __getattr__(name: str) -> Any:
     if name in FUNCTIONS:
-        return getattr(import_module(f"harness.interface.{FUNCTIONS[name]}"), name)
+        return getattr(import_module(FUNCTIONS[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

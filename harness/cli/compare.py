@@ -32,8 +32,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Return 0 if nothing became worse, 1 if something did or a record is damaged; 2 if nothing could be compared."""
-    from harness.interface.runs import compare
-    from harness.reporting.compare.comparison import comparison_table
+    from harness.reporting.compare.comparison import compare, comparison_table
     from harness.reporting.tables.rendering import markdown, plain
 
     comparison = compare(args.first, args.second, threshold=args.threshold, other_code=args.other_code)

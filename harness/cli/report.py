@@ -68,7 +68,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _verify(args: argparse.Namespace) -> int:
-    from harness.interface.verify import VERIFIED, verify
+    from harness.interface.runs import VERIFIED, verify
     from harness.reporting.compare.comparison import comparison_table
     from harness.reporting.tables.rendering import plain
 

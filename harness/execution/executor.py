@@ -101,10 +101,8 @@ class Executor(ABC):
         """Return how many of these trials run at once."""
 
     @abstractmethod
-    def run(
-        self, trials: Sequence[Trial], attached: Sequence[Trial], run_options: RunOptions, following: Following
-    ) -> None:
-        """Run trials until each has left its record, and follow those that an earlier command submitted.
+    def run(self, trials: Sequence[Trial], run_options: RunOptions, following: Following) -> None:
+        """Run trials until each has left its record; follow those of them that an earlier command submitted.
 
         On KeyboardInterrupt, or any other exception, the trials end without a record, or continue if the executor can
         attach to them again. FailedFast of the reporter ends them in any case.

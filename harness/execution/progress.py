@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
@@ -32,10 +31,9 @@ class Reporter(contextlib.AbstractContextManager["Reporter"]):
         total: number of trials.
         stream: of the lines.
         folder: of the run, which keeps the list for `status`; None: there is no list.
-        hidden: whether the line of a trial is left out.
-
-    Attributes:
-        stop_at: whether a record ends the run (--fail-fast).
+        quiet: whether to leave out the lines of trials that count as ok.
+        fail_fast: whether a trial that does not count as ok ends the run.
+        unsupported: whether `unsupported` counts as ok.
     """
 
     def __init__(
@@ -43,12 +41,13 @@ class Reporter(contextlib.AbstractContextManager["Reporter"]):
         total: int,
         stream: TextIO,
         folder: Path | None = None,
-        hidden: Callable[[Record], bool] = lambda record: False,
+        *,
+        quiet: bool = False,
+        fail_fast: bool = False,
+        unsupported: bool = False,
     ) -> None:
-        self.hidden = hidden
-        self.stop_at: Callable[[Record], bool] = lambda record: False
-        self.total = total
-        self.done = 0
+        self.quiet, self.fail_fast, self.unsupported = quiet, fail_fast, unsupported
+        self.total, self.done = total, 0
         self.stream = stream
         self.folder = folder
         self._running: Running = {}
@@ -70,9 +69,10 @@ class Reporter(contextlib.AbstractContextManager["Reporter"]):
         self._running.pop(trial.id, None)
         self._list()
         self.done += 1
-        if not self.hidden(record):
+        good = trial.accepts(verdict(record), self.unsupported)
+        if not (good and self.quiet):
             self.line(f"[{self.done}/{self.total}] {trial.slug}: {outcome(record)}")
-        if self.stop_at(record):
+        if self.fail_fast and not good:
             raise FailedFast
 
     def line(self, text: str) -> None:
@@ -87,8 +87,8 @@ class Reporter(contextlib.AbstractContextManager["Reporter"]):
 class LiveReporter(Reporter):
     """Write the same lines above one that changes: how many trials have ended, and the last message of a trial."""
 
-    def __init__(self, total: int, stream: TextIO, folder: Path | None = None) -> None:
-        super().__init__(total, stream, folder)
+    def __init__(self, total: int, stream: TextIO, folder: Path | None = None, **options: bool) -> None:
+        super().__init__(total, stream, folder, **options)
         self._console = Console(file=stream, highlight=False)
         self._status = self._console.status("starting")
 
@@ -123,10 +123,10 @@ class ReportProgress:
             print(f"report of {self.name}, {fraction:.0%}: {text}", file=self._stream, flush=True)
 
 
-def make_reporter(total: int, folder: Path | None = None, stream: TextIO | None = None) -> Reporter:
+def make_reporter(total: int, folder: Path | None = None, stream: TextIO | None = None, **options: bool) -> Reporter:
     """Return a reporter for the stream, live on a terminal; by default the stream is that of all progress."""
-    stream = stream or _stream()
-    return (LiveReporter if stream.isatty() else Reporter)(total, stream, folder)
+    stream, quiet = stream or _stream(), options.get("quiet", False)
+    return (LiveReporter if stream.isatty() and not quiet else Reporter)(total, stream, folder, **options)
 
 
 def _stream() -> TextIO:

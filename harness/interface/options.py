@@ -7,8 +7,9 @@ that the plan can state the command that makes it again.
 from __future__ import annotations
 
 import json
+import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -16,61 +17,45 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import Field
 
 from harness.core.arguments import Option, Place, Whole, optional, path, read_whole, rule
-from harness.core.explain import shown
 from harness.core.run_options import CHECKPOINT_SECONDS, Stale, parse_bytes, parse_seconds, parse_timeout
 from harness.core.settings import Flag, Settings
-from harness.core.texts import control_fault
 from harness.execution.executor import executor_names
 from harness.planning.plan import GivenDevice
 from harness.planning.suite_model import ProfileName
-
-Texts = str | Sequence[str] | Mapping[str, Any]
-"""`key=value` texts as on the command line, or a mapping."""
-
-ExecutorName: Any = Literal[tuple(executor_names())]
-
-Terms = Literal["steps", "seconds", "parameters", "width"]
-"""The measures at which likelihoods can be compared."""
 
 MERGED = Path("reports/merged")
 """Folder below which the results of merged runs and of archives are written, in a folder named after the suite."""
 
 
-def texts(value: Any) -> tuple[str, ...]:
-    """Return one text or several as a tuple."""
-    several = [value] if isinstance(value, str) else value
-    if not isinstance(several, (list, tuple)):
-        raise ValueError(f"expected a text or a list of texts, got {shown(value)}")
-    for text in several:
-        if not isinstance(text, str) or not text.strip():
-            raise ValueError(f"expected a text, got {shown(text)}")
-        if (fault := control_fault(text)) is not None:
-            raise ValueError(fault)
-    return tuple(several)
+def texts(value: Any) -> Any:
+    """Return one text or a list of them as a tuple."""
+    return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
 
 
-def pairs(form: Callable[[str, Any], str], value: Any) -> tuple[str, ...]:
-    """Return texts; of a mapping `key=value` for each key, with the form of a value."""
+def pairs(form: Callable[[Any], str], value: Any) -> Any:
+    """Return the same; of a mapping `key=value` for each key, with the form of a value."""
     if not isinstance(value, Mapping):
         return texts(value)
-    return tuple(f"{key}={form(key, inner)}" for key, inner in zip(texts(list(value)), value.values(), strict=True))
-
-
-def in_yaml(key: str, value: Any) -> str:
-    """Return a value of a suite as a text that strict YAML reads as this value."""
     try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+        return tuple(f"{key}={form(inner)}" if isinstance(key, str) else key for key, inner in value.items())
     except (TypeError, ValueError, RecursionError) as error:
-        hint = "give numbers, texts, lists or mappings"
-        raise ValueError(f"{key}: {shown(value)} is no value of a suite; {hint}") from error
+        raise ValueError(f"a value of this mapping is none of a suite ({error})") from error
 
 
-def selected(key: str, value: Any) -> str:
-    """Return the values of `only` that a key selects, as a text."""
-    several = value if isinstance(value, (list, tuple)) else [value]
-    if not several or not all(isinstance(part, (str, int)) for part in several):
-        raise ValueError(f"{key}: expected a name or a number, or a list of one or more, got {shown(value)}")
-    return ",".join(map(str, several))
+def selected(value: Any) -> str:
+    """Return the names or numbers that a key of `only` selects as a text."""
+    return ",".join(map(str, value if isinstance(value, (list, tuple)) else [value]))
+
+
+Strings = tuple[Annotated[str, Field(min_length=1)], ...]
+Given = str | Sequence[str] | Mapping[str, Any]
+Texts = Annotated[Strings, rule(texts, str | Sequence[str])]
+Selection = Annotated[Strings, rule(partial(pairs, selected), Given)]
+Values = Annotated[Strings, rule(partial(pairs, partial(json.dumps, ensure_ascii=False, allow_nan=False)), Given)]
+Terms = Literal["steps", "seconds", "parameters", "width"]  # measures at which likelihoods can be compared
+EqualTerms = Annotated[tuple[Terms, ...], rule(texts, str | Sequence[str])]
+ExecutorName: Any = Literal[tuple(executor_names())]
+Root = Annotated[Path | None, optional(path, str | Path), Option("ROOT")]  # of the data sets
 
 
 class Arguments(Settings):
@@ -100,34 +85,17 @@ class Arguments(Settings):
     profile: Annotated[str, Option(choices=get_args(ProfileName))] = "quick"
     out: Annotated[Place, Option("DIR")] = Path("reports")
     device: GivenDevice = "auto"
-    data: Annotated[Path | None, optional(path, str | Path), Option("ROOT")] = None
+    data: Root = None
     jobs: Whole = None
     executor: ExecutorName = "local"
-    cluster: Annotated[tuple[str, ...], rule(partial(pairs, in_yaml), Texts), Option("KEY=VALUE")] = ()
+    cluster: Annotated[Values, Option("KEY=VALUE")] = ()
     retry_failed: Flag = False
     stale: Stale = "keep"
     seeds: Whole = None
-    only: Annotated[tuple[str, ...], rule(partial(pairs, selected), Texts), Option("KEY=VALUE")] = ()
-    settings: Annotated[tuple[str, ...], rule(partial(pairs, in_yaml), Texts), Option("PATH=VALUE", ("--set",))] = ()
-    layers: Annotated[tuple[str, ...], rule(texts, str | Sequence[str]), Option("FILE.py:CLASS", ("--layer",))] = ()
-    datasets: Annotated[
-        tuple[str, ...], rule(texts, str | Sequence[str]), Option("LABEL=FILE[:OPTIONS]", ("--dataset",))
-    ] = ()
-
-    def command(self, suite: str, device: str) -> str:
-        """Return the command that makes the same plan again, for a report: without folders of this machine."""
-        layers = map(_name, self.layers)
-        datasets = (f"{label}={_name(place)}" for label, _, place in (text.partition("=") for text in self.datasets))
-        repeated = {"--only": self.only, "--set": self.settings, "--layer": layers, "--dataset": datasets}
-        options = ["--profile", self.profile, "--device", device]
-        options += [word for option, values in repeated.items() for value in values for word in (option, value)]
-        options += [] if self.seeds is None else ["--seeds", str(self.seeds)]
-        options += [] if self.data is None else ["--data", "ROOT"]
-        return shlex.join(["python", "-m", "harness", "run", _name(suite), *options])
-
-
-def _name(place: str) -> str:
-    return Path(place).name if Path(place).is_absolute() else place
+    only: Annotated[Selection, Option("KEY=VALUE")] = ()
+    settings: Annotated[Values, Option("PATH=VALUE", ("--set",))] = ()
+    layers: Annotated[Texts, Option("FILE.py:CLASS", ("--layer",))] = ()
+    datasets: Annotated[Texts, Option("LABEL=FILE[:OPTIONS]", ("--dataset",))] = ()
 
 
 class RunArguments(Arguments):
@@ -159,8 +127,14 @@ class RunArguments(Arguments):
             print(line, flush=True)
 
     def command(self, suite: str, device: str) -> str:
-        """Return the command, and that it checks no layer."""
-        return super().command(suite, device) + " --unchecked" * self.unchecked
+        """Return the command that makes the same plan again, for a report: without folders of this machine."""
+        here = partial(re.sub, r"^([^=/]*=)?/.*/", r"\1")
+        stated: dict[str, Iterable[object]] = {"profile": [self.profile], "device": [device]}
+        stated |= {"only": self.only, "set": self.settings}
+        stated |= {"layer": map(here, self.layers), "dataset": map(here, self.datasets)}
+        stated |= {"seeds": [self.seeds] if self.seeds else [], "data": ["ROOT"] if self.data else []}
+        words = [word for name, values in stated.items() for value in values for word in (f"--{name}", str(value))]
+        return shlex.join(["python", "-m", "harness", "run", here(suite), *words, *["--unchecked"] * self.unchecked])
 
 
 class ReplicateArguments(RunArguments):

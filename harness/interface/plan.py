@@ -4,56 +4,46 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import SkipValidation
 
-from harness.core.arguments import check, checked, optional, path, taking
+from harness.checking.isolated import try_imports
+from harness.core.arguments import check, checked, taking
 from harness.core.errors import DataError, DataMissing, UserError
+from harness.core.provenance.sources import Sources
 from harness.core.run_options import shown_seconds
 from harness.core.settings import DataRef
 from harness.core.third_party import is_third_party
-from harness.execution.agenda import AgendaEntry, agenda, counted, forget_settled, outlook
+from harness.execution.agenda import AgendaEntry, agenda, counted, outlook
 from harness.execution.data import check_data, examine_data, raise_faults
 from harness.execution.executor import Executor, check_section, executor_class
-from harness.interface.options import Arguments
+from harness.interface.options import Arguments, Root, RunArguments
 from harness.planning.plan import Plan
 from harness.planning.settle import CHANGES, check_suite, settle
 from harness.planning.suite import Source, read_suite
 
-HEADERS = ("id", "kind", "place", "layer", "repetition", "state", "time")
 
-
-def make_plan(
-    source: Source,
-    options: Arguments,
-    offline: bool,
-    tell: Callable[[str], object],
-    missing: list[str] | None = None,
-    prepare: bool = False,
-) -> tuple[Plan, Path, Executor]:
+def make_plan(source: Source, options: RunArguments, remarks: list[str] | None = None) -> tuple[Plan, Path, Executor]:
     """Return the trials of the profile that `--only` selects, the folder OUT/<suite>, and the executor that runs them.
 
     Args:
         source: the suite.
-        offline: download no data.
-        tell: takes the remarks on data, and a line for each data set that has changed since the last run.
-        missing: takes the reason why a run would stop, if data are missing or wrong; None: it is raised.
-        prepare: let the executor begin its preparations, as the trials will run.
+        options: of the run.
+        remarks: takes the remarks on data, and why a run would stop because of them; None: they are told or raised, and
+            the executor begins its preparations, as the trials will run.
 
     Raises:
         UserError: the options cannot be met.
     """
-    from harness.checking.isolated import try_imports
-
-    root = data_root(options.data)
+    root, tell = data_root(options.data), options.tell if remarks is None else remarks.append
     suite = read_suite(source, data=root)
     check_section(suite)
     executor = executor_class(options.executor)(options.jobs, suite.cluster, options.cluster)
-    if prepare and options.profile in suite.profile_names:
+    if remarks is None and options.profile in suite.profile_names:
         names = [name for part in suite.parts.values() for name in part.data_names(options.profile)]
         executor.prepare({part.kind for part in suite.parts.values()}, names)
     added = [(name, suite.origin.folder) for name in filter(is_third_party, options.layers)]
@@ -64,27 +54,23 @@ def make_plan(
     folder, before = options.out / suite.suite, dict[DataRef, str | None]()
     with contextlib.suppress(UserError):  # there may be no last run
         before = {data.arrays: data.checksum for trial in Plan.load(folder).trials for data in trial.data_sets}
-    checksums: dict[DataRef, str | None] = {}
+    checksums, left_out = dict[DataRef, str | None](), dict[str, None]()
     try:
-        checksums = check_data(settled.data, root, offline, tell, settled.optional)
+        checksums = check_data(settled.data, root, options.offline, tell, settled.optional)
+        left_out = dict.fromkeys(data.label for data in settled.data if data.arrays not in checksums)
     except (DataMissing, DataError) as error:
-        if missing is None:
+        if remarks is None:
             raise
-        missing.append(f"\na run would stop, because of its data:\n{error}")
+        remarks.append(f"\na run would stop, because of its data:\n{error}")
     for key, checksum in checksums.items():
         if before.get(key, checksum) != checksum:
             tell(f"{key.name}: its data have changed since the last run here, so trials on them are others")
     plan, selected = settled.plan({**before, **checksums})  # those of the last run, for data that are not checked now
-    absent = [data for data in settled.data if checksums and data.arrays not in checksums]
-    if left_out := list(dict.fromkeys(data.label for data in absent if data in settled.optional)):
-        selected = tuple(trial for trial in selected if trial.column not in left_out)
-        remark = f"{plan.remark} Left out, as their files are missing: {', '.join(left_out)}"
-        plan = plan.model_copy(update={"remark": remark.strip()})
     if options.only or left_out:
-        plan = plan.limited(selected)
-    if not isinstance(source, Mapping):  # no command makes the plan of a mapping
-        plan = plan.model_copy(update={"command": options.command(str(source), plan.device)})
-    return plan, folder, executor
+        plan = plan.limited([trial for trial in selected if trial.column not in left_out])
+    remark = f"{plan.remark} Left out, as their files are missing: {', '.join(left_out)}" if left_out else plan.remark
+    command = "" if isinstance(source, Mapping) else options.command(str(source), plan.device)
+    return plan.model_copy(update={"remark": remark.strip(), "command": command}), folder, executor
 
 
 def data_root(option: Path | None) -> Path | None:
@@ -116,8 +102,15 @@ class Outlook:
     def __repr__(self) -> str:
         from tabulate import tabulate
 
-        table = tabulate(map(_line, self.entries), headers=HEADERS, tablefmt="simple", disable_numparse=True)
+        headers = ("id", "kind", "place", "layer", "repetition", "state", "time")
+        table = tabulate(map(_line, self.entries), headers=headers, tablefmt="simple", disable_numparse=True)
         return "\n".join([table, "", *self.remarks])
+
+
+def _line(entry: AgendaEntry) -> tuple[str, ...]:
+    trial = entry.trial
+    time = "" if not entry.runs else "?" if entry.seconds is None else shown_seconds(entry.seconds)
+    return trial.id, trial.kind, trial.place, ", ".join(trial.rows), trial.repeat, entry.text(), time
 
 
 @taking(Arguments)
@@ -131,31 +124,21 @@ def plan(suite: Source, **arguments: Any) -> Outlook:
     Raises:
         UserError: an argument or the suite (SuiteError) is wrong. Missing data are remarks.
     """
-    from harness.core.provenance.sources import Sources
-
-    options = check(Arguments, arguments)
-    missing, remarks = list[str](), list[str]()
-    plan, folder, executor = make_plan(suite, options, True, remarks.append, missing)
+    options = RunArguments(**dict(check(Arguments, arguments)), offline=True)
+    remarks = list[str]()
+    plan, folder, executor = make_plan(suite, options, remarks)
     entries = agenda(plan, folder, Sources().of, retry_failed=options.retry_failed, stale=options.stale)
-    forget_settled(entries, folder)
+    return Outlook(plan, folder, tuple(entries), (*run_lines(plan, entries, executor, options), *remarks))
+
+
+def run_lines(plan: Plan, entries: Sequence[AgendaEntry], executor: Executor, options: Arguments) -> list[str]:
+    """Return the counts of trials, and what a run executes, in what time."""
     at_once = executor.at_once([entry.trial for entry in entries if entry.runs])
-    about = [f"{plan.heading}: {counted(entries)}", *outlook(entries, at_once, options.stale)]
-    return Outlook(plan, folder, tuple(entries), (*about, *remarks, *missing))
-
-
-def _line(entry: AgendaEntry) -> tuple[str, ...]:
-    trial = entry.trial
-    time = "" if not entry.runs else "?" if entry.seconds is None else shown_seconds(entry.seconds)
-    return trial.id, trial.kind, trial.place, ", ".join(trial.rows), trial.repeat, entry.text(), time
+    return [f"{plan.heading}: {counted(entries)}", *outlook(entries, at_once, options.stale)]
 
 
 @checked
-def validate(
-    suite: SkipValidation[Source],
-    *,
-    profile: str | None = None,
-    data: Annotated[Path | None, optional(path, str | Path)] = None,
-) -> dict[str, Plan]:
+def validate(suite: SkipValidation[Source], *, profile: str | None = None, data: Root = None) -> dict[str, Plan]:
     """Check a suite and the data that are there, and return the plan of each profile; nothing runs.
 
     Missing data are a fault if `data` names their folder and a run would not leave them out, else a printed remark: a
@@ -170,8 +153,6 @@ def validate(
         SuiteError: the suite is wrong, with every fault and its place.
         UserError: data are missing (DataMissing) or wrong.
     """
-    from harness.checking.isolated import try_imports
-
     root = data_root(data)
     read = read_suite(suite, data=root)
     check_section(read)

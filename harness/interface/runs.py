@@ -1,37 +1,46 @@
-"""`harness.run`, `report`, `merge`, `compare` and `replicate`: runs of suites, and their reports."""
+"""`harness.run`, `report`, `merge` and `replicate`: runs of suites, and their reports."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from random import SystemRandom
+from typing import Annotated, Any
 
-from harness.core.archive import StoredRecords, archive_of, read_records
-from harness.core.arguments import Place, Places, arguments_of, check, checked, rule, taking
+from pydantic import Field
+
+from harness.core.archive import archive_of, read_records
+from harness.core.arguments import Place, Places, check, checked, taking
+from harness.core.discovery import sibling
 from harness.core.errors import UserError
-from harness.core.files import write_atomically
-from harness.core.records import Record, verdict
+from harness.core.records import verdict, write_record
 from harness.core.run_options import RunOptions
-from harness.core.settings import Flag, Progress, silent
-from harness.core.trial import trial_class
-from harness.execution.agenda import agenda, counted, forget_settled, outlook, ready, trials_text
-from harness.execution.executor import Executor, Following, attached_trials
+from harness.core.settings import Flag, silent
+from harness.execution.agenda import agenda, forget_settled, ready
+from harness.execution.data import check_data
+from harness.execution.executor import Executor, Following, attached_trials, executor_class
 from harness.execution.folder import claimed, make_folder, remove_leftovers, writing
-from harness.execution.progress import FailedFast, Reporter, ReportProgress, make_reporter
-from harness.interface.options import MERGED, Arguments, ReplicateArguments, RunArguments, Terms, texts
-from harness.interface.plan import data_root, make_plan, plan
-from harness.planning.plan import Plan, stray_records
+from harness.execution.gate import check_layers
+from harness.execution.outcome import RunProvenance
+from harness.execution.progress import FailedFast, ReportProgress, make_reporter
+from harness.interface.options import MERGED, EqualTerms, ReplicateArguments, Root, RunArguments
+from harness.interface.plan import data_root, make_plan, run_lines
+from harness.planning.plan import FILE, Plan, stray_records
 from harness.planning.suite import Source, read_suite
+from harness.reporting.compare.comparison import Comparison, compare
+from harness.reporting.compare.merge import merge as merge_records
+from harness.reporting.compare.replication import Replication, replication, replication_tables
+from harness.reporting.frame import csv_bytes
+from harness.reporting.overview import FOLDER, write_overview
 from harness.reporting.report import ReportedResults, report_class, write_report
+from harness.reporting.tables.rendering import latex_tables, markdown
+from harness.reporting.written import write_files
 
-if TYPE_CHECKING:
-    from harness.reporting.compare.comparison import Comparison
-    from harness.reporting.compare.replication import Replication
-
-STEM = "replication"
+STEM = "replication"  # of the names of its files
+VERIFIED = Path("reports/verified")
 
 
 @taking(RunArguments)
@@ -52,18 +61,14 @@ def run(suite: Source, **arguments: Any) -> ReportedResults:
         KeyboardInterrupt: finished trials keep their records, and the same call resumes.
     """
     options = check(RunArguments, arguments)
-    plan, folder, executor = make_plan(suite, options, options.offline, options.tell, prepare=True)
+    plan, folder, executor = make_plan(suite, options)
     with claimed(make_folder(folder)):
-        run_remaining(plan, folder, executor, options)
-        progress = silent if options.quiet else ReportProgress(folder.name)
-        return _reported(plan, folder, read_records(folder, plan.trials, others=True), progress, options.tell)
+        _run_remaining(plan, folder, executor, options)
+        return _reported(folder, quiet=options.quiet)
 
 
-def run_remaining(plan: Plan, folder: Path, executor: Executor, options: RunArguments) -> None:
+def _run_remaining(plan: Plan, folder: Path, executor: Executor, options: RunArguments) -> None:
     """Run the trials in passes, as some wait for others, such as for the candidates of their tuning."""
-    from harness.execution.gate import check_layers
-    from harness.execution.outcome import RunProvenance
-
     submitted = attached_trials(folder, executor)
     if not submitted:
         remove_leftovers(folder)
@@ -71,72 +76,44 @@ def run_remaining(plan: Plan, folder: Path, executor: Executor, options: RunArgu
     states = partial(agenda, plan, folder, provenance.digests, retry_failed=options.retry_failed, stale=options.stale)
     entries = states()
     forget_settled(entries, folder)
-    attached = [entry.trial for entry in entries if entry.trial.id in submitted]
-    others = [entry for entry in entries if entry.trial.id not in submitted]
-    remaining = [entry.trial for entry in others if entry.runs]
-    options.tell(f"{plan.heading}: {counted(entries)}")
-    for line in outlook(others, executor.at_once(remaining), options.stale):
+    for line in run_lines(plan, entries, executor, options):
         options.tell(line)
-    if attached:
-        options.tell(f"{trials_text(len(attached))} of them were submitted before: this run waits for their results")
     with writing(folder):
         plan.save(folder)
         provenance.save(folder)
-    if not remaining and not attached:
+    if not any(entry.runs for entry in entries):
         options.tell("nothing to run")
         return
-
-    def good(record: Record) -> bool:
-        return trial_class(record.trial["kind"]).accepts(verdict(record), plan.unsupported)
-
-    def reporter_for(total: int) -> Reporter:
-        reporter = Reporter(total, sys.stderr, folder, good) if options.quiet else make_reporter(total, folder)
-        reporter.stop_at = lambda record: options.fail_fast and not good(record)
-        return reporter
-
-    following = Following(reporter_for, provenance.of, options.tell)
-    attempted = {trial.id for trial in attached}
-    settled = {entry.trial.id for entry in entries if not entry.runs}
-    left = (trial for trial in plan.trials if trial.id not in settled | attempted)
+    told: dict[str, Any] = {"quiet": options.quiet, "fail_fast": options.fail_fast, "unsupported": plan.unsupported}
+    following = Following(partial(make_reporter, folder=folder, **told), provenance.of, options.tell)
+    checked_before = submitted | {entry.trial.id for entry in entries if not entry.runs}
+    left = (trial for trial in plan.trials if trial.id not in checked_before)
     run_options = RunOptions(
         out=folder,
         root=data_root(options.data),
-        timeout=plan.timeout if options.timeout is None else options.timeout,
-        memory=plan.memory if options.memory is None else options.memory,
+        timeout=options.timeout or plan.timeout,
+        memory=options.memory or plan.memory,
         checks=check_layers(left, options.unchecked, options.tell),
-        **{name: getattr(options, name) for name in ("checkpoint", "stale", "host")},
+        **options.model_dump(include={"checkpoint", "stale", "host"}),
     )
-    while (wave := ready(entries, attempted)) or attached:
-        attempted |= {trial.id for trial in wave}
-        try:
-            executor.run(wave, attached, run_options, following)
-        except FailedFast:
-            break
-        attached, entries = [], states()
+    attempted = set[str]()
+    with contextlib.suppress(FailedFast):
+        while wave := ready(states(), attempted):
+            attempted |= {trial.id for trial in wave}
+            executor.run(wave, run_options, following)
 
 
-def _reported(
-    plan: Plan,
-    folder: Path,
-    stored: StoredRecords,
-    progress: Progress,
-    tell: Callable[[str], object],
-    at: Sequence[Terms] = (),
-    archive: bool = False,
-) -> ReportedResults:
-    """Write the report of a run from its stored records, tell what it leaves out, and return the results."""
-    results = ReportedResults.of(plan, stored.records.values(), folder, stored.damaged)
+def _reported(folder: Path, at: Sequence[str] = (), archive: bool = False, quiet: bool = False) -> ReportedResults:
+    """Write the report of a run, name the records that it leaves out, and return the results."""
     with writing(folder):
-        write_report(folder, at, archive, results, progress)
-    for line in stray_records(plan, folder, stored):
-        tell(line)
+        results = write_report(folder, at, archive, silent if quiet else ReportProgress(folder.name))
+    for line in () if quiet else stray_records(results.plan, folder):
+        print(line)
     return results
 
 
 @checked
-def report(
-    folder: Place, *, at: Annotated[tuple[Terms, ...], rule(texts, str | Sequence[str])] = (), archive: Flag = False
-) -> ReportedResults:
+def report(folder: Place, *, at: EqualTerms = (), archive: Flag = False) -> ReportedResults:
     """Write the report of a run again from its records, and return the results.
 
     Args:
@@ -149,20 +126,12 @@ def report(
     """
     if archive_of(folder) is not None:
         raise UserError(f"{folder}: an archive, beside which no report is written; use harness.merge([...], out)")
-    progress = ReportProgress(folder.name)
-    progress(0.0, "plan")
-    plan = Plan.load(folder)
-    progress(0.05, f"{len(plan.trials):,} trials")
-    return _reported(plan, folder, read_records(folder, plan.trials, others=True), progress, print, at, archive)
+    return _reported(folder, at, archive)
 
 
 @checked
 def merge(
-    folders: Places,
-    out: Place = MERGED,
-    *,
-    at: Annotated[tuple[Terms, ...], rule(texts, str | Sequence[str])] = (),
-    archive: Flag = False,
+    folders: Places, out: Place = MERGED, *, at: EqualTerms = (), archive: Flag = False
 ) -> tuple[ReportedResults, ...]:
     """Join the records of several runs, and return the results of each suite; its report is in `out/<suite>`.
 
@@ -178,50 +147,16 @@ def merge(
     Raises:
         UserError: plans that do not belong into one table, or a target that holds a run.
     """
-    from harness.reporting.compare.merge import merge as merge_records
-    from harness.reporting.overview import FOLDER, write_overview
-
-    for place in folders:
-        for line in stray_records(Plan.load(place), place):
-            print(line)
-    progress = ReportProgress("merge")
-    progress(0.0, f"records of {len(folders)} run{'s' * (len(folders) > 1)}")
+    for line in (line for place in folders for line in stray_records(Plan.load(place), place)):
+        print(line)
     merged = merge_records(folders, out)
     print("\n".join(line for run in merged for line in run.lines()))
-    runs = tuple(ReportedResults.of(run.plan, run.records, run.folder) for run in merged)
-    for results in runs:
-        with writing(results.folder):
-            write_report(results.folder, at, archive, results, ReportProgress(results.folder.name))
+    runs = tuple(_reported(run.folder, at, archive) for run in merged)
     if len(runs) > 1:
         with writing(out / FOLDER):
             text = write_overview(out / FOLDER, runs)
         print("" if text is None else f"\n{text}\n\nin {out / FOLDER}")
     return runs
-
-
-@checked
-def compare(
-    first: Place,
-    second: Place,
-    *,
-    threshold: Annotated[tuple[str, ...], rule(texts, str | Sequence[str])] = (),
-    other_code: Flag = False,
-) -> Comparison:
-    """Compare a run with an earlier one, trial by trial; in a notebook, the comparison is shown as its tables.
-
-    Args:
-        first: the folder or the archive of the earlier run.
-        second: that of the later run.
-        threshold: the largest changes that count as none: "0.02" for likelihoods, "10%" for times and parameters.
-        other_code: also compare trials whose source differs, and report the differences.
-
-    Raises:
-        UserError: a folder without a run, or suites of different kinds.
-    """
-    from harness.reporting.compare.comparison import Thresholds
-    from harness.reporting.compare.comparison import compare as compared
-
-    return compared(first, second, Thresholds.parse(threshold), other_code)
 
 
 @taking(ReplicateArguments)
@@ -237,34 +172,25 @@ def replicate(suite: Source | Sequence[str | Path], **arguments: Any) -> Replica
     Raises:
         UserError: as of `harness.run`, the suite draws nothing, or no pair of layers is compared in all draws.
     """
-    from harness.reporting.compare.replication import replication, replication_tables
-    from harness.reporting.frame import csv_bytes
-    from harness.reporting.tables.rendering import latex_tables, markdown
-
     options = check(ReplicateArguments, arguments)
-    folder, runs = options.out, dict[str, ReportedResults]()
     if isinstance(suite, (list, tuple)):
-        compared = _read_runs(suite)
+        folder, runs = options.out, _read_runs(suite)
     else:
-        folder, compared = _run_draws(suite, options)
-        runs = compared
-    result = replication({name: results.comparisons() for name, results in compared.items()})
-    result = replace(result, runs=runs, folder=folder)
+        folder, runs = _run_draws(suite, options)
+    result = replication({name: results.comparisons() for name, results in runs.items()})
     tables = replication_tables(result)
     content = {
-        "md": "\n\n".join(map(markdown, tables)).encode() + b"\n",
-        "tex": latex_tables(tables).encode() + b"\n",
-        "csv": csv_bytes(result.frame.reset_index()),
+        f"{STEM}.md": "\n\n".join(map(markdown, tables)).encode() + b"\n",
+        f"{STEM}.tex": latex_tables(tables).encode() + b"\n",
+        f"{STEM}.csv": csv_bytes(result.frame.reset_index()),
     }
     with writing(folder):
-        for ending, data in content.items():
-            write_atomically(folder / f"{STEM}.{ending}", data)
-    return result
+        write_files(folder, content, ())
+    return replace(result, runs=runs, folder=folder)
 
 
 @checked
 def _read_runs(suite: Places) -> dict[str, ReportedResults]:
-    """Return the results of runs, by the text of the folder or archive."""
     return {str(place): ReportedResults.read(place) for place in suite}
 
 
@@ -274,14 +200,83 @@ def _run_draws(source: Any, options: ReplicateArguments) -> tuple[Path, dict[str
     folder = options.out / f"{suite.suite}-draws"
     if any(text.replace(" ", "").startswith("draw=") for text in options.settings):
         raise UserError("--set draw: each draw of a replication has its own; leave it out")
-    planned = plan(source, **arguments_of(Arguments, options)).plan
-    if (fault := report_class(suite.kind).verdict_fault(planned)) is not None:
-        raise UserError(f"{suite.suite}: has no verdict that could replicate: {fault}")
+    plan, *_ = make_plan(source, options, [])
+    if (fault := report_class(plan.kind).verdict_fault(plan)) is not None:
+        raise UserError(f"{plan.suite}: has no verdict that could replicate: {fault}")
     runs = {}
     for number in range(options.draws):
-        name = f"draw-{number}"
-        if not options.quiet:
-            print(f"{suite.suite}, {name}, in {folder / name / suite.suite}", flush=True)
-        changes = {"settings": (*options.settings, f"draw={number}"), "out": folder / name}
-        runs[name] = run(source, **arguments_of(RunArguments, options) | changes)
+        changes = {"settings": (*options.settings, f"draw={number}"), "out": folder / f"draw-{number}"}
+        options.tell(f"{plan.suite}, draw-{number}, in {changes['out']}")
+        runs[f"draw-{number}"] = run(source, **options.model_dump(exclude={"draws"}) | changes)
     return folder, runs
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The outcome of training a sample of the trials of a run again.
+
+    Attributes:
+        comparison: of the records that were handed in (A) with those of the new run (B).
+        weights: trial id -> what its kept weights contradict in its record; empty: nothing.
+    """
+
+    comparison: Comparison
+    weights: Mapping[str, str]
+
+    @property
+    def ok(self) -> bool:
+        """True if every sampled trial could be compared and none changed, and no weights contradict their record."""
+        return self.comparison.counts.keys() == {"same"} and not any(self.weights.values())
+
+
+@checked
+def verify(
+    folder: Place,
+    *,
+    number: Annotated[int, Field(ge=1, strict=True)] = 3,
+    out: Place = VERIFIED,
+    data: Root = None,
+) -> Verification:
+    """Train a random sample of the finished trials of a run again, audit included, and compare.
+
+    Trials that were tuned take the choice that the handed-in candidates make. Where the run has kept the weights of a
+    sampled trial, which archives do not hold, these are evaluated and audited again, too. Layers and data of files are
+    third-party code, which runs here.
+
+    Args:
+        folder: OUT/<suite>, or an archive.
+        number: of trials, drawn anew each time; times of single layers are no results to repeat, and are not drawn.
+        out: a folder that does not hold a verification yet.
+        data: the folder of the data sets; by default $INVERTBENCH_DATA.
+
+    Raises:
+        UserError: no trial has ended well, data are missing or others, kept weights are not those of their trial, or
+            `out` is in use.
+    """
+    plan = Plan.load(folder)
+    records = read_records(folder, plan.trials).records
+    ended = [trial for trial in plan.trials if trial.id in records and verdict(records[trial.id]) == "ok"]
+    finished = [trial for trial in ended if trial.stage and not trial.alone]
+    if not finished:
+        raise UserError(f"{folder}: no trial that trains or computes has ended well; give a run or an archive with one")
+    sample = SystemRandom().sample(finished, min(number, len(finished)))
+    root, stated, again = data_root(data), out / "stated" / plan.suite, out / "again" / plan.suite
+    check_data([reference for trial in sample for reference in trial.data_sets], root, offline=False, tell=print)
+    if (again / FILE).exists():
+        raise UserError(f"{again}: holds a verification already; give another --out, or remove it")
+    weights = {}
+    for trial in sample:
+        module = sibling(type(trial), "trained")
+        if module is not None and module.has_weights(trial, folder):
+            weights[trial.id] = module.contradictions(trial, records[trial.id], folder, root)
+    drawn = {trial.id for trial in sample}
+    before = {needed.id for trial in sample for needed in trial.prerequisites(records)}
+    limited = plan.limited([trial for trial in plan.trials if trial.id in drawn | before])
+    for place, kept in ((stated, drawn | before), (again, before)):
+        with writing(make_folder(place)):
+            limited.save(place)
+            for name in kept & records.keys():
+                write_record(place / "records", records[name])
+    with claimed(again):
+        _run_remaining(limited, again, executor_class("local")(), RunArguments(data=root))
+    return Verification(compare(stated, again, other_code=True), weights)

@@ -193,36 +193,22 @@ class ReportedResults(Results):
         return f"**{title.removeprefix('# ')}**\n{rest}"
 
 
-@dataclass(frozen=True)
-class WrittenReport:
-    """The relative names of a report's files, and the text of its tables for a terminal."""
-
-    files: tuple[str, ...]
-    text: str
-
-
 def write_report(
-    folder: Path,
-    at: Sequence[str] = (),
-    archive: bool = False,
-    results: ReportedResults | None = None,
-    progress: Progress = silent,
-) -> WrittenReport:
-    """Write results.csv, further data of the kind, table.md, table.tex, figures/ and index.html of one suite.
+    folder: Path, at: Sequence[str] = (), archive: bool = False, progress: Progress = silent
+) -> ReportedResults:
+    """Write results.csv, further data of the kind, table.md, table.tex, figures/ and index.html; return the results.
 
     Each file is written whole or not at all.
 
     Args:
         at: terms on which results are to be equal, each for a further table, table-at-<terms>.
         archive: also write plan and records as one file (see `harness.core.archive`), to which alone the page links.
-        results: those of the folder, if they have been read.
         progress: receives the share of the work that is done.
 
     Raises:
         UserError: there is no plan in the folder, the plan or a record cannot be read, or there is no table at `at`.
     """
-    if results is None:
-        results = ReportedResults.read(folder)
+    results = ReportedResults.read(folder)
     report = results.report
     report.progress = lambda fraction, text: progress(TABLES + (PAGE - TABLES) * fraction, text)
     progress(READ, "tables")
@@ -247,7 +233,7 @@ def write_report(
     about = {name: text for name, text in (FILES | dict(report.further_data)).items() if name in linked}
     content["index.html"] = page(results, sections, about, report.answer, figures)
     write_files(folder, content, (*FIGURES, "table-at-*", *report.further_data))
-    return WrittenReport(tuple(content), report.plain(beside.values()))
+    return results
 
 
 def _joined(paragraphs: Sequence[str]) -> str:

@@ -236,7 +236,7 @@ def stand_in(monkeypatch, tmp_path):
     """Replace trials by immediate records, in an empty working directory; return the trials that were requested."""
 
     def run_trials(trials, run_options, slots, reporter, *, provenance):
-        asked.run_options, asked.stop_at = run_options, reporter.stop_at
+        asked.run_options, asked.reporter = run_options, reporter
         for trial in trials:
             asked.append(trial)
             record = blank_record(trial, asked.status, None if asked.status == "ok" else "why")

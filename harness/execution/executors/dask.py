@@ -66,9 +66,7 @@ class Dask(Executor):
             room = sum(at_once(trials, Slots(cores=threads)) for threads in workers(client).values())
         return max(1, room if self.jobs is None else min(room, self.jobs))
 
-    def run(
-        self, trials: Sequence[Trial], attached: Sequence[Trial], run_options: RunOptions, following: Following
-    ) -> None:
+    def run(self, trials: Sequence[Trial], run_options: RunOptions, following: Following) -> None:
         """Run the trials on the workers."""
         with self._client() as client, following.reporter(len(trials)) as reporter:
             from harness.execution.dask.dispatch import Dispatch

@@ -25,9 +25,7 @@ class Local(Executor):
         """Return how many have room."""
         return at_once(trials, make_slots(trials, self.jobs))
 
-    def run(
-        self, trials: Sequence[Trial], attached: Sequence[Trial], run_options: RunOptions, following: Following
-    ) -> None:
+    def run(self, trials: Sequence[Trial], run_options: RunOptions, following: Following) -> None:
         """Run the trials side by side; those that run alone come last."""
         from harness.execution.local.supervisor import run_trials
 

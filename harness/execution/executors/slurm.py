@@ -101,14 +101,15 @@ class Slurm(Executor):
         """Return the limit of jobs at once."""
         return max(1, min(len(trials), self.jobs or self.section.throttle or len(trials)))
 
-    def run(
-        self, trials: Sequence[Trial], attached: Sequence[Trial], run_options: RunOptions, following: Following
-    ) -> None:
-        """Submit the trials; wait for them and the attached ones. On KeyboardInterrupt their jobs continue."""
-        folder = run_options.out
+    def run(self, trials: Sequence[Trial], run_options: RunOptions, following: Following) -> None:
+        """Submit those trials that are not submitted; wait for all. On KeyboardInterrupt their jobs continue."""
+        folder, before = run_options.out, self.active(run_options.out)
+        if waiting := sum(trial.id in before for trial in trials):
+            following.tell(f"{trials_text(waiting)} of them were submitted before: this run waits for their results")
+        new = [trial for trial in trials if trial.id not in before]
         # Runtime trials are one job, alone on its node, so that their times come from one machine.
-        others, size = [trial for trial in trials if not trial.alone], self.section.trials_per_job
-        alone = [trial for trial in trials if trial.alone]
+        others, size = [trial for trial in new if not trial.alone], self.section.trials_per_job
+        alone = [trial for trial in new if trial.alone]
         arrays = [[others[start : start + size] for start in range(0, len(others), size)], [alone] if alone else []]
         for array in filter(None, arrays):
             following.tell(self.submit(array, run_options))
@@ -117,8 +118,8 @@ class Slurm(Executor):
             f"them, and `python -m harness cancel {folder}` ends them"
         )
         try:
-            with following.reporter(len(trials) + len(attached)) as reporter:
-                self._follow(folder, {trial.id for trial in (*trials, *attached)}, reporter)
+            with following.reporter(len(trials)) as reporter:
+                self._follow(folder, {trial.id for trial in trials}, reporter)
         except FailedFast:
             self.cancel(folder)
             raise

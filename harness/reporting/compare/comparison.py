@@ -6,10 +6,11 @@ import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
+from harness.core import arguments
 from harness.core.errors import UserError
+from harness.core.settings import Flag
 from harness.reporting.compare.measure import Measure
 from harness.reporting.compare.pairs import Pair, Place, pairs
 from harness.reporting.frame import Results, shortened_reason
@@ -27,23 +28,23 @@ class Thresholds(NamedTuple):
     likelihood: float = 0.01
     part: float = 0.05
 
-    @classmethod
-    def parse(cls, texts: Sequence[str]) -> Thresholds:
-        """Read "0.02" for likelihoods and "10%" for times and counts, either or both."""
-        thresholds = cls()
-        for text in texts:
-            try:
-                number = float(text.removesuffix("%"))
-            except ValueError:
-                number = -1.0
-            if not 0 <= number < float("inf"):
-                raise UserError(
-                    f"--threshold {text}: expected a number of nats or bits per dimension such as 0.02, or a part of a "
-                    "time or count such as 10%"
-                )
-            changes = {"part": number / 100} if text.endswith("%") else {"likelihood": number}
-            thresholds = thresholds._replace(**changes)
-        return thresholds
+
+def _thresholds(value: object) -> Thresholds:
+    """Read "0.02" for likelihoods and "10%" for times and counts, either or both."""
+    thresholds = Thresholds()
+    for text in map(str, value if isinstance(value, (list, tuple)) else [value]):
+        try:
+            number = float(text.removesuffix("%"))
+        except ValueError:
+            number = -1.0
+        if not 0 <= number < float("inf"):
+            raise ValueError(
+                f"{text:.80}: expected a number of nats or bits per dimension such as 0.02, or a part of a time or "
+                "count such as 10%"
+            )
+        changes = {"part": number / 100} if text.endswith("%") else {"likelihood": number}
+        thresholds = thresholds._replace(**changes)
+    return thresholds
 
 
 @dataclass(frozen=True)
@@ -90,15 +91,24 @@ class Comparison:
         return markdown(comparison_table(self))
 
 
-def compare(first: Path, second: Path, thresholds: Thresholds, other_code: bool = False) -> Comparison:
-    """Compare the second run with the first.
+@arguments.checked
+def compare(
+    first: arguments.Place,
+    second: arguments.Place,
+    *,
+    threshold: Annotated[Any, arguments.rule(_thresholds, str | Sequence[str])] = Thresholds(),  # noqa: B008
+    other_code: Flag = False,
+) -> Comparison:
+    """Compare a run with an earlier one, trial by trial; in a notebook, the comparison is shown as its tables.
 
     Args:
-        first, second: OUT/<suite>, or archives.
-        other_code: compare trials whose source differs as well, and list the differing files.
+        first: the folder or the archive of the earlier run.
+        second: that of the later run.
+        threshold: the largest changes that count as none: "0.02" for likelihoods, "10%" for times and parameters.
+        other_code: also compare trials whose source differs, and report the differences.
 
     Raises:
-        UserError: a folder without a plan, or suites of different kinds.
+        UserError: a folder without a run, or suites of different kinds.
     """
     runs = Results.read(first), Results.read(second)
     kinds = [run.plan.kind for run in runs]
@@ -112,11 +122,11 @@ def compare(first: Path, second: Path, thresholds: Thresholds, other_code: bool 
     changes = {place: [pair.change for pair in group if pair.change is not None] for place, group in groups.items()}
     samples = {place: values for place, values in changes.items() if values and groups[place][0].measure.tested}
     tested = judged(samples, {place: _share(groups[place]) for place in samples})
-    places = {place: _compare(group, tested.get(place), thresholds) for place, group in groups.items()}
+    places = {place: _compare(group, tested.get(place), threshold) for place, group in groups.items()}
     damaged = [
         f"damaged in {name}: {why}" for name, run in zip("AB", runs, strict=True) for why in run.damaged.values()
     ]
-    return Comparison(thresholds, places, _surroundings(*runs), tuple(damaged), (str(first), str(second)))
+    return Comparison(threshold, places, _surroundings(*runs), tuple(damaged), (str(first), str(second)))
 
 
 def _compare(group: Sequence[Pair], tested: Difference | None, thresholds: Thresholds) -> PlaceComparison:

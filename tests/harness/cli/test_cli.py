@@ -18,6 +18,7 @@ from harness.core.records import blank_record, read_record, write_record
 from harness.datasets import DATASETS
 from harness.datasets.digits import Digits
 from harness.execution.folder import claimed, make_folder
+from harness.execution.progress import FailedFast
 from harness.planning.plan import Plan
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -308,8 +309,9 @@ def test_limits_come_from_the_command_the_profile_and_the_suite(suite, stand_in)
     options = stand_in.run_options
     assert (options.timeout, options.memory, options.checkpoint) == (5, 3 << 29, 0)
     assert stand_in[2:] == trials, "limits are not part of a trial, so its id stays"
-    ended = (blank_record(trials[0], "oom", ""), blank_record(trials[0], "ok", None))
-    assert [stand_in.stop_at(record) for record in ended] == [True, False]
+    stand_in.reporter.finished(trials[0], blank_record(trials[0], "ok", None))
+    with pytest.raises(FailedFast):
+        stand_in.reporter.finished(trials[0], blank_record(trials[0], "oom", ""))
 
 
 def test_threads_are_divided_among_jobs_on_request(suite, stand_in, monkeypatch):

@@ -240,8 +240,8 @@ def run(tmp_path, capfd):
     def run(cluster, trials, jobs=None, fails=None):
         following = Following(make_reporter, lambda one: {"sources": {}})
         options = RunOptions(out=tmp_path / "out")
-        with make_reporter(len(trials)) as reporter, pytest.raises(fails) if fails else contextlib.nullcontext():
-            reporter.stop_at = lambda record: fails is FailedFast
+        reporter = make_reporter(len(trials), fail_fast=fails is FailedFast)
+        with reporter, pytest.raises(fails) if fails else contextlib.nullcontext():
             Dispatch(cluster, options, following, reporter, jobs).run(trials)
         left = {path.stem: read_record(path) for path in (tmp_path / "out" / "records").glob("*.json")}
         return [left.get(one.id) for one in trials], "".join(capfd.readouterr())

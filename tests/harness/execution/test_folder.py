@@ -99,7 +99,7 @@ def test_a_reporter_lists_the_trials_that_run(folder, capsys, trial):
 
 def test_a_quiet_run_names_failures_alone(trial, capsys):
     one = trial("a")
-    reporter = Reporter(2, sys.stderr, None, lambda record: record.status == "ok")
+    reporter = Reporter(2, sys.stderr, quiet=True)
     reporter.update(one, 0.5, "half")
     reporter.finished(one, blank_record(one, "ok", None))
     assert capsys.readouterr() == ("", "")

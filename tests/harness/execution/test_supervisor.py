@@ -279,8 +279,7 @@ def test_a_trial_that_changes_the_working_directory_leaves_its_record(tmp_path, 
 
 def test_failing_fast_ends_the_run(tmp_path, trial):
     trials = [trial("fine"), trial("raise_error"), trial("sleep_long"), trial("never started")]
-    reporter = Reporter(4, sys.stderr)
-    reporter.stop_at = lambda record: record.status != "ok"
+    reporter = Reporter(4, sys.stderr, fail_fast=True)
     with pytest.raises(FailedFast):
         run(tmp_path, *trials, slots=Slots(2, cores=2), reporter=reporter)
     left = {path.stem for path in (tmp_path / "records").glob("*.json")}

@@ -14,7 +14,7 @@ from harness.core.records import blank_record, write_record
 from harness.core.settings import LayerRef
 from harness.kinds.examination.trial import ConformanceTrial
 from harness.planning.plan import Plan
-from harness.reporting.compare.comparison import Thresholds, compare
+from harness.reporting.compare.comparison import compare
 from harness.reporting.compare.pairs import Place
 from harness.reporting.statistics.statistics import judged
 
@@ -180,9 +180,9 @@ def test_a_comparison_has_the_text_of_its_file(name, made, runs, capsys, check_t
 
 
 def test_the_correction_is_for_all_rows(made, runs):
-    row = compare(*runs(*before_and_after(made, "one_direction")), Thresholds()).places[Place("digits", SECOND)]
+    row = compare(*runs(*before_and_after(made, "one_direction"))).places[Place("digits", SECOND)]
     assert row.change.family == 6 and judged({"alone": row.change.values})["alone"].interval[0] > 0
-    row = compare(*runs(*before_and_after(made, "eight_seeds")), Thresholds()).places[Place("digits", SECOND)]
+    row = compare(*runs(*before_and_after(made, "eight_seeds"))).places[Place("digits", SECOND)]
     assert row.change.estimate.low > 0 and 0.15 < row.change.p < 0.25
 
 
@@ -203,7 +203,7 @@ def test_a_wrong_threshold_is_one_message(made, runs, capsys, threshold, words):
 def test_runs_of_different_kinds_and_unreadable_runs_are_errors(made, runs, tmp_path, capsys):
     first, second = runs(made.seeds(2), made.counted())
     with pytest.raises(UserError, match="of kind density"):
-        compare(first, second, Thresholds())
+        compare(first, second)
     assert main(["compare", str(first), str(tmp_path)]) == 2 and "no plan.json" in capsys.readouterr().err
     (damaged,) = list((first / "records").glob(f"digits-{FIRST}-s0*"))
     damaged.write_text("{")

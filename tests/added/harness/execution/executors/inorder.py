@@ -9,7 +9,7 @@ class InOrder(Executor):
     def at_once(self, trials):
         return 1
 
-    def run(self, trials, attached, run_options, following):
+    def run(self, trials, run_options, following):
         with following.reporter(len(trials)) as reporter:
             for trial in trials:
                 print("in order:", trial.slug, flush=True)

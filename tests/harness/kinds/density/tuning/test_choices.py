@@ -112,7 +112,7 @@ ORDER = re.compile(r"\*\*|lowest mean|\bbest\b|Bold|\bfront\b|Difference", re.IG
 def test_untuned_results_have_no_order_anywhere(many_seeds, write_run, no_figures, retuned):
     plan, records = retuned(many_seeds(8), lambda row, column: None)
     results = Results.of(plan, records)
-    text = write_report(write_run(plan, records)).text
+    text = write_report(write_run(plan, records)).report.plain()
     assert "Nothing was tuned: every layer has the settings of the suite, so no order is given." in text
     assert ORDER.search(text) is None and "§" not in text
     assert not any("choices" in table.name for table in tables_of((plan, records)))

@@ -7,7 +7,7 @@ from harness.core.errors import SuiteError
 from harness.execution.agenda import agenda, all_accepted, outlook, ready
 from harness.kinds.density.tuning.choice import NoChoice, choose
 from harness.planning.plan import Plan
-from harness.reporting.compare.comparison import Thresholds, compare
+from harness.reporting.compare.comparison import compare
 from harness.reporting.compare.merge import join_plans, merge
 from harness.reporting.frame import Results
 
@@ -136,7 +136,7 @@ def test_compare_judges_finals_and_names_what_was_chosen(planned, leave, tmp_pat
                 leave(trial, out=folder, row={"candidate": number})
             else:
                 leave(trial, 2.0 + (trial.candidate != number), out=folder)
-    places = compare(*folders, Thresholds()).places
+    places = compare(*folders).places
     assert [tuple(place) for place in places] == [("digits", "conv1x1"), ("digits", "butterfly")]
     assert {place.verdict for place in places.values()} == {"same"}
     for place in places.values():
