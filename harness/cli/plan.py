@@ -6,7 +6,7 @@ import argparse
 
 from harness.cli.shared.runs import add_suite, keywords
 from harness.core.arguments import add_arguments
-from harness.interface.options import Arguments
+from harness.interface.options import RunArguments
 
 HELP = "print the trials of a suite and their states"
 EXAMPLES = ("plan quickstart", "plan density --profile paper --data data")
@@ -15,7 +15,7 @@ EXAMPLES = ("plan quickstart", "plan density --profile paper --data data")
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
     add_suite(parser)
-    add_arguments(parser, Arguments)
+    add_arguments(parser, RunArguments)
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ from typing import get_args
 from harness.cli.shared.runs import add_suite, keywords
 from harness.core.arguments import add_arguments
 from harness.execution.agenda import trials_text
-from harness.interface.options import Arguments
+from harness.interface.options import RunArguments
 from harness.planning.suite_model import ProfileName
 
 HELP = "check a suite in all its profiles, and the data that are present; run nothing"
@@ -18,7 +18,7 @@ EXAMPLES = ("validate quickstart", "validate mine.yaml --profile smoke")
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
     add_suite(parser)
-    add_arguments(parser, Arguments, "data")
+    add_arguments(parser, RunArguments, "data")
     text = "only this profile (default: all)"
     parser.add_argument("--profile", choices=get_args(ProfileName), help=text)
 

@@ -101,11 +101,6 @@ def check(model: type[Model], values: dict[str, Any]) -> Model:
         raise UserError(explain(error)[0].message) from error
 
 
-def arguments_of(model: type[Settings], values: Settings) -> dict[str, Any]:
-    """Return those arguments that the model has."""
-    return {name: getattr(values, name) for name in model.model_fields}
-
-
 def taking(model: type[Settings]) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
     """Give a function with `**arguments` the signature and the texts of a model, which its docstring then lists."""
 

@@ -7,7 +7,6 @@ import os
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,9 +19,9 @@ from harness.core.files import write_atomically
 from harness.core.texts import bounded, visible
 from harness.datasets import Splits, Store, find_dataset, proposed
 from harness.interface.runs import run
+from harness.pipeline.data_remarks import FAR, farthest
 
 HINTS = 6  # of refusals, which are followed
-TRAININGS = 5 * (1 + 5 / 4)  # of 5 rows in a repetition; the halving of 8 candidates takes 5 times a quarter of each
 NEAR = 10.0  # interquartile ranges from the median to the farthest value, up to which extremes may scale the others
 
 
@@ -47,27 +46,23 @@ def init(source: Place, out: Annotated[Path | None, optional(path, str | Path)] 
     if target.exists():
         raise UserError(f"{target}: exists; name another file with --out, or remove it")
     folder, root = target.resolve().parent, source.resolve().parent
-    reasons, content = _chosen(source, folder, root)
-    print("\n".join(reasons))
-    loader = Environment(loader=PackageLoader(__package__), undefined=StrictUndefined, trim_blocks=True)
-    render = partial(
-        loader.get_template("suite.yaml.jinja").render,
-        source=visible(str(source)),
-        name=name,
-        reasons=reasons,
-        **content,
-    )
-    stated_root = root if "records" in content["options"] else None
+    content = {"source": visible(str(source)), "name": name, "flow_style": _flow_style, **_chosen(source, folder, root)}
+    print("\n".join(content["reasons"]))
+    environment = Environment(loader=PackageLoader(__package__), undefined=StrictUndefined, trim_blocks=True)
+    template = environment.get_template("suite.yaml.jinja")
     with contextlib.chdir(folder):
-        seconds = _seconds_of_a_step(yaml.safe_load(render(steps=partial(_steps, 1.0))), stated_root)
-    write_atomically(target, render(steps=partial(_steps, seconds)).encode())
+        seconds = _seconds_of_a_step(yaml.safe_load(template.render(content, speed=1.0)), root)
+    # A repetition trains 5 rows, and 8 candidates of each, whose halving takes 5 times a quarter of the steps.
+    speed = (os.cpu_count() or 1) / (5 * (1 + 5 / 4) * seconds)
+    write_atomically(target, template.render(content, speed=speed).encode())
     print(f"a training step of the slowest layer takes {1000 * seconds:.3g} ms here, from which the steps follow")
-    print(f"wrote {target}; next: python -m harness run {target}{f' --data {root}' if stated_root else ''}")
+    data = f" --data {root}" if "records" in content["options"] else ""
+    print(f"wrote {target}; next: python -m harness run {target}{data}")
     return target
 
 
-def _chosen(source: Path, folder: Path, root: Path) -> tuple[list[str], dict[str, Any]]:
-    """Return a line for each choice, and what the suite says of the data."""
+def _chosen(source: Path, folder: Path, root: Path) -> dict[str, Any]:
+    """Return what the suite says of the data, and a line for each choice."""
     name, options = proposed(source)
     reasons = [f"data: {name}, {_flow_style(options)}, by the form of the file"]
     if "time" in options:
@@ -91,9 +86,10 @@ def _chosen(source: Path, folder: Path, root: Path) -> tuple[list[str], dict[str
     for option in {*dataset.paths} & {*options}:
         place = Path(options[option]).resolve()
         options[option] = str(place.relative_to(folder) if place.is_relative_to(folder) else place)
-    return [" ".join(line.split()) for line in reasons], {
+    return {
+        "reasons": [" ".join(line.split()) for line in reasons],
         "dataset": name,
-        "options": _flow_style(options),
+        "options": options,
         "scale": scale,
         "stated": stated,
         "kind": "image" if len(splits.shape) == 3 else "sequence" if splits.shape[1] > 1 else "vector",
@@ -104,8 +100,6 @@ def _chosen(source: Path, folder: Path, root: Path) -> tuple[list[str], dict[str
 
 def _scale(splits: Splits, names: Sequence[str]) -> str | None:
     """Return the preprocessing of channels that their extremes would squeeze together; None: the usual one of all."""
-    from harness.pipeline.data_remarks import FAR, farthest
-
     chosen = ["scale" if far < NEAR else "standard" if far < FAR else "asinh" for far in farthest(splits)]
     if len({*chosen}) == 1:
         return None if chosen[0] == "scale" else chosen[0]
@@ -113,7 +107,7 @@ def _scale(splits: Splits, names: Sequence[str]) -> str | None:
     return _flow_style(by_name) if names else f"[{', '.join(chosen)}]"
 
 
-def _seconds_of_a_step(suite: Mapping[str, Any], root: Path | None) -> float:
+def _seconds_of_a_step(suite: Mapping[str, Any], root: Path) -> float:
     """Run the profile smoke, and return the seconds of a step of the slowest layer, with its evaluations."""
     with tempfile.TemporaryDirectory() as folder:
         results = run(suite, profile="smoke", out=folder, quiet=True, data=root)
@@ -121,12 +115,6 @@ def _seconds_of_a_step(suite: Mapping[str, Any], root: Path | None) -> float:
     if not len(trained):
         raise UserError(f"no layer was trained: {results.status_line}; {'; '.join(results.warnings)}")
     return float((trained["train_seconds"] / trained["steps"]).max())
-
-
-def _steps(seconds: float, whole: float, repetitions: int, least: int, most: int) -> int:
-    """Return the steps of a profile that takes `whole` seconds on all cores, at so many seconds of a step on one."""
-    steps = whole * (os.cpu_count() or 1) / (TRAININGS * repetitions) / seconds
-    return int(round(min(max(steps, least), most), -2))
 
 
 def _flow_style(options: dict[str, Any]) -> str:

@@ -58,8 +58,8 @@ ExecutorName: Any = Literal[tuple(executor_names())]
 Root = Annotated[Path | None, optional(path, str | Path), Option("ROOT")]  # of the data sets
 
 
-class Arguments(Settings):
-    """The arguments that say which trials there are, and where.
+class RunArguments(Settings):
+    """The arguments of `harness.run` and `harness.plan`.
 
     Attributes:
         profile: size of the suite.
@@ -80,6 +80,14 @@ class Arguments(Settings):
         layers: add a third-party layer as a row, FILE.py:CLASS.
         datasets: add a file or folder as a data set, LABEL=FILE, or with options of the data set
             LABEL=FILE:option=value,option=value.
+        offline: download nothing; use the data that are present.
+        timeout: end a trial after this time, such as 90 (seconds) or 2h.
+        memory: end a trial that uses more memory, such as 4GiB.
+        checkpoint: interval between checkpoints of training, in seconds or such as 5min.
+        fail_fast: stop the run at the first trial that fails.
+        unchecked: run third-party layers without check-layer.
+        host: name this machine in records.
+        quiet: print only failures, and with the command a last line.
     """
 
     profile: Annotated[str, Option(choices=get_args(ProfileName))] = "quick"
@@ -96,22 +104,6 @@ class Arguments(Settings):
     settings: Annotated[Values, Option("PATH=VALUE", ("--set",))] = ()
     layers: Annotated[Texts, Option("FILE.py:CLASS", ("--layer",))] = ()
     datasets: Annotated[Texts, Option("LABEL=FILE[:OPTIONS]", ("--dataset",))] = ()
-
-
-class RunArguments(Arguments):
-    """The arguments of `harness.run`.
-
-    Attributes:
-        offline: download nothing; use the data that are present.
-        timeout: end a trial after this time, such as 90 (seconds) or 2h.
-        memory: end a trial that uses more memory, such as 4GiB.
-        checkpoint: interval between checkpoints of training, in seconds or such as 5min.
-        fail_fast: stop the run at the first trial that fails.
-        unchecked: run third-party layers without check-layer.
-        host: name this machine in records.
-        quiet: print only failures, and with the command a last line.
-    """
-
     offline: Flag = False
     timeout: Annotated[float | None, optional(parse_timeout, float | str), Option("TIME")] = None
     memory: Annotated[int | None, optional(parse_bytes, int | str), Option("SIZE")] = None

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import SkipValidation
+from tabulate import tabulate
 
 from harness.checking.isolated import try_imports
 from harness.core.arguments import check, checked, taking
@@ -21,66 +22,10 @@ from harness.core.third_party import is_third_party
 from harness.execution.agenda import AgendaEntry, agenda, counted, outlook
 from harness.execution.data import check_data, examine_data, raise_faults
 from harness.execution.executor import Executor, check_section, executor_class
-from harness.interface.options import Arguments, Root, RunArguments
+from harness.interface.options import Root, RunArguments
 from harness.planning.plan import Plan
 from harness.planning.settle import CHANGES, check_suite, settle
 from harness.planning.suite import Source, read_suite
-
-
-def make_plan(source: Source, options: RunArguments, remarks: list[str] | None = None) -> tuple[Plan, Path, Executor]:
-    """Return the trials of the profile that `--only` selects, the folder OUT/<suite>, and the executor that runs them.
-
-    Args:
-        source: the suite.
-        options: of the run.
-        remarks: takes the remarks on data, and why a run would stop because of them; None: they are told or raised, and
-            the executor begins its preparations, as the trials will run.
-
-    Raises:
-        UserError: the options cannot be met.
-    """
-    root, tell = data_root(options.data), options.tell if remarks is None else remarks.append
-    suite = read_suite(source, data=root)
-    check_section(suite)
-    executor = executor_class(options.executor)(options.jobs, suite.cluster, options.cluster)
-    if remarks is None and options.profile in suite.profile_names:
-        names = [name for part in suite.parts.values() for name in part.data_names(options.profile)]
-        executor.prepare({part.kind for part in suite.parts.values()}, names)
-    added = [(name, suite.origin.folder) for name in filter(is_third_party, options.layers)]
-    try_imports([*suite.third_party, *added])
-    changes = {name: getattr(options, name) for name in ("only", *CHANGES)}
-    device, here, cores = executor.device(options.device), executor.here, executor.cores
-    settled = settle(suite, options.profile, device, here=here, cores=cores, **changes)
-    folder, before = options.out / suite.suite, dict[DataRef, str | None]()
-    with contextlib.suppress(UserError):  # there may be no last run
-        before = {data.arrays: data.checksum for trial in Plan.load(folder).trials for data in trial.data_sets}
-    checksums, left_out = dict[DataRef, str | None](), dict[str, None]()
-    try:
-        checksums = check_data(settled.data, root, options.offline, tell, settled.optional)
-        left_out = dict.fromkeys(data.label for data in settled.data if data.arrays not in checksums)
-    except (DataMissing, DataError) as error:
-        if remarks is None:
-            raise
-        remarks.append(f"\na run would stop, because of its data:\n{error}")
-    for key, checksum in checksums.items():
-        if before.get(key, checksum) != checksum:
-            tell(f"{key.name}: its data have changed since the last run here, so trials on them are others")
-    plan, selected = settled.plan({**before, **checksums})  # those of the last run, for data that are not checked now
-    if options.only or left_out:
-        plan = plan.limited([trial for trial in selected if trial.column not in left_out])
-    remark = f"{plan.remark} Left out, as their files are missing: {', '.join(left_out)}" if left_out else plan.remark
-    command = "" if isinstance(source, Mapping) else options.command(str(source), plan.device)
-    return plan.model_copy(update={"remark": remark.strip(), "command": command}), folder, executor
-
-
-def data_root(option: Path | None) -> Path | None:
-    """Return `data`, else $INVERTBENCH_DATA, else None; raise DataMissing if a named root does not exist."""
-    variable = os.environ.get("INVERTBENCH_DATA")
-    root = option or (Path(variable) if variable else None)
-    if root is not None and not root.is_dir():
-        name = "--data" if option else "$INVERTBENCH_DATA"
-        raise DataMissing(f"{name} {root}: no such folder; give the folder that holds the data sets")
-    return root.resolve() if root else None
 
 
 @dataclass(frozen=True, repr=False)
@@ -100,20 +45,15 @@ class Outlook:
     remarks: tuple[str, ...]
 
     def __repr__(self) -> str:
-        from tabulate import tabulate
-
-        headers = ("id", "kind", "place", "layer", "repetition", "state", "time")
-        table = tabulate(map(_line, self.entries), headers=headers, tablefmt="simple", disable_numparse=True)
-        return "\n".join([table, "", *self.remarks])
-
-
-def _line(entry: AgendaEntry) -> tuple[str, ...]:
-    trial = entry.trial
-    time = "" if not entry.runs else "?" if entry.seconds is None else shown_seconds(entry.seconds)
-    return trial.id, trial.kind, trial.place, ", ".join(trial.rows), trial.repeat, entry.text(), time
+        lines = [("id", "kind", "place", "layer", "repetition", "state", "time")]
+        for trial, entry in ((entry.trial, entry) for entry in self.entries):
+            time = "" if not entry.runs else "?" if entry.seconds is None else shown_seconds(entry.seconds)
+            rows = ", ".join(trial.rows)
+            lines.append((trial.id, trial.kind, trial.place, rows, trial.repeat, entry.text(), time))
+        return "\n".join([tabulate(lines, headers="firstrow", disable_numparse=True), "", *self.remarks])
 
 
-@taking(Arguments)
+@taking(RunArguments)
 def plan(suite: Source, **arguments: Any) -> Outlook:
     """Return the trials that `harness.run` would have with these arguments, and the state of each; nothing is trained.
 
@@ -124,17 +64,10 @@ def plan(suite: Source, **arguments: Any) -> Outlook:
     Raises:
         UserError: an argument or the suite (SuiteError) is wrong. Missing data are remarks.
     """
-    options = RunArguments(**dict(check(Arguments, arguments)), offline=True)
-    remarks = list[str]()
+    options, remarks = check(RunArguments, arguments), list[str]()
     plan, folder, executor = make_plan(suite, options, remarks)
     entries = agenda(plan, folder, Sources().of, retry_failed=options.retry_failed, stale=options.stale)
     return Outlook(plan, folder, tuple(entries), (*run_lines(plan, entries, executor, options), *remarks))
-
-
-def run_lines(plan: Plan, entries: Sequence[AgendaEntry], executor: Executor, options: Arguments) -> list[str]:
-    """Return the counts of trials, and what a run executes, in what time."""
-    at_once = executor.at_once([entry.trial for entry in entries if entry.runs])
-    return [f"{plan.heading}: {counted(entries)}", *outlook(entries, at_once, options.stale)]
 
 
 @checked
@@ -168,3 +101,61 @@ def validate(suite: SkipValidation[Source], *, profile: str | None = None, data:
         print(line)
     raise_faults(faults.values())
     return {name: of_profile.plan().plan for name, of_profile in settled.items()}
+
+
+def make_plan(source: Source, options: RunArguments, remarks: list[str] | None = None) -> tuple[Plan, Path, Executor]:
+    """Return the trials that `--only` selects, the folder OUT/<suite>, and the executor that runs them.
+
+    `remarks` takes the remarks on data, and why a run would stop because of them. Without it they are told or raised,
+    and the executor begins its preparations, as the trials will run.
+    """
+    root, tell = data_root(options.data), options.tell if remarks is None else remarks.append
+    suite = read_suite(source, data=root)
+    check_section(suite)
+    executor = executor_class(options.executor)(options.jobs, suite.cluster, options.cluster)
+    if remarks is None and options.profile in suite.profile_names:
+        names = [name for part in suite.parts.values() for name in part.data_names(options.profile)]
+        executor.prepare({part.kind for part in suite.parts.values()}, names)
+    added = [(name, suite.origin.folder) for name in filter(is_third_party, options.layers)]
+    try_imports([*suite.third_party, *added])
+    changes = {name: getattr(options, name) for name in ("only", *CHANGES)}
+    device, here, cores = executor.device(options.device), executor.here, executor.cores
+    settled = settle(suite, options.profile, device, here=here, cores=cores, **changes)
+    folder, before = options.out / suite.suite, dict[DataRef, str | None]()
+    with contextlib.suppress(UserError):  # there may be no last run
+        before = {data.arrays: data.checksum for trial in Plan.load(folder).trials for data in trial.data_sets}
+    checksums, left_out = dict[DataRef, str | None](), dict[str, None]()
+    try:
+        checksums = check_data(settled.data, root, options.offline or remarks is not None, tell, settled.optional)
+        left_out = dict.fromkeys(data.label for data in settled.data if data.arrays not in checksums)
+    except (DataMissing, DataError) as error:
+        if remarks is None:
+            raise
+        remarks.append(f"\na run would stop, because of its data:\n{error}")
+    for key, checksum in checksums.items():
+        if before.get(key, checksum) != checksum:
+            tell(f"{key.name}: its data have changed since the last run here, so trials on them are others")
+    plan, selected = settled.plan({**before, **checksums})  # those of the last run, for data that are not checked now
+    if options.only or left_out:
+        plan = plan.limited([trial for trial in selected if trial.column not in left_out])
+        left = f"{plan.remark} Left out, as their files are missing: {', '.join(left_out)}".strip()
+        plan = plan.model_copy(update={"remark": left if left_out else plan.remark})
+    if not isinstance(source, Mapping):  # no command makes the plan of a mapping
+        plan = plan.model_copy(update={"command": options.command(str(source), plan.device)})
+    return plan, folder, executor
+
+
+def data_root(option: Path | None) -> Path | None:
+    """Return `data`, else $INVERTBENCH_DATA, else None; raise DataMissing if a named root does not exist."""
+    variable = os.environ.get("INVERTBENCH_DATA")
+    root = option or (Path(variable) if variable else None)
+    if root is not None and not root.is_dir():
+        name = "--data" if option else "$INVERTBENCH_DATA"
+        raise DataMissing(f"{name} {root}: no such folder; give the folder that holds the data sets")
+    return root.resolve() if root else None
+
+
+def run_lines(plan: Plan, entries: Sequence[AgendaEntry], executor: Executor, options: RunArguments) -> list[str]:
+    """Return the counts of trials, and what a run executes, in what time."""
+    at_once = executor.at_once([entry.trial for entry in entries if entry.runs])
+    return [f"{plan.heading}: {counted(entries)}", *outlook(entries, at_once, options.stale)]

@@ -1,10 +1,10 @@
-"""`harness.run`, `report`, `merge` and `replicate`: runs of suites, and their reports."""
+"""`harness.run`, `report`, `merge`, `replicate` and `verify`: runs of suites, and their reports."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import SystemRandom
@@ -27,9 +27,9 @@ from harness.execution.gate import check_layers
 from harness.execution.outcome import RunProvenance
 from harness.execution.progress import FailedFast, ReportProgress, make_reporter
 from harness.interface.options import MERGED, EqualTerms, ReplicateArguments, Root, RunArguments
-from harness.interface.plan import data_root, make_plan, run_lines
+from harness.interface.plan import data_root, make_plan, plan, run_lines
 from harness.planning.plan import FILE, Plan, stray_records
-from harness.planning.suite import Source, read_suite
+from harness.planning.suite import Source
 from harness.reporting.compare.comparison import Comparison, compare
 from harness.reporting.compare.merge import merge as merge_records
 from harness.reporting.compare.replication import Replication, replication, replication_tables
@@ -39,8 +39,8 @@ from harness.reporting.report import ReportedResults, report_class, write_report
 from harness.reporting.tables.rendering import latex_tables, markdown
 from harness.reporting.written import write_files
 
-STEM = "replication"  # of the names of its files
 VERIFIED = Path("reports/verified")
+STEM = "replication"  # of the names of the files of a replication
 
 
 @taking(RunArguments)
@@ -64,7 +64,7 @@ def run(suite: Source, **arguments: Any) -> ReportedResults:
     plan, folder, executor = make_plan(suite, options)
     with claimed(make_folder(folder)):
         _run_remaining(plan, folder, executor, options)
-        return _reported(folder, quiet=options.quiet)
+        return report(folder, quiet=options.quiet)
 
 
 def _run_remaining(plan: Plan, folder: Path, executor: Executor, options: RunArguments) -> None:
@@ -103,30 +103,26 @@ def _run_remaining(plan: Plan, folder: Path, executor: Executor, options: RunArg
             executor.run(wave, run_options, following)
 
 
-def _reported(folder: Path, at: Sequence[str] = (), archive: bool = False, quiet: bool = False) -> ReportedResults:
-    """Write the report of a run, name the records that it leaves out, and return the results."""
-    with writing(folder):
-        results = write_report(folder, at, archive, silent if quiet else ReportProgress(folder.name))
-    for line in () if quiet else stray_records(results.plan, folder):
-        print(line)
-    return results
-
-
 @checked
-def report(folder: Place, *, at: EqualTerms = (), archive: Flag = False) -> ReportedResults:
+def report(folder: Place, *, at: EqualTerms = (), archive: Flag = False, quiet: Flag = False) -> ReportedResults:
     """Write the report of a run again from its records, and return the results.
 
     Args:
         folder: OUT/<suite>, in which a suite was run.
         at: measures for further tables of the likelihoods at equal values: "steps", "seconds", "parameters" or "width".
         archive: also write records.zip, which holds the plan and the records in one file.
+        quiet: do not print how much is done, and which records are left out.
 
     Raises:
         UserError: there is no run, its plan or a record cannot be read, or it is an archive (see `merge`).
     """
     if archive_of(folder) is not None:
         raise UserError(f"{folder}: an archive, beside which no report is written; use harness.merge([...], out)")
-    return _reported(folder, at, archive)
+    with writing(folder):
+        results = write_report(folder, at, archive, silent if quiet else ReportProgress(folder.name))
+    for line in () if quiet else stray_records(results.plan, folder):
+        print(line)
+    return results
 
 
 @checked
@@ -151,7 +147,7 @@ def merge(
         print(line)
     merged = merge_records(folders, out)
     print("\n".join(line for run in merged for line in run.lines()))
-    runs = tuple(_reported(run.folder, at, archive) for run in merged)
+    runs = tuple(report(run.folder, at=at, archive=archive) for run in merged)
     if len(runs) > 1:
         with writing(out / FOLDER):
             text = write_overview(out / FOLDER, runs)
@@ -196,52 +192,29 @@ def _read_runs(suite: Places) -> dict[str, ReportedResults]:
 
 def _run_draws(source: Any, options: ReplicateArguments) -> tuple[Path, dict[str, ReportedResults]]:
     """Run each draw; return the folder of all and the results of each by name."""
-    suite = read_suite(source)
-    folder = options.out / f"{suite.suite}-draws"
     if any(text.replace(" ", "").startswith("draw=") for text in options.settings):
         raise UserError("--set draw: each draw of a replication has its own; leave it out")
-    plan, *_ = make_plan(source, options, [])
-    if (fault := report_class(plan.kind).verdict_fault(plan)) is not None:
-        raise UserError(f"{plan.suite}: has no verdict that could replicate: {fault}")
-    runs = {}
+    shared = options.model_dump(exclude={"draws"})
+    planned = plan(source, **shared).plan
+    if (fault := report_class(planned.kind).verdict_fault(planned)) is not None:
+        raise UserError(f"{planned.suite}: has no verdict that could replicate: {fault}")
+    folder, runs = options.out / f"{planned.suite}-draws", {}
     for number in range(options.draws):
         changes = {"settings": (*options.settings, f"draw={number}"), "out": folder / f"draw-{number}"}
-        options.tell(f"{plan.suite}, draw-{number}, in {changes['out']}")
-        runs[f"draw-{number}"] = run(source, **options.model_dump(exclude={"draws"}) | changes)
+        options.tell(f"{planned.suite}, draw-{number}, in {changes['out']}")
+        runs[f"draw-{number}"] = run(source, **shared | changes)
     return folder, runs
-
-
-@dataclass(frozen=True)
-class Verification:
-    """The outcome of training a sample of the trials of a run again.
-
-    Attributes:
-        comparison: of the records that were handed in (A) with those of the new run (B).
-        weights: trial id -> what its kept weights contradict in its record; empty: nothing.
-    """
-
-    comparison: Comparison
-    weights: Mapping[str, str]
-
-    @property
-    def ok(self) -> bool:
-        """True if every sampled trial could be compared and none changed, and no weights contradict their record."""
-        return self.comparison.counts.keys() == {"same"} and not any(self.weights.values())
 
 
 @checked
 def verify(
-    folder: Place,
-    *,
-    number: Annotated[int, Field(ge=1, strict=True)] = 3,
-    out: Place = VERIFIED,
-    data: Root = None,
-) -> Verification:
-    """Train a random sample of the finished trials of a run again, audit included, and compare.
+    folder: Place, *, number: Annotated[int, Field(ge=1, strict=True)] = 3, out: Place = VERIFIED, data: Root = None
+) -> Comparison:
+    """Train a random sample of the finished trials of a run again, audit included, and compare them (A, B).
 
     Trials that were tuned take the choice that the handed-in candidates make. Where the run has kept the weights of a
     sampled trial, which archives do not hold, these are evaluated and audited again, too. Layers and data of files are
-    third-party code, which runs here.
+    third-party code, which runs here. The run is `same` if no trial changed, and no weights contradict their record.
 
     Args:
         folder: OUT/<suite>, or an archive.
@@ -264,11 +237,13 @@ def verify(
     check_data([reference for trial in sample for reference in trial.data_sets], root, offline=False, tell=print)
     if (again / FILE).exists():
         raise UserError(f"{again}: holds a verification already; give another --out, or remove it")
-    weights = {}
+    faults = []
     for trial in sample:
         module = sibling(type(trial), "trained")
         if module is not None and module.has_weights(trial, folder):
-            weights[trial.id] = module.contradictions(trial, records[trial.id], folder, root)
+            fault = module.contradictions(trial, records[trial.id], folder, root)
+            print(f"kept weights of {trial.id}: {fault or 'evaluated and audited again, as recorded'}")
+            faults += [f"kept weights of {trial.id}: {fault}"] if fault else []
     drawn = {trial.id for trial in sample}
     before = {needed.id for trial in sample for needed in trial.prerequisites(records)}
     limited = plan.limited([trial for trial in plan.trials if trial.id in drawn | before])
@@ -279,4 +254,5 @@ def verify(
                 write_record(place / "records", records[name])
     with claimed(again):
         _run_remaining(limited, again, executor_class("local")(), RunArguments(data=root))
-    return Verification(compare(stated, again, other_code=True), weights)
+    comparison = compare(stated, again, other_code=True)
+    return replace(comparison, damaged=(*comparison.damaged, *faults))

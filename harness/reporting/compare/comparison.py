@@ -64,7 +64,7 @@ class Comparison:
     thresholds: Thresholds
     places: Mapping[Place, PlaceComparison]  # in the order of the second run's plan
     versions: tuple[str, ...] = ()  # packages and processors in which the runs differ
-    damaged: tuple[str, ...] = ()  # records that cannot be read
+    damaged: tuple[str, ...] = ()  # records that cannot be read, or that their weights contradict
     names: tuple[str, str] = ("A", "B")  # of the runs
 
     @property
@@ -76,6 +76,11 @@ class Comparison:
     def worse(self) -> bool:
         """True if something became worse, or a record is damaged."""
         return bool(self.counts["worse"] or self.damaged)
+
+    @property
+    def same(self) -> bool:
+        """True if everything could be compared, and nothing changed or is damaged."""
+        return self.counts.keys() == {"same"} and not self.damaged
 
     @property
     def empty(self) -> bool:

@@ -13,7 +13,7 @@ import harness
 from harness.cli.parser import make_parser
 from harness.core.arguments import check
 from harness.core.errors import SuiteError, UserError
-from harness.interface.options import Arguments, ReplicateArguments, RunArguments
+from harness.interface.options import ReplicateArguments, RunArguments
 
 PROJECT = Path(__file__).resolve().parents[3]
 
@@ -75,12 +75,12 @@ def test_a_mapping_is_planned_like_the_file_of_the_same_content(tmp_path):
 def test_mappings_of_arguments_are_the_texts_of_the_command_line():
     values = {"training.steps": 3, "a": "auto", "b": "1e-3", "c": [1, 2], "d": None, "e": True, "f": 1e-5}
     expected = ("training.steps=3", 'a="auto"', 'b="1e-3"', "c=[1, 2]", "d=null", "e=true", "f=1e-05")
-    made = check(Arguments, {"settings": values, "only": {"layer": ["a", "b"], "seed": 0}, "layers": "a.py:A"})
+    made = check(RunArguments, {"settings": values, "only": {"layer": ["a", "b"], "seed": 0}, "layers": "a.py:A"})
     assert made.settings == expected and made.only == ("layer=a,b", "seed=0") and made.layers == ("a.py:A",)
-    made = check(Arguments, {"settings": "x=1", "only": "x=1", "cluster": ["x=1"]})
+    made = check(RunArguments, {"settings": "x=1", "only": "x=1", "cluster": ["x=1"]})
     assert made.settings == made.only == made.cluster == ("x=1",)
     with pytest.raises(UserError, match="settings: a value of this mapping is none"):
-        check(Arguments, {"settings": {"x": float("nan")}})
+        check(RunArguments, {"settings": {"x": float("nan")}})
 
 
 def nested(depth=100_000):
@@ -158,7 +158,7 @@ def test_every_function_names_its_odd_argument(call, name):
 def test_options_stand_once():
     """Signature, docstring and help of a function and of its command have every argument of the model."""
     for model, function, command in (
-        (Arguments, harness.plan, "plan"),
+        (RunArguments, harness.plan, "plan"),
         (RunArguments, harness.run, "run"),
         (ReplicateArguments, harness.replicate, "replicate"),
     ):
