@@ -19,6 +19,7 @@ from pydantic import Field
 from harness.core.arguments import Option, Place, Whole, optional, path, read_whole, rule
 from harness.core.run_options import CHECKPOINT_SECONDS, Stale, parse_bytes, parse_seconds, parse_timeout
 from harness.core.settings import Flag, Settings
+from harness.core.texts import control_fault
 from harness.execution.executor import executor_names
 from harness.planning.plan import GivenDevice
 from harness.planning.suite_model import ProfileName
@@ -28,8 +29,11 @@ MERGED = Path("reports/merged")
 
 
 def texts(value: Any) -> Any:
-    """Return one text or a list of them as a tuple."""
-    return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
+    """Return several values or one as a tuple; raise ValueError if a text has a control character."""
+    several = tuple(value) if isinstance(value, (list, tuple)) else (value,)
+    for fault in filter(None, (control_fault(text) for text in several if isinstance(text, str))):
+        raise ValueError(fault)
+    return several
 
 
 def pairs(form: Callable[[Any], str], value: Any) -> Any:
@@ -42,15 +46,10 @@ def pairs(form: Callable[[Any], str], value: Any) -> Any:
         raise ValueError(f"a value of this mapping is none of a suite ({error})") from error
 
 
-def selected(value: Any) -> str:
-    """Return the names or numbers that a key of `only` selects as a text."""
-    return ",".join(map(str, value if isinstance(value, (list, tuple)) else [value]))
-
-
 Strings = tuple[Annotated[str, Field(min_length=1)], ...]
 Given = str | Sequence[str] | Mapping[str, Any]
 Texts = Annotated[Strings, rule(texts, str | Sequence[str])]
-Selection = Annotated[Strings, rule(partial(pairs, selected), Given)]
+Selection = Annotated[Strings, rule(partial(pairs, lambda value: ",".join(map(str, texts(value)))), Given)]
 Values = Annotated[Strings, rule(partial(pairs, partial(json.dumps, ensure_ascii=False, allow_nan=False)), Given)]
 Terms = Literal["steps", "seconds", "parameters", "width"]  # measures at which likelihoods can be compared
 EqualTerms = Annotated[tuple[Terms, ...], rule(texts, str | Sequence[str])]

@@ -92,12 +92,11 @@ def validate(suite: SkipValidation[Source], *, profile: str | None = None, data:
     try_imports(read.third_party)
     check_suite(read, shapes=profile is None)
     settled = {name: settle(read, name, "cpu") for name in (read.profile_names if profile is None else [profile])}
-    needed = [reference for of_profile in settled.values() for reference in of_profile.data]
-    optional = {reference for of_profile in settled.values() for reference in of_profile.optional}
-    _, faults = examine_data(needed, root, offline=True, tell=print)
-    may_miss = optional if data else set(needed)
-    absent = [key for key, fault in faults.items() if isinstance(fault, DataMissing) and key in may_miss]
-    for line in dict.fromkeys(f"note: not here, so not checked: {faults.pop(key)}" for key in absent):
+    every = [reference for of_profile in settled.values() for reference in of_profile.data]
+    needed = {*every}.difference(*(of_profile.optional for of_profile in settled.values()))
+    _, faults = examine_data(every, root, offline=True, tell=print)
+    missing = [key for key, fault in faults.items() if isinstance(fault, DataMissing) and not (data and key in needed)]
+    for line in dict.fromkeys(f"note: not here, so not checked: {faults.pop(key)}" for key in missing):
         print(line)
     raise_faults(faults.values())
     return {name: of_profile.plan().plan for name, of_profile in settled.items()}
