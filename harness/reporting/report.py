@@ -226,12 +226,11 @@ def write_report(
         content[f"table-{name}.md"] = f"{markdown(table)}\n".encode()
         content[f"table-{name}.tex"] = f"{NEEDS}{latex(table)}\n".encode()
     progress(PAGE, "page")
-    sections = report.sections(figures, list(beside.values()))
     if archive:
         content[ARCHIVE] = archive_bytes(read_file(folder / PLAN, RECORD), results.records.values())
     linked = [ARCHIVE] if archive else [TABLE, *further]
     about = {name: text for name, text in (FILES | dict(report.further_data)).items() if name in linked}
-    content["index.html"] = page(results, sections, about, report.answer, figures)
+    content["index.html"] = page(results, report.sections(figures, [*beside.values()]), about, report.answer, figures)
     write_files(folder, content, (*FIGURES, "table-at-*", *report.further_data))
     return results
 
