@@ -224,6 +224,11 @@ class Trial(Settings):
         return [([trial["kind"], *same, trial["layer"]["row"]], 1.0), ([trial["kind"]], 1.0)]
 
     @classmethod
+    def fixed_seconds(cls, rows: Sequence[Mapping[str, Any]]) -> float:
+        """Return the seconds of a record's rows that do not grow with the workload."""
+        return 0.0
+
+    @classmethod
     def headline(cls, rows: Sequence[Mapping[str, Any]]) -> str:
         """Return the main measure of a record's rows as text, for the progress of a run; "" without any."""
         return f"{len(rows)} rows" if len(rows) != 1 else ""

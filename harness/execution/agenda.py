@@ -40,21 +40,23 @@ class Experience:
         self._records = records
 
     @cached_property
-    def _times(self) -> dict[str, list[float]]:
-        """Key -> durations divided by the work; made when the first trial asks."""
-        times: dict[str, list[float]] = {}
+    def _times(self) -> dict[str, list[tuple[float, float]]]:
+        """Key -> durations divided by the work, and those that do not grow with it; made when the first trial asks."""
+        times: dict[str, list[tuple[float, float]]] = {}
         for record in self._records:
             if record.status in COMPLETED and record.seconds is not None:
                 with contextlib.suppress(KeyError, TypeError, ValueError):  # written by a version with other settings
+                    fixed = min(trial_class(record.trial["kind"]).fixed_seconds(record.rows), record.seconds)
                     for key, work in _keys(record.trial):
-                        times.setdefault(key, []).append(record.seconds / work)
+                        times.setdefault(key, []).append(((record.seconds - fixed) / work, fixed))
         return times
 
     def seconds(self, trial: Trial) -> float | None:
         """Return the estimated duration of a trial; None without a similar trial."""
         for key, work in _keys(trial.model_dump(mode="json")) if self._times else ():
             if key in self._times:
-                return fmean(self._times[key]) * work
+                growing, fixed = zip(*self._times[key], strict=True)
+                return fmean(growing) * work + fmean(fixed)
         return None
 
 

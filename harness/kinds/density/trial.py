@@ -160,6 +160,11 @@ class FlowTrial(Trial):
             ([*column, "any row"], examples),
         ]
 
+    @classmethod
+    def fixed_seconds(cls, rows: Sequence[Mapping[str, Any]]) -> float:
+        """Return the seconds of the audit, which depend on the flow and the events alone."""
+        return sum(row.get("audit_seconds") or 0.0 for row in rows)
+
     def _with(self, **changes: Any) -> Self:
         # Not a copy, which would keep the cached id.
         return type(self)(**{name: getattr(self, name) for name in type(self).model_fields} | changes)

@@ -116,6 +116,9 @@ def test_durations_are_estimated_from_the_most_similar_trials(run):
     longer = DensityTrial.model_validate(fields | {"training": fields["training"] | {"steps": 400}})
     records = [replace(blank_record(trials["digits", "conv1x1", 0], "ok", None), seconds=100.0)]
     assert Experience(records).seconds(longer) == pytest.approx(1000.0), "in proportion to the training examples"
+    audited = [replace(records[0], rows=[{"audit_seconds": 40.0}])]
+    assert Experience(audited).seconds(longer) == pytest.approx(640.0), "the audit takes as long"
+    assert Experience(audited).seconds(trials["digits", "conv1x1", 0]) == pytest.approx(100.0)
     assert Experience([replace(records[0], status="timeout")]).seconds(longer) is None
 
 
