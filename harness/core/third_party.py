@@ -191,11 +191,11 @@ def _class_of(module: ModuleType, noun: str, place: str, name: str, base: type[T
         if missing := _abstract(obj, base):
             raise UserError(f"{noun} {place}:{name} does not implement {' and '.join(missing)}")
         return obj
-    classes = {key: value for key, value in vars(module).items() if inspect.isclass(value) and issubclass(value, base)}
-    fit = [key for key, value in classes.items() if not _abstract(value, base)]
+    classes = {key: value for key, value in vars(module).items() if inspect.isclass(value)}
+    fit = [key for key, value in classes.items() if issubclass(value, base) and not _abstract(value, base)]
     there = f"the {noun}s in it are {', '.join(fit[:20])}" if fit else f"it holds no {noun} of this project"
     if not hasattr(module, name):
-        raise UserError(f"{place} has no class {name!r}{suggestion(name, fit)}; {there}")
+        raise UserError(f"{place} has no class {name!r}{suggestion(name, classes)}; {there}")
     public = f"{base.__module__.rpartition('.')[0]}.{base.__name__}"
     raise UserError(f"{place}:{name} is not a subclass of {public}{adapted}; {there}")
 
