@@ -5,7 +5,7 @@ import pytest
 
 from harness.core.errors import DataError, UserError
 from harness.core.settings import NewSplit
-from harness.datasets import find_dataset
+from harness.datasets import Store, find_dataset
 from harness.datasets._store.selection import split_groups
 from harness.pipeline.data_remarks import examine
 
@@ -118,6 +118,27 @@ def test_files_of_train_and_test_are_kept(store, validation, data):
     assert kept.share_of_test(KEPT) == 0 and not np.array_equal(kept.train, splits.train)
     with pytest.raises(UserError, match=r"states its split; leave `split` out of repetitions\.vary, or say keep_test"):
         find_dataset(data).loaded(store, options, NEW)
+
+
+@pytest.mark.parametrize("new", [None, NEW, KEPT])
+def test_new_splits_of_digits_have_equal_shares_of_each_digit_if_asked_to(new):
+    from sklearn.datasets import load_digits
+
+    digits, store = load_digits(), Store.at(None)
+    classes = {image.astype(np.uint8).tobytes(): at for image, at in zip(digits.images, digits.target, strict=True)}
+    splits = find_dataset("digits").loaded(store, {"stratify": True}, new)
+    first = find_dataset("digits").loaded(store, {})
+    found = [[image.tobytes() for image in part] for part in splits.parts().values()]
+    assert sorted(event for part in found for event in part) == sorted(image.tobytes() for image in every(first))
+    for part in found[1:]:
+        assert np.bincount([classes[event] for event in part]).tolist() == [25] * 10
+    assert np.array_equal(splits.test, first.test) == (new is not NEW)
+    assert np.array_equal(splits.validation, first.validation) == (new is None)
+
+
+def every(splits):
+    """Return all events."""
+    return np.concatenate(list(splits.parts().values()))
 
 
 @pytest.mark.parametrize("data", ["csv", "npz"])
