@@ -10,11 +10,11 @@ import numpy as np
 
 from harness.core.errors import DataError
 from harness.datasets._images.image_files import Filter, find_images, stamp, write_images
-from harness.datasets._images.image_sets import VERSION, SplitSizes, Validation
-from harness.datasets._store.selection import SEED, divide_as_stated
+from harness.datasets._store.selection import SEED, SplitSizes, Validation, divide_as_stated
 from harness.datasets._store.store import Store, Writer, prepare
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
+VERSION = 3  # of the prepared arrays
 GALAXIES = "galaxy_mergers/noninteracting"  # in the data root
 IMAGENET = "imagenet32"
 

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from harness.core.errors import DataError
-from harness.core.settings import NewSplit
+from harness.core.settings import Count, NewSplit, Settings
 
 SEED = 0  # seed of the choice of validation events, and of a subset of the events
 HELD_OUT_PART = 10  # one in this many train events is validation, unless the options or the file decide otherwise
@@ -32,6 +32,21 @@ def _at_most_all(shares: tuple[float, ...]) -> tuple[float, ...]:
 
 Share = Annotated[float, Field(gt=0, lt=1, strict=True)]
 Shares = Annotated[tuple[Share, Share, Share], AfterValidator(_at_most_all)]
+Validation = Annotated[Count, Field(description="the number of training images that are set apart for validation")]
+Test = Annotated[Count, Field(description="the number of test images that are used")]
+
+
+class SplitSizes(Settings):
+    """The number of images in each split of a published set with the parts "train" and "test"."""
+
+    validation: Validation
+    train: Count | None = Field(None, description="the number of the other training images that are used; null: all")
+    test: Count | None = Field(None, description="the number of test images that are used; null: all")
+
+    @property
+    def limits(self) -> tuple[int | None, int, int | None]:
+        """The numbers of train, validation and test images."""
+        return self.train, self.validation, self.test
 
 
 def share_out(name: str, total: int, shares: tuple[float, ...]) -> list[int]:

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from harness.core.errors import DataError, DataMissing
-from harness.datasets import Store, cifar10, find_dataset, mnist
-from harness.datasets._images.image_sets import Pinned
+from harness.datasets import Store, find_dataset, published_files
+from harness.datasets.published_files import BATCHES, CIFAR10, MNIST, Pinned
 
 SMALL = {"validation": 10, "test": 10}
 NOWHERE = "http://127.0.0.1:9/"
@@ -40,7 +40,7 @@ def idx(values):
 class FakeMnist:
     """50 training and 10 test images in MNIST's files."""
 
-    cls, name, shape, total = mnist.Mnist, "mnist", (1, 28, 28), 60_000
+    cls, name, shape, total = published_files.Mnist, "mnist", (1, 28, 28), 60_000
 
     def __init__(self, root):
         self.root, rng = root, np.random.default_rng(0)
@@ -51,23 +51,20 @@ class FakeMnist:
     def packed(self, train, test):
         """Return the contents of the published files, by their places in the data root."""
         contents = [gzip.compress(idx(values[:, 0])) for values in (train, test)]
-        return {file.place: content for file, content in zip(mnist.FILES, contents, strict=True)}
+        return {file.place: content for file, content in zip(MNIST, contents, strict=True)}
 
     def write(self, url=NOWHERE):
         """Write the files and return the data set with their checksums."""
         for place, content in self.contents.items():
             (self.root / place).parent.mkdir(parents=True, exist_ok=True)
             (self.root / place).write_bytes(content)
-        return self.dataset([Pinned(place, url, digest(content)) for place, content in self.contents.items()])
-
-    def dataset(self, files):
-        return self.cls(files)
+        return self.cls([Pinned(place, url, digest(content)) for place, content in self.contents.items()])
 
 
 class FakeCifar10(FakeMnist):
     """50 training and 10 test images in CIFAR-10's archive."""
 
-    cls, name, shape, total = cifar10.Cifar10, "cifar10", (3, 32, 32), 50_000
+    cls, name, shape, total = published_files.Cifar10, "cifar10", (3, 32, 32), 50_000
 
     def packed(self, train, test):
         return self.archive([batch(images) for images in (*np.split(train, 5), test)])
@@ -75,14 +72,11 @@ class FakeCifar10(FakeMnist):
     def archive(self, batches):
         content = io.BytesIO()
         with tarfile.open(fileobj=content, mode="w:gz") as tar:
-            for name, data in zip(cifar10.BATCHES, batches, strict=False):
-                member = tarfile.TarInfo(f"{cifar10.FOLDER}/{name}")
+            for name, data in zip(BATCHES, batches, strict=False):
+                member = tarfile.TarInfo(name)
                 member.size = len(data)
                 tar.addfile(member, io.BytesIO(data))
-        return {cifar10.ARCHIVE.place: content.getvalue()}
-
-    def dataset(self, files):
-        return self.cls(*files)
+        return {CIFAR10[0].place: content.getvalue()}
 
 
 def batch(images):
@@ -144,7 +138,7 @@ def test_a_file_with_another_checksum_is_refused(preset, store, root):
 def test_no_batch_of_an_archive_with_another_checksum_is_unpickled(store, root, tmp_path):
     fake, harm = FakeCifar10(root), tmp_path / "harm"
     right = fake.write()
-    fake.contents = fake.archive([pickle.dumps(Planted(harm))] * len(cifar10.BATCHES))
+    fake.contents = fake.archive([pickle.dumps(Planted(harm))] * len(BATCHES))
     planted = fake.write()
     with pytest.raises(DataError, match="the file's SHA-256 is"):
         right.check(store, SMALL)
@@ -177,9 +171,9 @@ def test_files_of_another_form_are_refused(name, store, root):
     preset, content, message = UNREADABLE[name]
     fake = preset(root)
     if preset is FakeCifar10:
-        fake.contents = fake.archive([content] * len(cifar10.BATCHES))
+        fake.contents = fake.archive([content] * len(BATCHES))
     else:
-        fake.contents[mnist.FILES[1].place] = content
+        fake.contents[MNIST[1].place] = content
     with pytest.raises(DataError, match=f"^{fake.name}: .*{message}"):
         fake.write().check(store, SMALL)
 
@@ -203,12 +197,12 @@ def test_missing_files_are_reported_with_their_source_and_fetched(preset, store,
 
 
 def test_the_real_digits(data_root, tmp_path):
-    from torchvision.datasets import MNIST
+    from torchvision import datasets
 
     store, digits, raw = Store(data_root, tmp_path, offline=True), find_dataset("mnist"), data_root / "MNIST" / "raw"
-    for name, md5 in MNIST.resources:
+    for name, md5 in datasets.MNIST.resources:
         if "images" in name:
-            content, pinned = (raw / name).read_bytes(), {file.sha256 for file in mnist.FILES}
+            content, pinned = (raw / name).read_bytes(), {file.sha256 for file in MNIST}
             assert hashlib.md5(content).hexdigest() == md5 and digest(content) in pinned
     digits.check(store, {})
     splits = digits.load(store, {})
