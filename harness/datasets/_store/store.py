@@ -72,20 +72,19 @@ class Store:
 class Prepared:
     """One prepared data set in the cache."""
 
-    folder: Path  # holds one .npy file per array, and meta.json
-    meta: Mapping[str, Any]  # key, sources (path, size and time of each), arrays (name -> SHA-256) and notes
+    folder: Path  # holds one .npy file per array, and meta.json, which has key and sources besides
+    arrays: Mapping[str, str]  # name -> SHA-256
+    notes: Mapping[str, Any]  # of the writer
 
     def array(self, name: str) -> np.ndarray:
         """Return an array, mapped into memory and read-only."""
-        try:
+        with _undamaged(self.folder):
             return np.load(self.folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError) as error:
-            raise DataError(f"{self.folder}: damaged ({error}); remove this folder of the cache") from error
 
     @property
     def checksum(self) -> str:
         """SHA-256 over the checksums of all arrays: equal for equal data of any origin."""
-        return hashlib.sha256(json.dumps(self.meta["arrays"], sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(self.arrays, sort_keys=True).encode()).hexdigest()
 
 
 class Writer:
@@ -150,7 +149,9 @@ def prepare(store: Store, name: str, key: Mapping[str, Any], sources: Sequence[P
             with filelock.FileLock(folder.parent / f"{folder.name}.lock"):
                 if not folder.is_dir():
                     _build(store, name, folder, json.loads(text), build)
-        return Prepared(folder, json.loads(read_text(folder / META, RECORD)))
+    with _undamaged(folder):
+        meta = json.loads(read_text(folder / META, RECORD))
+        return Prepared(folder, dict(meta["arrays"]), dict(meta["notes"]))
 
 
 def _build(store: Store, name: str, folder: Path, meta: dict[str, Any], build: Build) -> None:
@@ -189,6 +190,17 @@ def _reading(name: str) -> Iterator[None]:
     except OSError as error:
         what = f"{error.filename}: " if error.filename else ""
         raise DataError(f"{name}: {what}cannot be read ({error.strerror or error})") from error
+
+
+@contextlib.contextmanager
+def _undamaged(folder: Path) -> Iterator[None]:
+    """Turn what an array or a meta.json that was changed raises into the error that names its folder."""
+    try:
+        yield
+    except (OSError, EOFError, ValueError, LookupError, TypeError) as error:
+        raise DataError(
+            f"{folder}: damaged ({type(error).__name__}: {error}); remove this folder of the cache"
+        ) from error
 
 
 def sha256(path: Path) -> str:

@@ -91,7 +91,7 @@ class Splits:
 
         `facts` are further attributes, and the notes from the preparation of the arrays those that it lacks.
         """
-        facts = {name: _tuples(value) for name, value in prepared.meta["notes"].items()} | facts
+        facts = {name: _tuples(value) for name, value in prepared.notes.items()} | facts
         if facts.get("lattices") is not None:
             facts["lattices"] = tuple(Lattice(*lattice) for lattice in facts["lattices"])
         train, validation, test = map(prepared.array, ("train", "validation", "test"))

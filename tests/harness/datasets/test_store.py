@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from harness.core.errors import DataError, DataMissing
-from harness.datasets._store.store import Store, fetch, prepare
+from harness.datasets._store.store import META, Store, fetch, prepare
 
 VALUES = np.arange(24, dtype=np.int16).reshape(2, 3, 4)
 
@@ -76,7 +76,7 @@ def test_arrays_are_prepared_once_and_read_only(store, source):
         assert prepared.array("whole").dtype == np.int16
         with pytest.raises(ValueError, match="read-only"):
             prepared.array("whole")[0] = 1
-    assert again.meta["notes"] == {"calls": 1} and again.checksum == made.checksum
+    assert again.notes == {"calls": 1} and again.checksum == made.checksum
     assert leftovers(store) == []
 
 
@@ -100,16 +100,25 @@ def test_a_changed_source_is_prepared_again(store, source, change):
     else:
         os.utime(source, ns=(facts.st_atime_ns, facts.st_mtime_ns + 1))
     after = prepare(store, "numbers", {}, [source], build)
-    assert build.calls == 3 and after.meta["notes"] == {"calls": 3}
+    assert build.calls == 3 and after.notes == {"calls": 3}
     assert len({after.folder, before.folder, kept.folder}) == 3
 
 
-@pytest.mark.parametrize("damage", [Path.unlink, lambda path: os.truncate(path, 100)], ids=["missing", "truncated"])
-def test_a_damaged_array_names_its_folder(store, source, damage):
+@pytest.mark.parametrize("left", [None, 0, 5, 100, 150])
+def test_a_damaged_array_names_its_folder(store, source, left):
     prepared = prepare(store, "numbers", {}, [source], Builder())
-    damage(prepared.folder / "whole.npy")
+    path = prepared.folder / "whole.npy"
+    path.unlink() if left is None else os.truncate(path, left)
     with pytest.raises(DataError, match=rf"{prepared.folder}: damaged .*; remove this folder of the cache"):
         prepare(store, "numbers", {}, [source], Builder()).array("whole")
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff{", b"[]", b'{"arrays": {}}', b'{"arrays": {}, "notes": 1}', None])
+def test_a_damaged_meta_names_its_folder(store, source, content):
+    folder = prepare(store, "numbers", {}, [source], Builder()).folder
+    (folder / META).unlink() if content is None else (folder / META).write_bytes(content)
+    with pytest.raises(DataError, match=rf"^{folder}: damaged .*; remove this folder of the cache$"):
+        prepare(store, "numbers", {}, [source], Builder())
 
 
 def test_a_builder_that_raises_leaves_nothing(store, source):
