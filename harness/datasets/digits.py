@@ -9,13 +9,12 @@ import numpy as np
 from pydantic import Field
 
 from harness.core.settings import Flag, NewSplit, Settings
-from harness.datasets._store.selection import SPLITS, split_generator
+from harness.datasets._store.selection import SEED, SPLITS, split_generator
 from harness.datasets._store.store import Store
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
 LEVELS = 17  # a value counts the ink pixels of a 4x4 block: 0..16
 PER_CLASS = 25  # images of each digit in validation, and as many in test
-SPLIT_SEED = 0
 VALIDATION, TEST = SPLITS.index("validation"), SPLITS.index("test")
 LEAK = (
     "split at random, so writers repeat across splits (62 % of test images have their nearest training image within "
@@ -75,7 +74,7 @@ def _places(classes: np.ndarray, new: NewSplit | None) -> np.ndarray:
     """Return the place of each image's split in SPLITS, drawn digit by digit."""
     kept = new is not None and new.keep_test
     places = np.where(_places(classes, None) == TEST, TEST, 0) if kept else np.zeros(len(classes), int)
-    draws = np.random.Generator(np.random.PCG64(SPLIT_SEED)) if new is None else split_generator(new.seed)
+    draws = np.random.Generator(np.random.PCG64(SEED)) if new is None else split_generator(new.seed)
     order = np.argsort(draws.random(len(classes)), kind="stable")
     for digit in np.unique(classes):
         of_digit = order[(classes[order] == digit) & (places[order] != TEST)]

@@ -198,9 +198,7 @@ def _undamaged(folder: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, EOFError, ValueError, LookupError, TypeError) as error:
-        raise DataError(
-            f"{folder}: damaged ({type(error).__name__}: {error}); remove this folder of the cache"
-        ) from error
+        raise DataError(f"{folder}: damaged ({error!r}); remove this folder of the cache") from error
 
 
 def sha256(path: Path) -> str:

@@ -6,6 +6,7 @@ import contextlib
 import csv
 import gzip
 import io
+import json
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -59,7 +60,9 @@ class Table:
         """Return the place of a column that an option names; raise a DataError if there is no such one."""
         if isinstance(column, int):
             if column > len(self.names):
-                raise DataError(f"{self.name}: has {len(self.names)} columns, and {option} names number {column}")
+                raise DataError(
+                    f"{self.name}: has {len(self.names)} columns, and {option} names number {column}{self._one_cell()}"
+                )
             return column - 1
         if (count := self.names.count(column)) > 1:
             raise DataError(f"{self.name}: has {count} columns {column!r}; rename them")
@@ -68,7 +71,7 @@ class Table:
         return self.names.index(column)
 
     def _one_cell(self) -> str:
-        return "; if its one column is several, say by which `separator`" * (len(self.names) == 1)
+        return _separator_hint(self.names, str(self.frame[0][0]))
 
     def label(self, place: int) -> str:
         """Return the name of a column for messages, or its number where it has none."""
@@ -203,6 +206,16 @@ def _are_numbers(cells: Sequence[str]) -> bool:
     return 2 * len(numbers) >= len(cells) and not (named and len(numbers) > 1)
 
 
+def _separator(first: str, second: str) -> str | None:
+    """Return the mark that may separate the cells of two lines, as both have it equally often; None without one."""
+    return next((mark for mark in (",", "\t", ";", "|", " ") if first.count(mark) == second.count(mark) > 0), None)
+
+
+def _separator_hint(first: Sequence[str], other: str) -> str:
+    mark = _separator(first[0], other) if len(first) == 1 else None
+    return "" if mark is None else f"; its cells seem to be separated otherwise: say separator: {json.dumps(mark)}"
+
+
 def read_table(name: str, path: Path, header: bool, separator: str, missing: Sequence[str | float] = ()) -> Table:
     """Return the content of a file; the texts in `missing`, and those in MISSING, stand for missing cells.
 
@@ -223,6 +236,7 @@ def read_table(name: str, path: Path, header: bool, separator: str, missing: Seq
                 count += 1
                 if len(cells) != len(first):
                     hint = "; a column of row names, as R writes it, needs a name" * (len(cells) == len(first) + 1)
+                    hint = _separator_hint(first, separator.join(cells)) or hint
                     raise DataError(
                         f"{name}: line {reader.line_num} has {len(cells)} cells, and the first has {len(first)}{hint}"
                     )
@@ -271,8 +285,7 @@ def proposed_options(path: Path) -> dict[str, Any]:
     """
     with _text(f"csv: {path}", path) as file:
         lines = [file.readline(), file.readline()]
-    counts = {mark: [line.count(mark) for line in lines] for mark in (",", "\t", ";", "|", " ")}
-    separator = next((mark for mark, (first, second) in counts.items() if first == second > 0), ",")
+    separator = _separator(*lines) or ","
     cells = next(csv.reader(lines, delimiter=separator, skipinitialspace=True), [])
     header = not _are_numbers([cell.strip() for cell in cells])
     options: dict[str, Any] = {} if separator == "," else {"separator": separator}

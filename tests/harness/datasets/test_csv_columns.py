@@ -100,8 +100,12 @@ FAULTS = {
     "a decimal comma": (GOOD.replace(",", ";").replace(".", ","), {"separator": ";"}, "has a decimal comma, or one"),
     "numbers with commas": ('a,b\n"1,234",1\n"2,345",2\n', EVERY, "'1,234' has a decimal comma, or one between tho"),
     "twice among all": (text(VALUES, "a,a,b"), EVERY, "has 2 columns 'a'; rename them"),
-    "a comment": ("# mine\n" + GOOD, {}, "line 2 has 3 cells, and the first has 1"),
-    "semicolons": (GOOD.replace(",", ";"), {}, "no column 'b'; .* say by which `separator`"),
+    "a comment": ("# mine\n" + GOOD, {}, "line 2 has 3 cells, and the first has 1$"),
+    "semicolons": (GOOD.replace(",", ";"), {}, r"no column 'b'; .* say separator: \";\"$"),
+    "tabs": (GOOD.replace(",", "\t"), {"columns": [2]}, r"names number 2; .* say separator: \"\\t\"$"),
+    "bars": (GOOD.replace(",", "|"), EVERY, r"no column of numbers that vary; .* say separator: \"\|\"; col"),
+    "commas": (GOOD, {"separator": ";"}, r"no column 'b'; .* say separator: \",\"$"),
+    "decimal commas": (GOOD.replace(",", ";").replace(".", ","), {}, r"the first has 1; .* say separator: \";\"$"),
     "a folder": (None, {}, "it is a folder"),
 }
 
