@@ -178,9 +178,11 @@ def _reading(name: str, hint: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # zipfile, its decompressors and numpy raise many kinds on a damaged file
+        reason = (
+            str(error).partition(". If you trust")[0] or type(error).__name__
+        )  # numpy's hint at pickles is none here
         raise DataError(
-            f"{name}: cannot be read ({str(error) or type(error).__name__}): damaged, truncated, or not of this "
-            f"form; {hint}"
+            f"{name}: cannot be read ({reason}): damaged, truncated, or not of this form; {hint}"
         ) from error
 
 
@@ -255,7 +257,6 @@ def _arrays(files: Sequence[Npz], chosen: ArrayOptions) -> dict[str, np.ndarray]
 
 
 def _only(npz: Npz, chosen: ArrayOptions) -> str:
-    """Return the name of the array of all events of a file."""
     if chosen.array is None and "x" not in npz.keys and len(npz.keys) != 1:
         raise DataError(
             f"{npz.name}: has the arrays {', '.join(npz.keys) or '(none)'}; say which hold events: array: NAME for one "

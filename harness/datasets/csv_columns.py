@@ -115,7 +115,6 @@ def _table(path: Path, chosen: CsvOptions) -> Table:
 
 @lru_cache(maxsize=16)
 def _columns(path: Path, chosen: CsvOptions, stamp: tuple[int, int]) -> tuple[Column, ...]:
-    """Return all columns of numbers of a file of this size and time."""
     table = _table(path, chosen)
     places = table.numeric(_others(table, chosen))
     return tuple(table.names[place] if chosen.header else place + 1 for place in places)
@@ -128,7 +127,6 @@ def _others(table: Table, chosen: CsvOptions) -> dict[int, str]:
 
 
 def _read_rows(paths: Sequence[Path], chosen: CsvOptions) -> Rows:
-    """Return the rows of all files: of train, perhaps validation, and test."""
     tables = [_table(path, chosen) for path in paths]
     table, columns = tables[0], chosen.columns
     if isinstance(columns, int):

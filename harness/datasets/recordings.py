@@ -89,7 +89,6 @@ RecordName = Annotated[str, Field(min_length=1, strict=True)]
 
 
 def _several(records: Any) -> Any:
-    """Return a list of one pattern for a text."""
     return (records,) if isinstance(records, str) and PATTERN & {*records} else records
 
 

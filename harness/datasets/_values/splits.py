@@ -172,5 +172,4 @@ class Splits:
 
 
 def _tuples(value: Any) -> Any:
-    """Return a JSON value with tuples in place of lists."""
     return tuple(map(_tuples, value)) if isinstance(value, list) else value

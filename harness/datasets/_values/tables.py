@@ -18,6 +18,8 @@ import numpy as np
 
 from harness.core.errors import DataError, nearest
 from harness.core.files import DATA, open_file
+from harness.core.provenance.environment import available_memory
+from harness.core.run_options import shown_bytes
 from harness.datasets._store.selection import SPLIT_NAMES, SPLITS
 from harness.datasets._values.encoding import MOST_REPEATED, is_code, listed
 from harness.datasets._values.lattice import EXACT
@@ -225,6 +227,8 @@ def read_table(name: str, path: Path, header: bool, separator: str, missing: Seq
     """
     import pandas as pd
 
+    if path.stat().st_size > (most := available_memory()):
+        raise DataError(f"{name}: has more than {shown_bytes(most)}, the available memory; write fewer rows")
     with _text(name, path) as file:
         reader = csv.reader(file, delimiter=separator, skipinitialspace=True)
         try:
