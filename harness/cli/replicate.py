@@ -29,8 +29,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Return 0 if every trial of the draws counts as ok, else 1."""
-    from harness.interface.runs import STEM, replicate
-    from harness.reporting.compare.replication import replication_tables
+    from harness.interface.runs import replicate
+    from harness.reporting.compare.replication import STEM, replication_tables
     from harness.reporting.tables.rendering import plain
 
     gc.enable()  # a run may take days

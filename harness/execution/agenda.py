@@ -29,6 +29,7 @@ DAMAGED = "damaged"
 GOOD = frozenset({"ok", "unsupported", AUDIT_FAILED})
 COMPLETED = ("ok", "unsupported", "diverged")  # statuses of trials that ended by themselves
 
+AtOnce = Callable[[Sequence[Trial]], int]  # how many of these trials run at once
 Digests = Callable[[Trial], Mapping[str, str]]
 """Function from a trial to the digests of its current source (see `harness.core.provenance.sources`)."""
 
@@ -198,10 +199,11 @@ def counted(entries: Sequence[AgendaEntry]) -> str:
     return f"{trials_text(len(entries))}: {', '.join(parts)}" + f"; {stale} of them stale" * bool(stale)
 
 
-def outlook(entries: Sequence[AgendaEntry], at_once: int, stale_option: Stale = "keep") -> list[str]:
-    """Return lines that say what a run would execute, how long it would take, and which options change that."""
+def outlook(plan: Plan, entries: Sequence[AgendaEntry], at_once: AtOnce, stale_option: Stale = "keep") -> list[str]:
+    """Return the counts, what a run would execute, how long it would take, and which options change that."""
     doing = [entry for entry in entries if entry.runs]
-    lines = [f"damaged: {entry.reason}" for entry in entries if entry.state == DAMAGED]
+    damaged = [f"damaged: {entry.reason}" for entry in entries if entry.state == DAMAGED]
+    lines = [f"{plan.heading}: {counted(entries)}", *damaged]
     if doing:
         more = " or more" if any(entry.missing and entry.trial.open_ended for entry in doing) else ""
         lines.append(f"a run does {trials_text(len(doing))}{more}{_time(doing, at_once)}")
@@ -215,15 +217,16 @@ def outlook(entries: Sequence[AgendaEntry], at_once: int, stale_option: Stale = 
     return lines
 
 
-def _time(entries: Sequence[AgendaEntry], at_once: int) -> str:
+def _time(entries: Sequence[AgendaEntry], at_once: AtOnce) -> str:
     """Return the time of all trials that have an estimate, so many at once, as text; empty if none has."""
     estimated = [(entry.trial.alone, entry.seconds) for entry in entries if entry.seconds is not None]
     if not estimated:
         return ""
-    total = sum(seconds if alone else seconds / at_once for alone, seconds in estimated)
+    number = at_once([entry.trial for entry in entries])
+    total = sum(seconds if alone else seconds / number for alone, seconds in estimated)
     unknown = len(entries) - len(estimated)
     rest = f", and {unknown} of unknown duration" if unknown else ""
-    return f", in about {shown_seconds(total)} (from earlier trials, {at_once} at once{rest})"
+    return f", in about {shown_seconds(total)} (from earlier trials, {number} at once{rest})"
 
 
 def trials_text(count: int) -> str:

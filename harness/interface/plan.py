@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from harness.core.provenance.sources import Sources
 from harness.core.run_options import shown_seconds
 from harness.core.settings import DataRef
 from harness.core.third_party import is_third_party
-from harness.execution.agenda import AgendaEntry, agenda, counted, outlook
+from harness.execution.agenda import AgendaEntry, agenda, outlook
 from harness.execution.data import check_data, examine_data, raise_faults
 from harness.execution.executor import Executor, check_section, executor_class
 from harness.interface.options import Root, RunArguments
@@ -67,7 +67,8 @@ def plan(suite: Source, **arguments: Any) -> Outlook:
     options, remarks = check(RunArguments, arguments), list[str]()
     plan, folder, executor = make_plan(suite, options, remarks)
     entries = agenda(plan, folder, Sources().of, retry_failed=options.retry_failed, stale=options.stale)
-    return Outlook(plan, folder, tuple(entries), (*run_lines(plan, entries, executor, options), *remarks))
+    lines = outlook(plan, entries, executor.at_once, options.stale)
+    return Outlook(plan, folder, tuple(entries), (*lines, *remarks))
 
 
 @checked
@@ -147,14 +148,7 @@ def make_plan(source: Source, options: RunArguments, remarks: list[str] | None =
 def data_root(option: Path | None) -> Path | None:
     """Return `data`, else $INVERTBENCH_DATA, else None; raise DataMissing if a named root does not exist."""
     variable = os.environ.get("INVERTBENCH_DATA")
-    root = option or (Path(variable) if variable else None)
+    name, root = ("--data", option) if option or not variable else ("$INVERTBENCH_DATA", Path(variable))
     if root is not None and not root.is_dir():
-        name = "--data" if option else "$INVERTBENCH_DATA"
         raise DataMissing(f"{name} {root}: no such folder; give the folder that holds the data sets")
     return root.resolve() if root else None
-
-
-def run_lines(plan: Plan, entries: Sequence[AgendaEntry], executor: Executor, options: RunArguments) -> list[str]:
-    """Return the counts of trials, and what a run executes, in what time."""
-    at_once = executor.at_once([entry.trial for entry in entries if entry.runs])
-    return [f"{plan.heading}: {counted(entries)}", *outlook(entries, at_once, options.stale)]

@@ -19,7 +19,7 @@ from harness.core.errors import UserError
 from harness.core.records import verdict, write_record
 from harness.core.run_options import RunOptions
 from harness.core.settings import Flag, silent
-from harness.execution.agenda import agenda, forget_settled, ready
+from harness.execution.agenda import agenda, forget_settled, outlook, ready
 from harness.execution.data import check_data
 from harness.execution.executor import Executor, Following, attached_trials, executor_class
 from harness.execution.folder import claimed, make_folder, remove_leftovers, writing
@@ -27,20 +27,16 @@ from harness.execution.gate import check_layers
 from harness.execution.outcome import RunProvenance
 from harness.execution.progress import FailedFast, ReportProgress, make_reporter
 from harness.interface.options import MERGED, EqualTerms, ReplicateArguments, Root, RunArguments
-from harness.interface.plan import data_root, make_plan, plan, run_lines
+from harness.interface.plan import data_root, make_plan, plan
 from harness.planning.plan import FILE, Plan, stray_records
 from harness.planning.suite import Source
 from harness.reporting.compare.comparison import Comparison, compare
 from harness.reporting.compare.merge import merge as merge_records
-from harness.reporting.compare.replication import Replication, replication, replication_tables
-from harness.reporting.frame import csv_bytes
+from harness.reporting.compare.replication import Replication, replication, write_replication
 from harness.reporting.overview import FOLDER, write_overview
 from harness.reporting.report import ReportedResults, report_class, write_report
-from harness.reporting.tables.rendering import latex_tables, markdown
-from harness.reporting.written import write_files
 
 VERIFIED = Path("reports/verified")
-STEM = "replication"  # of the names of the files of a replication
 
 
 @taking(RunArguments)
@@ -76,7 +72,7 @@ def _run_remaining(plan: Plan, folder: Path, executor: Executor, options: RunArg
     states = partial(agenda, plan, folder, provenance.digests, retry_failed=options.retry_failed, stale=options.stale)
     entries = states()
     forget_settled(entries, folder)
-    for line in run_lines(plan, entries, executor, options):
+    for line in outlook(plan, entries, executor.at_once, options.stale):
         options.tell(line)
     with writing(folder):
         plan.save(folder)
@@ -174,14 +170,8 @@ def replicate(suite: Source | Sequence[str | Path], **arguments: Any) -> Replica
     else:
         folder, runs = _run_draws(suite, options)
     result = replication({name: results.comparisons() for name, results in runs.items()})
-    tables = replication_tables(result)
-    content = {
-        f"{STEM}.md": "\n\n".join(map(markdown, tables)).encode() + b"\n",
-        f"{STEM}.tex": latex_tables(tables).encode() + b"\n",
-        f"{STEM}.csv": csv_bytes(result.frame.reset_index()),
-    }
     with writing(folder):
-        write_files(folder, content, ())
+        write_replication(result, folder)
     return replace(result, runs=runs, folder=folder)
 
 

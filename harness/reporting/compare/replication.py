@@ -12,10 +12,12 @@ import numpy as np
 import pandas as pd
 
 from harness.core.errors import UserError
-from harness.reporting.frame import Results, groups_of
+from harness.reporting.frame import Results, csv_bytes, groups_of
 from harness.reporting.tables.cells import EMPTY
-from harness.reporting.tables.rendering import Table, markdown
+from harness.reporting.tables.rendering import Table, latex_tables, markdown
+from harness.reporting.written import write_files
 
+STEM = "replication"  # of the names of the files
 KEYS = ["dataset", "first", "second"]
 OUTCOMES = ("stayed", "weakened", "turned", "never significant")
 
@@ -114,6 +116,16 @@ def replication(comparisons: Mapping[str, pd.DataFrame]) -> Replication:
         for column in ("difference", "separated")
     }
     return Replication(columns["difference"], columns["separated"])
+
+
+def write_replication(result: Replication, folder: Path) -> None:
+    """Write the tables as Markdown and LaTeX, and the pairs as CSV."""
+    content = {
+        f"{STEM}.md": f"{result._repr_markdown_()}\n".encode(),
+        f"{STEM}.tex": f"{latex_tables(replication_tables(result))}\n".encode(),
+        f"{STEM}.csv": csv_bytes(result.frame.reset_index()),
+    }
+    write_files(folder, content, ())
 
 
 def replication_tables(result: Replication) -> list[Table]:

@@ -70,9 +70,9 @@ def test_states_of_trials_and_the_options_that_run_them(run):
     assert counted(list(entries.values())) == (
         "20 trials: 2 ok, 1 oom (failed before), 1 killed (runs again), 16 to run; 1 of them stale"
     )
-    lines = outlook(list(entries.values()), 2)
-    assert lines[1] == "1 trial failed before, and only --retry-failed runs them again"
-    assert lines[2].startswith("2 trials stale (flows/glow.py changed)")
+    lines = outlook(plan, list(entries.values()), lambda trials: 2)
+    assert lines[2] == "1 trial failed before, and only --retry-failed runs them again"
+    assert lines[3].startswith("2 trials stale (flows/glow.py changed)")
 
 
 def test_checkpoints_of_settled_trials_are_removed(run):
@@ -125,7 +125,7 @@ def test_durations_are_estimated_from_the_most_similar_trials(run):
 def test_durations_of_runtime_trials_add_up_and_others_run_in_parallel(run):
     plan, _ = run
     entries = [AgendaEntry(trial, "to run", seconds=60.0) for trial in plan.trials]
-    [line] = outlook(entries, 3)
+    _, line = outlook(plan, entries, lambda trials: 3)
     assert line == "a run does 20 trials, in about 8 min (from earlier trials, 3 at once)"
     entries[0] = replace(entries[0], seconds=None)
-    assert outlook(entries, 3)[0].endswith("3 at once, and 1 of unknown duration)")
+    assert outlook(plan, entries, lambda trials: 3)[1].endswith("3 at once, and 1 of unknown duration)")

@@ -60,7 +60,7 @@ def test_the_points_and_the_full_candidates_are_those_of_sobol(plan, planned):
 def test_a_plan_lists_the_short_candidates_and_says_that_more_follow(plan, tmp_path, leave):
     first = agenda(plan, tmp_path)
     assert [entry.text() for entry in first] == ["to run"] * 10 + ["to run, after 5 trials or more"] * 4
-    assert outlook(first, 1) == ["a run does 14 trials or more"]
+    assert outlook(plan, first, lambda trials: 1)[1:] == ["a run does 14 trials or more"]
     assert [entry.trial.repeat for entry in first[:3:2]] == ["candidate 0, first 1 step", "candidate 1, first 1 step"]
     for trial in short(plan):
         leave(trial, 2.0 + trial.candidate)

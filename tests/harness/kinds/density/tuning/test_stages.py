@@ -30,7 +30,7 @@ def test_candidates_run_first_and_each_final_waits_for_its_own(planned, leave, t
     first = agenda(plan, tmp_path)
     assert [entry.text() for entry in first] == ["to run"] * 6 + ["to run, after 3 trials"] * 4
     assert ready(first, set()) == candidates
-    assert outlook(first, 2) == ["a run does 10 trials"]
+    assert outlook(plan, first, lambda trials: 2)[1:] == ["a run does 10 trials"]
 
     for candidate in of_row(candidates, "conv1x1"):
         leave(candidate)
@@ -43,9 +43,8 @@ def test_candidates_run_first_and_each_final_waits_for_its_own(planned, leave, t
     assert names(ready(entries, {killed.id})) == ["digits-conv1x1-s0", "digits-conv1x1-s1"], (
         "a candidate that was killed again, or that a cluster still runs, has no outcome"
     )
-    assert outlook(entries, 2) == ["a run does 5 trials, in about 45 s (from earlier trials, 2 at once)"], (
-        "in proportion to the steps, two trials at once"
-    )
+    line = outlook(plan, entries, lambda trials: 2)[1]
+    assert line == "a run does 5 trials, in about 45 s (from earlier trials, 2 at once)", "in proportion to the steps"
 
 
 def test_a_candidate_that_runs_again_does_so_before_its_finals(planned, leave, tmp_path):
