@@ -9,7 +9,7 @@ from harness.cli.shared.runs import add_folder, run_folders
 from harness.core.discovery import names_in
 from harness.core.errors import UserError
 from harness.execution.folder import writing
-from harness.interface.options import MERGED
+from harness.interface.plan import MERGED
 from harness.reporting import exports
 
 HELP = "write the curves, tables and figures of a run for another tool"

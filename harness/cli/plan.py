@@ -6,7 +6,7 @@ import argparse
 
 from harness.cli.shared.runs import add_suite, keywords
 from harness.core.arguments import add_arguments
-from harness.interface.options import RunArguments
+from harness.interface.plan import RunArguments, plan
 
 HELP = "print the trials of a suite and their states"
 EXAMPLES = ("plan quickstart", "plan density --profile paper --data data")
@@ -20,7 +20,5 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Return 0: a plan can be printed in any state of its trials."""
-    from harness.interface.plan import plan
-
     print(plan(**keywords(args)))
     return 0

@@ -7,7 +7,7 @@ import gc
 
 from harness.cli.shared.runs import keywords
 from harness.core.arguments import add_arguments
-from harness.interface.options import ReplicateArguments
+from harness.interface.plan import ReplicateArguments
 
 HELP = "run a suite several times with new random draws, and count the verdicts that stay"
 EXAMPLES = (

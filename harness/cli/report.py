@@ -11,7 +11,7 @@ from harness.core.archive import archive_of
 from harness.core.arguments import Option, Place, Whole, add_arguments
 from harness.core.errors import UserError
 from harness.core.settings import Flag, Settings
-from harness.interface.options import MERGED, Terms
+from harness.interface.plan import MERGED, Terms
 
 HELP = "write the report of a run again, or one report of several runs"
 EXAMPLES = (

@@ -7,7 +7,7 @@ import gc
 
 from harness.cli.shared.runs import add_suite, keywords, print_report
 from harness.core.arguments import add_arguments
-from harness.interface.options import RunArguments
+from harness.interface.plan import RunArguments
 
 HELP = "run the remaining trials of a suite, then write its report"
 EXAMPLES = (

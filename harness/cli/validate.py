@@ -8,7 +8,7 @@ from typing import get_args
 from harness.cli.shared.runs import add_suite, keywords
 from harness.core.arguments import add_arguments
 from harness.execution.agenda import trials_text
-from harness.interface.options import RunArguments
+from harness.interface.plan import RunArguments, validate
 from harness.planning.suite_model import ProfileName
 
 HELP = "check a suite in all its profiles, and the data that are present; run nothing"
@@ -25,8 +25,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Return 0; raise the fault of the suite, or those of its data."""
-    from harness.interface.plan import validate
-
     counts = []
     for name, plan in validate(**keywords(args)).items():
         due = len(plan.due({}))  # under halving the least

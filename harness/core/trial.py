@@ -6,7 +6,7 @@ are imported when they are asked for (`harness.core.discovery.sibling`):
 
     run.py      run(trial, root, out, progress, checkpoints) -> Record
     trained.py  load(trial, folder, device) -> the trained model, for `harness.load_flow`; for `harness.verify`
-                has_weights(trial, folder), and contradictions(trial, record, folder, root) -> text
+                contradictions(trial, record, folder, root) -> text; None without weights
 
 The suites of a kind are registered in `harness.planning.suite`, its reports in `harness.reporting.report`. This
 module does not import torch, so that a plan can be printed without it.

@@ -12,11 +12,11 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from harness.core.archive import archive_of, read_records
+from harness.core.archive import archive_of
 from harness.core.arguments import Place, Places, check, checked, taking
 from harness.core.discovery import sibling
 from harness.core.errors import UserError
-from harness.core.records import verdict, write_record
+from harness.core.records import write_record
 from harness.core.run_options import RunOptions
 from harness.core.settings import Flag, silent
 from harness.execution.agenda import agenda, forget_settled, outlook, ready
@@ -26,8 +26,7 @@ from harness.execution.folder import claimed, make_folder, remove_leftovers, wri
 from harness.execution.gate import check_layers
 from harness.execution.outcome import RunProvenance
 from harness.execution.progress import FailedFast, ReportProgress, make_reporter
-from harness.interface.options import MERGED, EqualTerms, ReplicateArguments, Root, RunArguments
-from harness.interface.plan import data_root, make_plan, plan
+from harness.interface.plan import MERGED, EqualTerms, ReplicateArguments, Root, RunArguments, make_plan, plan, root_of
 from harness.planning.plan import FILE, Plan, stray_records
 from harness.planning.suite import Source
 from harness.reporting.compare.comparison import Comparison, compare
@@ -43,9 +42,8 @@ VERIFIED = Path("reports/verified")
 def run(suite: Source, **arguments: Any) -> ReportedResults:
     """Run the trials of a suite that have no outcome yet, write the report, and return the results.
 
-    The folder `out/<suite>` is that of `python -m harness run`. A trial that fails is a row of the results; see
-    `ok` and `statuses` of the results. After an interruption the same call resumes. Trials run in processes of their
-    own, so a script needs no `if __name__ == "__main__"`.
+    The folder `out/<suite>` is that of `python -m harness run`. A trial that fails is a row of the results; see `ok`
+    and `statuses` there. Trials run in processes of their own, so a script needs no `if __name__ == "__main__"`.
 
     Args:
         suite: the name of a packaged suite, the path of a suite file, or a mapping with the content of one.
@@ -79,14 +77,12 @@ def _run_remaining(plan: Plan, folder: Path, executor: Executor, options: RunArg
         provenance.save(folder)
     if not any(entry.runs for entry in entries):
         options.tell("nothing to run")
-        return
     told: dict[str, Any] = {"quiet": options.quiet, "fail_fast": options.fail_fast, "unsupported": plan.unsupported}
     following = Following(partial(make_reporter, folder=folder, **told), provenance.of, options.tell)
-    checked_before = submitted | {entry.trial.id for entry in entries if not entry.runs}
-    left = (trial for trial in plan.trials if trial.id not in checked_before)
+    left = (entry.trial for entry in entries if entry.runs and entry.trial.id not in submitted)
     run_options = RunOptions(
         out=folder,
-        root=data_root(options.data),
+        root=root_of(options.data),
         timeout=options.timeout or plan.timeout,
         memory=options.memory or plan.memory,
         checks=check_layers(left, options.unchecked, options.tell),
@@ -216,33 +212,29 @@ def verify(
         UserError: no trial has ended well, data are missing or others, kept weights are not those of their trial, or
             `out` is in use.
     """
-    plan = Plan.load(folder)
-    records = read_records(folder, plan.trials).records
-    ended = [trial for trial in plan.trials if trial.id in records and verdict(records[trial.id]) == "ok"]
-    finished = [trial for trial in ended if trial.stage and not trial.alone]
-    if not finished:
+    given = ReportedResults.read(folder)
+    plan, records = given.plan, given.records
+    ended = [trial for trial in plan.trials if given.statuses.get(trial.id) == "ok" and trial.stage and not trial.alone]
+    if not ended:
         raise UserError(f"{folder}: no trial that trains or computes has ended well; give a run or an archive with one")
-    sample = SystemRandom().sample(finished, min(number, len(finished)))
-    root, stated, again = data_root(data), out / "stated" / plan.suite, out / "again" / plan.suite
+    sample = SystemRandom().sample(ended, min(number, len(ended)))
+    root, stated, again = root_of(data), out / "stated" / plan.suite, out / "again" / plan.suite
     check_data([reference for trial in sample for reference in trial.data_sets], root, offline=False, tell=print)
     if (again / FILE).exists():
         raise UserError(f"{again}: holds a verification already; give another --out, or remove it")
     faults = []
     for trial in sample:
         module = sibling(type(trial), "trained")
-        if module is not None and module.has_weights(trial, folder):
-            fault = module.contradictions(trial, records[trial.id], folder, root)
+        if module and (fault := module.contradictions(trial, records[trial.id], folder, root)) is not None:
             print(f"kept weights of {trial.id}: {fault or 'evaluated and audited again, as recorded'}")
             faults += [f"kept weights of {trial.id}: {fault}"] if fault else []
-    drawn = {trial.id for trial in sample}
-    before = {needed.id for trial in sample for needed in trial.prerequisites(records)}
-    limited = plan.limited([trial for trial in plan.trials if trial.id in drawn | before])
-    for place, kept in ((stated, drawn | before), (again, before)):
+    drawn, early = plan.limited(sample), [needed for trial in sample for needed in trial.prerequisites(records)]
+    for place, kept in ((stated, [*sample, *early]), (again, early)):
         with writing(make_folder(place)):
-            limited.save(place)
-            for name in kept & records.keys():
+            drawn.save(place)
+            for name in {trial.id for trial in kept} & records.keys():
                 write_record(place / "records", records[name])
     with claimed(again):
-        _run_remaining(limited, again, executor_class("local")(), RunArguments(data=root))
+        _run_remaining(drawn, again, executor_class("local")(), RunArguments(data=root))
     comparison = compare(stated, again, other_code=True)
     return replace(comparison, damaged=(*comparison.damaged, *faults))

@@ -157,16 +157,14 @@ def load(trial: FlowTrial, folder: Path, device: str) -> TrainedFlow:
     return TrainedFlow(trial, *load_trained(trial, weights_path(trial, folder), device))
 
 
-def has_weights(trial: FlowTrial, folder: Path) -> bool:
-    """Return whether a run has kept the weights of a trial."""
-    return weights_path(trial, folder).is_file()
-
-
-def contradictions(trial: DensityTrial, record: Record, folder: Path, root: Path | None) -> str:
-    """Return what a new evaluation and audit of kept weights contradict in the record; empty if nothing."""
+def contradictions(trial: DensityTrial, record: Record, folder: Path, root: Path | None) -> str | None:
+    """Return what a new evaluation and audit of kept weights contradict in the record; None without weights."""
     from harness.kinds.density.run import evaluated
 
-    test, findings = evaluated(trial, load_flow(trial, weights_path(trial, folder)), root)
+    path = weights_path(trial, folder)
+    if not path.is_file():
+        return None
+    test, findings = evaluated(trial, load_flow(trial, path), root)
     stated = record.rows[0]["nats_per_dim"]
     faults = list(findings.reasons)
     if not abs(test.nats_per_dim - stated) <= SAME:

@@ -13,7 +13,7 @@ import harness
 from harness.cli.parser import make_parser
 from harness.core.arguments import check
 from harness.core.errors import SuiteError, UserError
-from harness.interface.options import ReplicateArguments, RunArguments
+from harness.interface.plan import ReplicateArguments, RunArguments
 
 PROJECT = Path(__file__).resolve().parents[3]
 

@@ -14,7 +14,7 @@ from PIL import Image
 from harness.cli.parser import main
 from harness.core.errors import UserError
 from harness.core.records import blank_record
-from harness.interface.options import RunArguments
+from harness.interface.plan import RunArguments
 from harness.reporting.figures.figure_style import render
 from harness.reporting.figures.figures import ReportFigure
 from harness.reporting.page import gallery
