@@ -30,6 +30,7 @@ from tabulate import tabulate
 from torch import Tensor, nn
 
 from flows.backbones.columns import Columns
+from harness.evaluation.evaluation import nats_per_event
 from harness.kinds.density.run import load_splits
 from harness.pipeline.pipeline import Pipeline, Split
 from harness.planning.settle import load_suite, settle
@@ -91,7 +92,7 @@ def trained(model: nn.Module, pipeline: Pipeline, seed: int, steps: int = STEPS)
 def _evaluated(model: nn.Module, pipeline: Pipeline, split: Split) -> float:
     x, log_det = pipeline.prepare(pipeline.raw(split)[:], torch.Generator().manual_seed(0))
     measures = pipeline.measures(_log_prob(model, x), log_det)
-    return pipeline.nats_per_event(float(measures["nats_per_dim"].mean()))
+    return nats_per_event(pipeline, float(measures["nats_per_dim"].mean()))
 
 
 def _log_prob(model: nn.Module, x: Tensor) -> Tensor:

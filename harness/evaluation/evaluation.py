@@ -192,6 +192,35 @@ def evaluate(
     )
 
 
+def nats_per_event(pipeline: Pipeline, nats_per_dim: float) -> float | None:
+    """Return -log p of vectors in the units of the source, from its nats_per_dim; None for other events.
+
+    It is free of the training range: with the step t_d of entry d, D (nats_per_dim - log_step) + sum_d log t_d.
+    """
+    if pipeline.levels is not None or pipeline.shape[1:] != (1,):
+        return None
+    steps = [abs(lattice.step) for lattice in pipeline.splits.lattices or ()]
+    return pipeline.dim * (nats_per_dim - pipeline.log_step) + sum(map(math.log, steps))
+
+
+def resolution_floor(pipeline: Pipeline, split: Split = "test") -> float | None:
+    """Return the resolution floor in the data's unit; None if unknown: off a lattice, nothing bounds a density.
+
+    As E_u[-log p(v + u)] >= 0 for every density p and value v (see `Pipeline`), no likelihood of dequantised data has
+    expected bits_per_dim below 0 or nats_per_dim below mean_d log s_d.
+
+    Where each value has a width of its own, it is that of the values of a split: the entropy of its noise.
+    """
+    splits = pipeline.splits
+    if splits.log_widths is not None:
+        return pipeline.log_step + splits.log_widths[list(splits.parts()).index(split)]
+    if splits.no_floor is not None or not all(splits.noisy):
+        return None
+    if splits.digits is not None:
+        return pipeline.log_step + float(pipeline.widths(pipeline.raw(split)[:]).log().mean())
+    return 0.0 if pipeline.unit == "bits_per_dim" else pipeline.log_step
+
+
 def standard_error(values: Tensor, groups: Tensor) -> float:
     """Return the standard error of the mean of values (N,), of which those of a group are one independent draw.
 

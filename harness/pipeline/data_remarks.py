@@ -25,15 +25,17 @@ from harness.datasets._values.lattice import FEWEST, find_lattice
 from harness.pipeline.duplicates import digests, nearly_equal, overlapping
 from harness.pipeline.pipeline import ValueRange
 
-VERSION = 8  # of the remarks in the cache
+VERSION = 9  # of the remarks in the cache
 LEAST_SHARE = 0.01  # of held-out events that were seen: a handful of equal events is natural
-NEAR_SHARE = 0.05  # of held-out events that nearly equal one: natural data have up to 3 %
+NEAR_SHARE = 0.035  # of held-out events that nearly equal one: natural data have up to 3 %
 EXAMINED = 256  # events of a split that are compared with near and overlapping ones, evenly spread
 VALUES = 1 << 21  # of the training events, evenly spread, whose channels are examined
 MOST_EVENTS = 20_000  # that they come from
 ENTRIES = 16  # of each channel that are examined for a lattice of their own
 SAME = 1e-7  # difference of values that count as one, as a share of the interquartile range of the channel
 DEPENDENT = 1e-6  # standard deviation of what others leave of a channel, as a share of all of it
+NEARLY = 0.01  # the same of channels that are nearly functions of others within an event
+FEW_EVENTS = 64  # that these are sought in, evenly spread
 FAR = 50.0  # interquartile ranges from the median to the farthest value: scaled by extremes, the others are one value
 
 
@@ -113,6 +115,9 @@ def examine(splits: Splits, names: Sequence[str] = (), ranged: bool = True) -> l
         bound = "a density can grow without bound" if unbounded else "the noise of the dequantisation bounds a density"
         text = f"{listed([labels[at] for at in dependent])}: constant or a linear function of those before"
         remarks.append(DataRemark(f"{text}: {bound}", unbounded, unbounded))
+    if nearly := [labels[at] for at in np.flatnonzero(_nearly_dependent(some)) if at not in dependent]:
+        text = f"nearly linear functions of the channels before them: {listed(nearly)}"
+        remarks.append(DataRemark(f"{text} in an event (to {NEARLY:.0%} of their deviation), counted as new"))
     far = [f"{label} ({each:,.0f})" for label, each in zip(labels, farthest(splits), strict=True) if each > FAR]
     if far and ranged:
         text = f"the farthest value is more than {FAR:g} interquartile ranges from the median in {listed(far)}"
@@ -196,8 +201,20 @@ def _dependent(events: np.ndarray) -> np.ndarray:
     columns = np.moveaxis(events, 1, -1).reshape(-1, events.shape[1]).astype(np.float64)
     if len(columns) <= 2 * columns.shape[1]:  # so few values are always dependent
         return np.zeros(columns.shape[1], bool)
-    deviation = np.maximum(columns.std(axis=0), SMALLEST)
     kind = events.dtype if events.dtype.kind == "f" else columns.dtype
-    rounding = 4 * np.finfo(kind).eps * np.abs(columns).max(axis=0) / deviation
-    left = np.diag(np.linalg.qr((columns - columns.mean(axis=0)) / deviation, mode="r"))  # of each by those before
-    return np.abs(left) / math.sqrt(len(columns)) <= DEPENDENT + rounding
+    rounding = 4 * np.finfo(kind).eps * np.abs(columns).max(axis=0) / np.maximum(columns.std(axis=0), SMALLEST)
+    return _left(columns) <= DEPENDENT + rounding
+
+
+def _nearly_dependent(events: np.ndarray) -> np.ndarray:
+    """Return whether channels are nearly linear functions of those before them in half of the events, (C,)."""
+    channels, some = events.shape[1], events[:: math.ceil(len(events) / FEW_EVENTS)]
+    columns = (event.reshape(channels, -1).T.astype(np.float64) for event in some)
+    left = [_left(each) for each in columns if len(each) > 2 * channels and (np.ptp(each, axis=0) > 0).all()]
+    return np.median(left, axis=0) <= NEARLY if left else np.zeros(channels, bool)
+
+
+def _left(columns: np.ndarray) -> np.ndarray:
+    """Return the share of the deviation of each column (n, C) that linear functions of those before it leave, (C,)."""
+    standard = (columns - columns.mean(axis=0)) / np.maximum(columns.std(axis=0), SMALLEST)
+    return np.abs(np.diag(np.linalg.qr(standard, mode="r"))) / math.sqrt(len(columns))

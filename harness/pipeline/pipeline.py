@@ -125,9 +125,7 @@ class Pipeline:
         bits_per_dim = -log2 p(v + u) / D, with one level as the unit of length,
         nats_per_dim = -log p(v + u) / D + mean_d log s_d, with [-1, 1) as the range of each channel;
 
-    s_d is the size of a cell in the linear scaling, so that under the linear scaling nats_per_dim is the
-    flow's -log p(x) / D. As E_u[-log p(v + u)] >= 0 for every density p and value v, no likelihood of dequantised
-    data has expected bits_per_dim below 0 or nats_per_dim below mean_d log s_d: the resolution floor.
+    s_d is the size of a cell in the linear scaling, under which nats_per_dim is the flow's -log p(x) / D.
 
     Args:
         splits, data: the data; their permutation, augmentation and preprocessing, and whether to dequantise.
@@ -136,7 +134,7 @@ class Pipeline:
         values: the range and statistics of the training split; None: those of `splits`.
 
     Attributes:
-        shape, dim: the event shape (C, *spatial), and D, the number of its entries.
+        splits, shape, dim: the data, the event shape (C, *spatial), and D, the number of its entries.
         unit: the measure that is reported, "bits_per_dim" for images and "nats_per_dim" for sequences.
         levels: number of levels of an image's pixels; None for sequences.
         preprocessing, permutation: g, a module on the device, and p as a tensor (D,), or None.
@@ -162,11 +160,10 @@ class Pipeline:
         if len(scalings) != channels or not {*scalings} <= {*possible}:
             rule = f"state one of {possible} for all, or for each of {channels} channels"
             raise UserError(f"{data.label}: preprocessing {scalings} of values with levels = {splits.levels}; {rule}")
-        self._splits, self._augmentation = splits, data.augmentation
+        self.splits, self._augmentation = splits, data.augmentation
         self.shape, self.unit, self.levels, self.lattice = splits.shape, splits.unit, splits.levels, splits.lattice
         self.dim = math.prod(self.shape)
-        self.device = torch.device(device)
-        self.dtype = dtype
+        self.device, self.dtype = torch.device(device), dtype
         cells = torch.tensor(splits.noisy, dtype=torch.float64)
         self.dequantises = any(splits.noisy) and data.dequantise
         self._has_noise = cells.bool().reshape(-1, *[1] * (len(self.shape) - 1)).to(self.device)
@@ -183,7 +180,7 @@ class Pipeline:
         else:
             low, high = torch.from_numpy(np.array([self.values.low, self.values.high], self.values.dtype)).double()
             if splits.digits is not None:
-                cells = cells * self._widths(high)
+                cells = cells * self.widths(high)
             self.log_step = (2 / (high + cells - low)).log().mean().item()
             preprocessing = self._scaling(np.array(scalings), low, high, cells)
         self.preprocessing = preprocessing.to(self.device)
@@ -230,12 +227,12 @@ class Pipeline:
         if self.dequantises:
             noisy = dequantise(values, generator, torch.float64)
             if self._digits is not None:
-                noisy = v + (noisy - v) * self._widths(values)
+                noisy = v + (noisy - v) * self.widths(values)
             v = torch.where(self._has_noise, noisy, v)
         x, log_det = self.preprocessing(v)
         return self._reorder(x.to(self.dtype), self.permutation), log_det
 
-    def _widths(self, values: Tensor) -> Tensor:
+    def widths(self, values: Tensor) -> Tensor:
         """Return the width of the noise of entries (N, C, *spatial) or (C,): the unit of the last digit, at least 1."""
         assert self._digits is not None
         digits, step = self._digits.to(values.device).view(2, -1, *[1] * max(0, values.ndim - 2))
@@ -246,7 +243,7 @@ class Pipeline:
         """Return the values (N, *shape) whose cells contain x: on the lattice, within the range of levels or type."""
         undo = None if self.permutation is None else self.permutation.argsort()
         v = self.preprocessing.inverse(self._reorder(x.detach().double(), undo))
-        kind = self._splits.train.dtype
+        kind = self.splits.train.dtype
         limits = np.iinfo(kind) if self.lattice else np.finfo(kind)
         low, high = (limits.min, limits.max) if self.levels is None else (0, self.levels - 1)
         v = v.floor() if self.lattice else v
@@ -263,29 +260,6 @@ class Pipeline:
         """
         raw = log_prob.double() + log_det.double()
         return {"bits_per_dim": bits_per_dim(raw, self.dim), "nats_per_dim": self.log_step - raw / self.dim}
-
-    def nats_per_event(self, nats_per_dim: float) -> float | None:
-        """Return -log p of vectors in the units of the source, from its nats_per_dim; None for other events.
-
-        It is free of the training range: with the step t_d of entry d, D (nats_per_dim - log_step) + sum_d log t_d.
-        """
-        if self.levels is not None or self.shape[1:] != (1,):
-            return None
-        steps = [abs(lattice.step) for lattice in self._splits.lattices or ()]
-        return self.dim * (nats_per_dim - self.log_step) + sum(map(math.log, steps))
-
-    def floor(self, split: Split = "test") -> float | None:
-        """Return the resolution floor in `unit`; None if unknown: off a lattice, nothing bounds a density.
-
-        Where each value has a width of its own, it is that of the values of a split: the entropy of its noise.
-        """
-        if self._splits.log_widths is not None:
-            return self.log_step + self._splits.log_widths[list(self._raw).index(split)]
-        if self._splits.no_floor is not None or not all(self._splits.noisy):
-            return None
-        if self._digits is not None:
-            return self.log_step + float(self._widths(self._raw[split][:]).log().mean())
-        return 0.0 if self.unit == "bits_per_dim" else self.log_step
 
 
 class SplitValues:

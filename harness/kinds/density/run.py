@@ -22,7 +22,7 @@ from harness.core.records import Record, Status, blank_record, write_arrays
 from harness.core.settings import LayerRef, Progress, TrainingSettings
 from harness.core.texts import error_text
 from harness.datasets import Splits, Store, find_dataset
-from harness.evaluation.evaluation import Evaluation, evaluate, generator
+from harness.evaluation.evaluation import Evaluation, evaluate, generator, nats_per_event, resolution_floor
 from harness.evaluation.fidelity import measure_fidelity
 from harness.evaluation.stored_arrays import neighbour_arrays
 from harness.kinds.density.accounting import ReleasedAccounting, claimed_shift
@@ -109,7 +109,7 @@ def run(
         trained.result,
         bits_per_dim=test.bits_per_dim,
         nats_per_dim=test.nats_per_dim,
-        nats_per_event=pipeline.nats_per_event(test.nats_per_dim),
+        nats_per_event=nats_per_event(pipeline, test.nats_per_dim),
         median=test.median,
         worst=test.worst,
         test_events=test.values.shape[1],
@@ -212,7 +212,7 @@ def train(
     if changed := surroundings.restore():
         findings.reasons.append(f"the flow changes settings of its process: {'; '.join(changed)}")
     audit_seconds = time.perf_counter() - begin
-    floor = pipeline.floor(held_out)
+    floor = resolution_floor(pipeline, held_out)
     fault = below_floor(evaluation, pipeline, floor)
     findings.reasons += [] if fault is None else [fault]
     if evaluation.non_finite:

@@ -8,6 +8,7 @@ from harness.core.errors import DataError, DataMissing
 from harness.core.settings import DataRef, NewSplit
 from harness.datasets import Store, find_dataset
 from harness.datasets.recordings import Mimic
+from harness.evaluation.evaluation import resolution_floor
 from harness.pipeline.data_remarks import examine
 from harness.pipeline.pipeline import Pipeline
 from harness.planning.settle import load_suite, settle
@@ -169,7 +170,8 @@ def test_the_floor_of_records_of_own_steps_is_the_mean_log_step(archive, values)
     splits = archive(values=values)
     pipeline = Pipeline(splits, DataRef(label="r", name="wfdb"), torch.float64)
     width = float(np.ptp(splits.train))
-    assert pipeline.floor() == pytest.approx(splits.log_widths[2] + np.log(2 / width)) and not pipeline.dequantises
+    assert resolution_floor(pipeline) == pytest.approx(splits.log_widths[2] + np.log(2 / width))
+    assert not pipeline.dequantises
     assert not [remark for remark in examine(splits) if remark.unbounded]
 
 
@@ -228,6 +230,19 @@ def test_a_pattern_names_no_segments_and_must_match(store, write_segment, write_
     assert WFDB._matching(store, "m*") == ["m"]
     with pytest.raises(DataMissing, match=r"x\*: no such records in the data root"):
         WFDB.loaded(store, WHOLE | {"records": "x*"})
+
+
+def test_nearly_dependent_leads_are_noted(store, write_segment):
+    rng = np.random.default_rng(0)
+    for number in range(6):
+        first, second = 300 * rng.standard_normal((2, 640)).cumsum(1) / 10
+        leads = {"I": first, "II": second, "AVR": 500 * number - (first + second) / 2}
+        write_segment(
+            store.root / "all", f"r{number}", {name: np.round(each).astype(int) for name, each in leads.items()}
+        )
+    splits = WFDB.loaded(store, WHOLE | {"channels": ["i", "ii", "aVR"], "length": 64})
+    texts = [remark.text for remark in examine(splits, ["i", "ii", "aVR"])]
+    assert any("nearly linear functions of the channels before them: aVR in an event (" in text for text in texts)
 
 
 def test_a_constant_record_has_no_deviation(store, write_segment):

@@ -13,6 +13,7 @@ from harness.core.settings import DataRef, NewSplit
 from harness.datasets import find_dataset
 from harness.datasets._values.encoding import written_digits
 from harness.datasets.base import DATASETS
+from harness.evaluation.evaluation import resolution_floor
 from harness.pipeline.data_remarks import examine
 from harness.pipeline.pipeline import Pipeline, ValueRange
 
@@ -57,10 +58,10 @@ def test_no_density_passes_the_floor_and_the_uniform_one_on_cells_reaches_it(tab
     splits = table(columns=["b"], noise=0.25)
     pipeline = Pipeline(splits, DataRef(label="table", name="csv"), torch.float64)
     low, high = float(splits.train.min()) * 0.25, float(splits.train.max()) * 0.25
-    assert pipeline.floor() == pytest.approx(math.log(2 * 0.25 / (high + 0.25 - low)))
+    assert resolution_floor(pipeline) == pytest.approx(math.log(2 * 0.25 / (high + 0.25 - low)))
     _, log_det = pipeline.prepare(pipeline.raw("test")[:8], torch.Generator().manual_seed(0))
     of_cells = pipeline.measures(-log_det, log_det)["nats_per_dim"]  # the density is 1 for each cell
-    assert torch.allclose(of_cells, torch.full((8,), pipeline.floor(), dtype=torch.float64))
+    assert torch.allclose(of_cells, torch.full((8,), resolution_floor(pipeline), dtype=torch.float64))
 
 
 def test_a_channel_without_noise_keeps_its_values_and_there_is_no_floor(table):
@@ -70,7 +71,7 @@ def test_a_channel_without_noise_keeps_its_values_and_there_is_no_floor(table):
     v = pipeline.preprocessing.inverse(pipeline.prepare(values, torch.Generator().manual_seed(0))[0])
     moved = (v - values).abs().amax((0, 2))
     assert moved[2] < 1e-9 and (moved[[0, 1, 3]] > 0.5).all()
-    assert pipeline.floor() is None and "channel 3" in splits.no_floor
+    assert resolution_floor(pipeline) is None and "channel 3" in splits.no_floor
     assert not any("'b'" in remark.text or "channel 1 " in remark.text for remark in examine(splits))
 
 
@@ -105,8 +106,8 @@ def test_noise_of_the_last_digit_is_as_wide_as_the_unit_of_each_value(table, sto
     widest = drawn[:, :, 0, 0].amax(0).numpy() / units
     assert drawn.min() >= -1e-9 and ((widest > 0.95) & (widest < 1)).all() and len({*units}) == 2
     assert (drawn[:, :, 1:].amax(0) < 1).all()
-    assert pipeline.floor() == pytest.approx(pipeline.log_step + np.log(units).mean() / 4)
-    assert pipeline.floor("train") != pytest.approx(pipeline.floor(), abs=1e-4)
+    assert resolution_floor(pipeline) == pytest.approx(pipeline.log_step + np.log(units).mean() / 4)
+    assert resolution_floor(pipeline, "train") != pytest.approx(resolution_floor(pipeline), abs=1e-4)
     kept = ValueRange(**asdict(pipeline.values) | {"lattices": list(splits.lattices)})
     again = Pipeline(kept.as_splits(splits.shape), DataRef(label="table", name="csv"), torch.float64, values=kept)
     one = pipeline.prepare(values, torch.Generator().manual_seed(0))[0]
@@ -166,7 +167,7 @@ def test_every_data_set_without_levels_takes_noise_of_a_stated_width(store, tmp_
     again = mine.loaded(store, {"noise": [1.0, 3]}, NewSplit(1))
     assert again.train.max() == pytest.approx(splits.train.max()) and not np.array_equal(again.train, splits.train)
     pipeline = Pipeline(splits, DataRef(label="mine", name="mine"))
-    assert pipeline.floor() is not None and pipeline.dequantises
+    assert resolution_floor(pipeline) is not None and pipeline.dequantises
     with pytest.raises(DataError, match=r"noise = 0.4 is narrower than the step 0.5 .* of channel 0"):
         mine.loaded(store, {"noise": 0.4})
     with pytest.raises(UserError, match="3 are stated for 2 channels"):

@@ -28,14 +28,15 @@ def test_equal_events_have_equal_digests_in_every_type(dtype):
     assert digests(-signed) == digests(signed)  # -0.0 equals 0.0
 
 
-@pytest.mark.parametrize(("length", "stride", "dtype"), [(16, 8, np.int32), (64, 7, np.int32), (64, 30, np.float64)])
+@pytest.mark.parametrize(("length", "stride", "dtype"), [(16, 8, np.int32), (64, 7, np.int32), (64, 45, np.float64)])
 def test_windows_of_one_recording_that_overlap_are_found_at_any_shift(length, stride, dtype):
     every = windows(walk(2, 3000).astype(dtype), length, stride)
     order = RNG.permutation(len(every))
     cut = len(every) // 4
     held_out, training = every[order[:cut]], every[order[cut:]]
     shifts = np.abs(order[:cut, None] - order[None, cut:]).min(axis=1) * stride
-    assert overlapping(held_out, training).sum() == (shifts <= length / 2).sum() > cut / 2
+    farthest = length * (3 / 4 if length > 16 else 1 / 2)  # a quarter of 16 is too short to tell
+    assert overlapping(held_out, training).sum() == (shifts <= farthest).sum() > cut / 2
     assert not overlapping(every[-20:], every[: -20 - length // stride - 1]).any()  # split in time
 
 

@@ -10,6 +10,7 @@ import torch
 
 from harness.core.settings import DataRef
 from harness.datasets import Splits, Store, find_dataset
+from harness.evaluation.evaluation import resolution_floor
 from harness.pipeline.pipeline import Pipeline, permutation
 
 STORE = Store(root=None, cache=Path("no-cache"), offline=True)  # nothing installed needs either
@@ -78,7 +79,7 @@ def test_all_splits_share_one_permutation_of_all_entries(name, splits):
     for channel in range(plain.shape[0]):  # entries of every channel reach every channel
         block = channels.reshape(plain.shape[0], -1)[channel]
         assert set(block.tolist()) == set(range(plain.shape[0]))
-    assert permuted.floor() == plain.floor()
+    assert resolution_floor(permuted) == resolution_floor(plain)
 
 
 def test_a_permutation_per_seed_is_that_of_the_trials_seed(splits):
@@ -131,31 +132,32 @@ def test_the_floor_of_sequences_is_the_mean_log_step_and_is_attained():
     pipeline = Pipeline(sequences(train, train[:, :, :]), reference("adc"), dtype=torch.float64)
     floor = (math.log(2 / 1024) + math.log(2 / 256)) / 2
     assert pipeline.unit == "nats_per_dim"
-    assert pipeline.floor() == pytest.approx(floor, rel=1e-12)
+    assert resolution_floor(pipeline) == pytest.approx(floor, rel=1e-12)
     # The best possible density is uniform over the cells of the data and zero elsewhere.
     _, log_det = pipeline.prepare(pipeline.raw("test")[:], generator())
     best = pipeline.measures(-log_det, log_det)
     assert best["nats_per_dim"].numpy() == pytest.approx(floor, rel=1e-12)
     assert best["bits_per_dim"].numpy() == pytest.approx(0.0, abs=1e-12)
     ten_bits = np.broadcast_to(np.arange(1024, dtype=np.int16), (1, 2, 1024))
-    assert Pipeline(sequences(ten_bits, ten_bits), reference("adc")).floor() == pytest.approx(-6.24, abs=0.005)
+    adc = Pipeline(sequences(ten_bits, ten_bits), reference("adc"))
+    assert resolution_floor(adc) == pytest.approx(-6.24, abs=0.005)
 
 
 @pytest.mark.parametrize("levels", [17, None])
 def test_filtered_data_have_no_floor(levels):
     values = np.random.default_rng(1).integers(0, 17, (5, 2, 8), dtype=np.int16)
     splits = Splits(values, values, values, levels=levels, description="")
-    assert Pipeline(splits, reference("plain")).floor() is not None
+    assert resolution_floor(Pipeline(splits, reference("plain"))) is not None
     filtered = replace(splits, no_floor="a band-pass filter")
     pipeline = Pipeline(filtered, reference("filtered"))
-    assert pipeline.floor() is None and pipeline.dequantises
+    assert resolution_floor(pipeline) is None and pipeline.dequantises
 
 
 def test_data_off_a_lattice_have_no_floor_and_no_noise():
     values = np.random.default_rng(1).standard_normal((5, 2, 8))
     pipeline = Pipeline(sequences(values, values, lattice=False), reference("real"), dtype=torch.float64)
     x, _ = pipeline.prepare(pipeline.raw("train")[:], generator())
-    assert pipeline.floor() is None
+    assert resolution_floor(pipeline) is None
     assert (x.amin((0, 2)), x.amax((0, 2))) == (pytest.approx(-1), pytest.approx(1))
     np.testing.assert_allclose(pipeline.to_data(x), values)
 
