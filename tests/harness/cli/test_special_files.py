@@ -77,4 +77,6 @@ def test_files_of_a_user(special, tmp_path, monkeypatch, capsys):
         data = f"{{data: {name}, options: {{file: data.{name}, {option}}}}}"
         (tmp_path / "s.yaml").write_text(suite.replace("DATA", data))
         assert main(["run", "s.yaml", "--profile", "smoke", "--out", "out"]) == 3
-        assert re.search(rf"^{name}: .*(cannot be read \((it|File|This file) |has more than )", capsys.readouterr().err, re.M)
+        assert re.search(
+            rf"^{name}: .*(cannot be read \((it|File|This file) |has more than )", capsys.readouterr().err, re.M
+        )
