@@ -43,8 +43,8 @@ nitpick_ignore_regex = [
     ("py:.*", r"(?!layers\.|flows\.|harness\.).*"),
     ("py:class", r"(layers\.(adapters|butterfly)\..*|flows\.(preprocess\..*|protocol\.Bijection))"),
     ("py:class", r"harness\.(checking|pipeline|kinds|core\.(settings|records)|datasets\.(_store|base))\..*"),
-    ("py:class", r"harness\.(execution\.agenda|planning\.plan|core\.arguments|interface\.options)\..*"),
-    ("py:class", r"harness\.reporting\.(frame|compare\.measure)\..*"),
+    ("py:class", r"harness\.(execution\.agenda|planning\.plan|core\.arguments|interface\.plan)\..*"),
+    ("py:class", r"harness\.reporting\.(frame|compare\.(measure|comparison))\..*"),
 ]
 
 autodoc_member_order = "bysource"
