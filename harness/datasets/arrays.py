@@ -178,12 +178,9 @@ def _reading(name: str, hint: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # zipfile, its decompressors and numpy raise many kinds on a damaged file
-        reason = (
-            str(error).partition(". If you trust")[0] or type(error).__name__
-        )  # numpy's hint at pickles is none here
-        raise DataError(
-            f"{name}: cannot be read ({reason}): damaged, truncated, or not of this form; {hint}"
-        ) from error
+        reason = str(error).partition(". If you trust")[0] or type(error).__name__  # numpy proposes to unpickle
+        message = f"{name}: cannot be read ({reason}): damaged, truncated, or not of this form; {hint}"
+        raise DataError(message) from error
 
 
 class Npz:

@@ -54,7 +54,7 @@ def pairs(form: Callable[[Any], str], value: Any) -> Any:
     try:
         return tuple(f"{key}={form(inner)}" if isinstance(key, str) else key for key, inner in value.items())
     except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"a value of this mapping is none of a suite ({error})") from error
+        raise ValueError(f"a suite cannot state a value of this mapping ({error})") from error
 
 
 Strings = tuple[Annotated[str, Field(min_length=1)], ...]

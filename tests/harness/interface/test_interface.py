@@ -79,7 +79,7 @@ def test_mappings_of_arguments_are_the_texts_of_the_command_line():
     assert made.settings == expected and made.only == ("layer=a,b", "seed=0") and made.layers == ("a.py:A",)
     made = check(RunArguments, {"settings": "x=1", "only": "x=1", "cluster": ["x=1"]})
     assert made.settings == made.only == made.cluster == ("x=1",)
-    with pytest.raises(UserError, match="settings: a value of this mapping is none"):
+    with pytest.raises(UserError, match="settings: a suite cannot state a value of this mapping"):
         check(RunArguments, {"settings": {"x": float("nan")}})
 
 

@@ -134,7 +134,7 @@ def test_copies_of_windows_and_vectors_are_near_whatever_the_units_and_the_other
 @pytest.mark.parametrize("name", ["digits", "waveforms", "patches"])
 def test_real_and_generated_data_have_few_near_duplicates(name, tmp_path):
     splits = find_dataset(name).loaded(Store(None, tmp_path, offline=True), {})
-    assert near(splits.test, splits.train).mean() < 0.03
+    assert near(splits.test, splits.train).mean() < 0.02
 
 
 @pytest.mark.filterwarnings("error")
