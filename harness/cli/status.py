@@ -6,7 +6,7 @@ import argparse
 
 from harness.cli.shared.runs import add_folder, run_folders
 from harness.core.archive import read_records
-from harness.execution.agenda import MISSING, agenda, all_accepted, counted
+from harness.execution.agenda import MISSING, agenda, counted
 from harness.execution.executor import every_executor
 from harness.planning.plan import Plan, stray_records
 
@@ -30,5 +30,6 @@ def execute(args: argparse.Namespace) -> int:
         executors = (line for executor in every_executor() for line in executor.status(run))
         for line in (*stray_records(plan, run, stored), *executors):
             print(line)
-        code = code if all_accepted(entries, plan.unsupported) else 1
+        accepted = all(entry.trial.accepts(entry.state, plan.unsupported) for entry in entries)
+        code = code if accepted else 1
     return code

@@ -63,10 +63,8 @@ class Experience:
 
 def _keys(trial: dict[str, Any]) -> list[tuple[str, float]]:
     """Return keys that similar trials share, the most similar first, each with the work by which to divide the time."""
-    common = [trial["device"], trial["threads"]]
-    return [
-        (json.dumps([*common, *key], sort_keys=True), work) for key, work in trial_class(trial["kind"]).similar(trial)
-    ]
+    common, similar = [trial["device"], trial["threads"]], trial_class(trial["kind"]).similar(trial)
+    return [(json.dumps([*common, *key], sort_keys=True), work) for key, work in similar]
 
 
 @dataclass(frozen=True)
@@ -150,11 +148,6 @@ def ready(entries: Sequence[AgendaEntry], attempted: Container[str]) -> list[Tri
     waiting = {entry.trial.id for entry in entries if entry.runs and entry.trial.id not in attempted}
     blocked = waiting | {entry.trial.id for entry in entries if entry.open}
     return [entry.trial for entry in entries if entry.trial.id in waiting and not entry.after & blocked]
-
-
-def all_accepted(entries: Iterable[AgendaEntry], unsupported: bool) -> bool:
-    """Return whether every trial counts as ok; `unsupported` does if the suite accepts it."""
-    return all(entry.trial.accepts(entry.state, unsupported) for entry in entries)
 
 
 def forget_settled(entries: Sequence[AgendaEntry], folder: Path) -> None:

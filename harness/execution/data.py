@@ -1,12 +1,22 @@
-"""Check that the data of trials are available, before any of them runs."""
+"""Find the data of trials and check that they are available, before any of them runs."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from harness.core.errors import DataError, DataMissing, UserError
 from harness.core.settings import NO_LOGIT, DataRef
+
+
+def data_root(option: Path | None) -> Path | None:
+    """Return `--data`, else $INVERTBENCH_DATA, else None; raise DataMissing if a named root does not exist."""
+    variable = os.environ.get("INVERTBENCH_DATA")
+    name, root = ("--data", option) if option or not variable else ("$INVERTBENCH_DATA", Path(variable))
+    if root is not None and not root.is_dir():
+        raise DataMissing(f"{name} {root}: no such folder; give the folder that holds the data sets")
+    return root.resolve() if root else None
 
 
 def check_data(

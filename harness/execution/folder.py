@@ -56,8 +56,7 @@ def claimed(folder: Path) -> Iterator[None]:
     try:
         lock.acquire(timeout=PATIENCE)
     except filelock.Timeout:
-        text = "another run uses this folder; wait for its end, or choose another --out"
-        raise UserError(f"{folder}: {text}") from None
+        raise UserError(f"{folder}: another run uses this folder; wait for its end, or choose another --out") from None
     except OSError as error:
         raise UserError(f"{folder}: cannot be locked ({error.strerror}); choose another --out") from error
     try:

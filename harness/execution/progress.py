@@ -47,9 +47,8 @@ class Reporter(contextlib.AbstractContextManager["Reporter"]):
         unsupported: bool = False,
     ) -> None:
         self.quiet, self.fail_fast, self.unsupported = quiet, fail_fast, unsupported
-        self.total, self.done = total, 0
-        self.stream = stream
-        self.folder = folder
+        self.total, self.stream, self.folder = total, stream, folder
+        self.done = 0
         self._running: Running = {}
 
     def __exit__(self, *_: object) -> None:

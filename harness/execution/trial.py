@@ -77,8 +77,7 @@ def execute(
     try:
         write_record(run_options.out / "records", record)
     except (ValueError, TypeError) as error:
-        unwritable = failure(trial, ValueError(f"the trial's record cannot be stored: {error}"))
-        record = replace(unwritable, **facts)
+        record = replace(failure(trial, ValueError(f"the trial's record cannot be stored: {error}")), **facts)
         write_record(run_options.out / "records", record)
     if record.arrays is not None:
         remove_old_arrays(run_options.out / "records", record)

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from harness.core.arguments import Place, checked, optional, path
 from harness.core.errors import DataError, UserError
 from harness.core.files import write_atomically
 from harness.core.texts import bounded, visible
-from harness.datasets import Splits, Store, find_dataset, proposed
+from harness.datasets import Store, find_dataset, proposed
 from harness.interface.runs import run
-from harness.pipeline.data_remarks import FAR, farthest
+from harness.kinds.density.first_suite import flow_style, preprocessing, sizes, suite_text
 
 HINTS = 6  # of refusals, which are followed
-NEAR = 10.0  # interquartile ranges from the median to the farthest value, up to which extremes may scale the others
 
 
 @checked
@@ -46,17 +43,13 @@ def init(source: Place, out: Annotated[Path | None, optional(path, str | Path)] 
     if target.exists():
         raise UserError(f"{target}: exists; name another file with --out, or remove it")
     folder, root = target.resolve().parent, source.resolve().parent
-    content = {"source": visible(str(source)), "name": name, "flow_style": _flow_style, **_chosen(source, folder, root)}
+    content = {"source": visible(str(source)), "name": name, **_chosen(source, folder, root)}
     print("\n".join(content["reasons"]))
-    environment = Environment(loader=PackageLoader(__package__), undefined=StrictUndefined, trim_blocks=True)
-    template = environment.get_template("suite.yaml.jinja")
     with contextlib.chdir(folder):
-        seconds = _seconds_of_a_step(yaml.safe_load(template.render(content, speed=1.0)), root)
-    # A repetition trains 5 rows, and 8 candidates of each, whose halving takes 5 times a quarter of the steps.
-    speed = (os.cpu_count() or 1) / (5 * (1 + 5 / 4) * seconds)
-    write_atomically(target, template.render(content, speed=speed).encode())
+        seconds = _seconds_of_a_step(yaml.safe_load(suite_text(content)), root)
+    write_atomically(target, suite_text(content, seconds).encode())
     print(f"a training step of the slowest layer takes {1000 * seconds:.3g} ms here, from which the steps follow")
-    data = f" --data {root}" if "records" in content["options"] else ""
+    data = f" --data {root}" if "records" in content["data"]["options"] else ""
     print(f"wrote {target}; next: python -m harness run {target}{data}")
     return target
 
@@ -64,7 +57,7 @@ def init(source: Place, out: Annotated[Path | None, optional(path, str | Path)] 
 def _chosen(source: Path, folder: Path, root: Path) -> dict[str, Any]:
     """Return what the suite says of the data, and a line for each choice."""
     name, options = proposed(source)
-    reasons = [f"data: {name}, {_flow_style(options)}, by the form of the file"]
+    reasons = [f"data: {name}, {flow_style(options)}, by the form of the file"]
     if "time" in options:
         reasons.append(f"time: {options['time']} is left out of the values, as it rises from row to row")
     dataset, hints = find_dataset(name), 0
@@ -77,34 +70,17 @@ def _chosen(source: Path, folder: Path, root: Path) -> dict[str, Any]:
             if not error.hint or error.hint.items() <= options.items() or (hints := hints + 1) > HINTS:
                 raise
             options |= error.hint
-            reasons.append(f"{_flow_style(error.hint)}, as without it: {bounded(str(error), 200)}")
+            reasons.append(f"{flow_style(error.hint)}, as without it: {bounded(str(error), 200)}")
     reasons += [splits.description, *splits.left_out, *splits.warnings]
-    if scale := _scale(splits, dataset.channels(placed)):
-        reasons.append(f"preprocessing: {scale}, as single values are far from all others")
+    if scale := preprocessing(splits, dataset.channels(placed)):
+        reasons.append(f"{flow_style(scale)}, as single values are far from all others")
     if stated := dataset.split_fault(options):
         reasons.append(f"keep_test: true, as without it: {stated}")
     for option in {*dataset.paths} & {*options}:
         place = Path(options[option]).resolve()
         options[option] = str(place.relative_to(folder) if place.is_relative_to(folder) else place)
-    return {
-        "reasons": [" ".join(line.split()) for line in reasons],
-        "dataset": name,
-        "options": options,
-        "scale": scale,
-        "stated": stated,
-        "kind": "image" if len(splits.shape) == 3 else "sequence" if splits.shape[1] > 1 else "vector",
-        "levels": 2 if all(size % 4 == 0 and size >= 8 for size in splits.shape[1:]) else 1,
-        "batch": 64 if len(splits.train) >= 256 else 16,
-    }
-
-
-def _scale(splits: Splits, names: Sequence[str]) -> str | None:
-    """Return the preprocessing of channels that their extremes would squeeze together; None: the usual one of all."""
-    chosen = ["scale" if far < NEAR else "standard" if far < FAR else "asinh" for far in farthest(splits)]
-    if len({*chosen}) == 1:
-        return None if chosen[0] == "scale" else chosen[0]
-    by_name = {name: each for name, each in zip(names, chosen, strict=False) if each != "scale"}
-    return _flow_style(by_name) if names else f"[{', '.join(chosen)}]"
+    data = {"data": name, **scale, "options": options}
+    return {"reasons": [" ".join(line.split()) for line in reasons], "stated": stated, "data": data, **sizes(splits)}
 
 
 def _seconds_of_a_step(suite: Mapping[str, Any], root: Path) -> float:
@@ -115,7 +91,3 @@ def _seconds_of_a_step(suite: Mapping[str, Any], root: Path) -> float:
     if not len(trained):
         raise UserError(f"no layer was trained: {results.status_line}; {'; '.join(results.warnings)}")
     return float((trained["train_seconds"] / trained["steps"]).max())
-
-
-def _flow_style(options: dict[str, Any]) -> str:
-    return yaml.safe_dump(options, default_flow_style=True, sort_keys=False, width=10**6, allow_unicode=True).strip()

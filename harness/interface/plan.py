@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,7 +28,7 @@ from harness.core.settings import DataRef, Flag, Settings
 from harness.core.texts import control_fault
 from harness.core.third_party import is_third_party
 from harness.execution.agenda import AgendaEntry, agenda, outlook
-from harness.execution.data import check_data, examine_data, raise_faults
+from harness.execution.data import check_data, data_root, examine_data, raise_faults
 from harness.execution.executor import Executor, check_section, executor_class, executor_names
 from harness.planning.plan import GivenDevice, Plan
 from harness.planning.settle import CHANGES, check_suite, settle
@@ -205,7 +204,7 @@ def validate(suite: SkipValidation[Source], *, profile: str | None = None, data:
         SuiteError: the suite is wrong, with every fault and its place.
         UserError: data are missing (DataMissing) or wrong.
     """
-    root = root_of(data)
+    root = data_root(data)
     read = read_suite(suite, data=root)
     check_section(read)
     try_imports(read.third_party)
@@ -227,7 +226,7 @@ def make_plan(source: Source, options: RunArguments, remarks: list[str] | None =
     `remarks` takes the remarks on data, and why a run would stop because of them. Without it they are told or raised,
     and the executor begins its preparations, as the trials will run.
     """
-    root, tell = root_of(options.data), options.tell if remarks is None else remarks.append
+    root, tell = data_root(options.data), options.tell if remarks is None else remarks.append
     suite = read_suite(source, data=root)
     check_section(suite)
     executor = executor_class(options.executor)(options.jobs, suite.cluster, options.cluster)
@@ -261,12 +260,3 @@ def make_plan(source: Source, options: RunArguments, remarks: list[str] | None =
     command = "" if isinstance(source, Mapping) else options.command(str(source), plan.device)
     about = {"remark": " ".join(filter(None, [plan.remark, left])), "command": command}
     return plan.model_copy(update=about), folder, executor
-
-
-def root_of(option: Path | None) -> Path | None:
-    """Return `data`, else $INVERTBENCH_DATA, else None; raise DataMissing if a named root does not exist."""
-    variable = os.environ.get("INVERTBENCH_DATA")
-    name, root = ("--data", option) if option or not variable else ("$INVERTBENCH_DATA", Path(variable))
-    if root is not None and not root.is_dir():
-        raise DataMissing(f"{name} {root}: no such folder; give the folder that holds the data sets")
-    return root.resolve() if root else None

@@ -20,13 +20,13 @@ from harness.core.records import write_record
 from harness.core.run_options import RunOptions
 from harness.core.settings import Flag, silent
 from harness.execution.agenda import agenda, forget_settled, outlook, ready
-from harness.execution.data import check_data
+from harness.execution.data import check_data, data_root
 from harness.execution.executor import Executor, Following, attached_trials, executor_class
 from harness.execution.folder import claimed, make_folder, remove_leftovers, writing
 from harness.execution.gate import check_layers
 from harness.execution.outcome import RunProvenance
 from harness.execution.progress import FailedFast, ReportProgress, make_reporter
-from harness.interface.plan import MERGED, EqualTerms, ReplicateArguments, Root, RunArguments, make_plan, plan, root_of
+from harness.interface.plan import MERGED, EqualTerms, ReplicateArguments, Root, RunArguments, make_plan, plan
 from harness.planning.plan import FILE, Plan, stray_records
 from harness.planning.suite import Source
 from harness.reporting.compare.comparison import Comparison, compare
@@ -82,7 +82,7 @@ def _run_remaining(plan: Plan, folder: Path, executor: Executor, options: RunArg
     left = (entry.trial for entry in entries if entry.runs and entry.trial.id not in submitted)
     run_options = RunOptions(
         out=folder,
-        root=root_of(options.data),
+        root=data_root(options.data),
         timeout=options.timeout or plan.timeout,
         memory=options.memory or plan.memory,
         checks=check_layers(left, options.unchecked, options.tell),
@@ -218,7 +218,7 @@ def verify(
     if not ended:
         raise UserError(f"{folder}: no trial that trains or computes has ended well; give a run or an archive with one")
     sample = SystemRandom().sample(ended, min(number, len(ended)))
-    root, stated, again = root_of(data), out / "stated" / plan.suite, out / "again" / plan.suite
+    root, stated, again = data_root(data), out / "stated" / plan.suite, out / "again" / plan.suite
     check_data([reference for trial in sample for reference in trial.data_sets], root, offline=False, tell=print)
     if (again / FILE).exists():
         raise UserError(f"{again}: holds a verification already; give another --out, or remove it")

@@ -35,6 +35,7 @@ from harness.core.third_party import followed, is_third_party
 from harness.core.trial import AnyTrial, Trial
 from harness.execution.agenda import first_changes
 from harness.execution.dask.worker import OUTCOME, failed
+from harness.execution.data import data_root
 from harness.execution.folder import writing
 from harness.execution.local.process import start_server
 from harness.execution.outcome import RunProvenance, record_path
@@ -195,11 +196,9 @@ def _run(folder: Path) -> bytes:
         raise UserError(f"the version of invertbench there is not that of the command; {INSTALL}") from error
     trial = job.trial
     # Both this process and that server import torch, so let them do it side by side.
-    start_server(
-        {trial.kind}, [data.name for data in trial.data_sets], kernels=trial.computes and trial.device == "cpu"
-    )
-    root = os.environ.get("INVERTBENCH_DATA")
-    run_options = replace(job.run_options, out=folder / "run", root=Path(root) if root else job.run_options.root)
+    names = [data.name for data in trial.data_sets]
+    start_server({trial.kind}, names, kernels=trial.computes and trial.device == "cpu")
+    run_options = replace(job.run_options, out=folder / "run", root=data_root(None) or job.run_options.root)
     provenance = RunProvenance(run_options.host)
     provenance.save(run_options.out)
     if differences := changes(job.sources, provenance.digests(trial)):

@@ -193,9 +193,7 @@ def _dependent(columns: Sequence[DataColumn]) -> list[str]:
     """Return a remark on data sets of one source, such as the same images in order and permuted."""
     alike: dict[tuple[object, ...], list[str]] = {}
     for column in columns:
-        names = tuple(
-            option for option in column.data.options if _is_text(option[1])
-        )  # not its size, or the part taken
+        names = tuple(option for option in column.data.options if _is_text(option[1]))  # not its size or the part taken
         alike.setdefault((column.data.name, column.data.source, names), []).append(column.label)
     return [
         f"{', '.join(labels)} are of one source: the tests take them for independent data sets, which they may not be"

@@ -26,9 +26,7 @@ class Model:
     width: int
     trials: pd.DataFrame  # its rows of `density` that have a likelihood
     parameters: int
-    seconds: float | None = (
-        None  # of training, the mean over seeds; None unless all were trained on one kind of machine
-    )
+    seconds: float | None = None  # of training, mean over seeds; None unless all were trained on one kind of machine
     machine: str | None = None
     competes: bool = False  # all seeds are tuned and have a likelihood that may be compared, and the row is no oracle
     hollow: bool = False  # it is not to be compared: a seed has no such likelihood, it is an oracle, or was exempt

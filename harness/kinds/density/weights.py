@@ -7,28 +7,35 @@ from __future__ import annotations
 
 import hashlib
 import io
-import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import TypeAdapter
-from torch.nn.modules.module import _EXTRA_STATE_KEY_SUFFIX
+from pydantic import PositiveInt, TypeAdapter, ValidationError
 from torch.utils._pytree import tree_map_only
 
 from flows import Flow
 from harness.core.errors import DataError, UserError
 from harness.core.files import STATE, atomic_file, checked_name, read_file
+from harness.core.settings import Settings
 from harness.kinds.density.trial import DensityTrial, FlowTrial
-from harness.pipeline.models import backbone_of, build_flow
+from harness.pipeline.models import build_flow
 from harness.pipeline.pipeline import Pipeline, ValueRange
 from harness.training.checkpoints import read_tensors
 
-KEYS = {"trial", "shape", "changes", "values", "state"}
-LARGEST_EVENT = 1 << 26  # entries
 AGAIN = "delete the record of the trial and this file, and run the suite again"
+
+
+class Weights(Settings):
+    """The content of a file."""
+
+    trial: str
+    shape: tuple[PositiveInt, PositiveInt] | tuple[PositiveInt, PositiveInt, PositiveInt]
+    changes: dict[str, Any]
+    values: Any
+    state: dict[str, Any]
 
 
 def weights_path(trial: FlowTrial, out: Path) -> Path:
@@ -47,10 +54,8 @@ def save_flow(
     state = tree_map_only(torch.Tensor, torch.Tensor.cpu, dict(flow.state_dict()))
     ranges = None if values is None else asdict(values)
     path = weights_path(trial, out)
-    write_weights(
-        path,
-        {"trial": trial.id, "shape": flow.shape, "changes": dict(changes), "values": ranges, "state": state},
-    )
+    document = {"trial": trial.id, "shape": flow.shape, "changes": dict(changes), "values": ranges, "state": state}
+    write_weights(path, document)
     return path
 
 
@@ -77,49 +82,23 @@ def load_trained(trial: FlowTrial, path: Path, device: str) -> tuple[Flow, Pipel
     content = _read(trial, path)
     flow = _flow(trial, content, path, device)
     try:
-        values = TypeAdapter(ValueRange).validate_python(content["values"])
+        values = TypeAdapter(ValueRange).validate_python(content.values)
         splits = values.as_splits(flow.shape)
     except (DataError, TypeError, ValueError) as error:
         raise UserError(f"{path}: without the range and the units of the data, or with wrong ones; {AGAIN}") from error
     return flow, Pipeline(splits, trial.data, device=device, seed=trial.seed, values=values)
 
 
-def _is_state(value: Any) -> bool:
-    """Return whether a value is a mapping from names to tensors, or to the extra state of a module."""
-    return isinstance(value, dict) and all(
-        isinstance(name, str) and (isinstance(held, torch.Tensor) or name.endswith(_EXTRA_STATE_KEY_SUFFIX))
-        for name, held in value.items()
-    )
-
-
-def _shape_of(trial: FlowTrial, content: Mapping[str, Any]) -> tuple[int, ...]:
-    """Return the event shape; raise ValueError if its flow would be far larger than the weights."""
-    shape, state = content["shape"], content["state"]
-    sizes = isinstance(shape, list | tuple) and all(type(length) is int and length >= 1 for length in shape)
-    if not sizes or len(shape) not in (2, 3):
-        raise ValueError("it states no shape of an event")
-    tensors = [value for value in state.values() if isinstance(value, torch.Tensor)]
-    side = max((length for tensor in tensors for length in tensor.shape), default=0)
-    if trial.flow.reach != 1:  # narrower couplings, of as many entries
-        side = max(side, math.isqrt(sum(tensor.numel() for tensor in tensors)))
-    settings = () if trial.layer.baseline else backbone_of(trial.flow).settings()
-    steps = trial.flow.levels * trial.flow.steps if "steps" in settings else 0
-    width = trial.flow.width if "width" in settings else 0
-    if math.prod(shape) > LARGEST_EVENT or max(shape[0], width) > side or steps > len(state):
-        raise ValueError(f"its {len(state)} weights are not those of a flow of events {tuple(shape)}")
-    return tuple(shape)
-
-
-def _flow(trial: FlowTrial, content: dict[str, Any], path: Path, device: str) -> Flow:
+def _flow(trial: FlowTrial, content: Weights, path: Path, device: str) -> Flow:
     if isinstance(trial, DensityTrial):
         try:
-            trial = trial.settled(content["changes"])
+            trial = trial.settled(content.changes)
         except ValueError as error:
             raise UserError(f"{path}: not the settings of a trial; {AGAIN}") from error
     permute = trial.data.permutation_seed(trial.seed)
-    flow = build_flow(content["shape"], trial.layer, trial.flow, trial.seed, permute)
+    flow = build_flow(content.shape, trial.layer, trial.flow, trial.seed, permute)
     try:
-        flow.load_state_dict(content["state"])
+        flow.load_state_dict(content.state)
     except (AttributeError, RuntimeError, TypeError) as error:
         raise UserError(
             f"{path}: the weights do not fit the flow of its trial, whose layer may have changed since "
@@ -128,19 +107,14 @@ def _flow(trial: FlowTrial, content: dict[str, Any], path: Path, device: str) ->
     return flow.to(device).eval()
 
 
-def _read(trial: FlowTrial, path: Path) -> dict[str, Any]:
+def _read(trial: FlowTrial, path: Path) -> Weights:
     try:
-        content = read_tensors(read_file(path, STATE))
-        if not isinstance(content, dict) or content.keys() != KEYS or not _is_state(content["state"]):
-            raise ValueError("it holds something else")
-        if not isinstance(content["changes"], dict) or any(not isinstance(name, str) for name in content["changes"]):
-            raise ValueError("its settings are no mapping")
-        content["shape"] = _shape_of(trial, content)
+        content = Weights.model_validate(read_tensors(read_file(path, STATE)))
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such file; {AGAIN}") from error
     except (OSError, ValueError) as error:
-        reason = (isinstance(error, OSError) and error.strerror) or str(error)
+        reason = "it holds something else" if isinstance(error, ValidationError) else error
         raise UserError(f"{path}: not readable as the weights of a trial ({reason}); {AGAIN}") from error
-    if content["trial"] != trial.id:
-        raise UserError(f"{path}: the weights of trial {content['trial']}, not of {trial.id}; name that trial's file")
+    if content.trial != trial.id:
+        raise UserError(f"{path}: the weights of trial {content.trial}, not of {trial.id}; name that trial's file")
     return content

@@ -1,5 +1,7 @@
 """`init` writes a suite that a run accepts, for each form of data, and says why it chose what it chose."""
 
+import os
+
 import numpy as np
 import pytest
 import yaml
@@ -109,7 +111,7 @@ def test_a_suite_holds_the_options_that_load_the_data(folder, capsys, make, name
     assert f"data: {dataset}, " in said and f"next: python -m harness run {name}.yaml" in said
     assert ("is left out of the values" in said) == ("time" in options)
     steps = written["profiles"]["quick"]["training"]["steps"]
-    assert steps == round(min(max(600 * (module.os.cpu_count() or 1) / (5 * 5 * 2.25) / 0.05, 100), 2000), -2)
+    assert steps == round(min(max(600 * (os.cpu_count() or 1) / (5 * 5 * 2.25) / 0.05, 100), 2000), -2)
 
 
 def test_recordings_of_many_gains_are_taken_in_physical_units(folder, monkeypatch, write_segment):
