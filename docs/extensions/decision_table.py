@@ -143,7 +143,7 @@ KINDS = (
     ),
     Kind(RECORDINGS, "all, by attention", [f"{label} reach all" for label in SHORT], study=REACH),
     Kind("recordings of two to eight channels, 256 or 512 samples", "2 to 4 samples", SHORT, study=RECORDED),
-    Kind("long recordings of many channels", "any"),
+    Kind("long recordings, eight channels of 5,000 samples", POSITION, ("ludb-5000",), study=RECORDED),
     Kind("small grey images, 14x14", PIXELS, ("mnist-14",), IMAGES),
     Kind("colour images, 16x16", PIXELS, ("galaxies", "cifar10-16", "tiny-imagenet-16"), IMAGES),
     Kind("larger images, from 32x32", "any"),
