@@ -6,7 +6,7 @@ import math
 
 
 class UnsupportedEvent(ValueError):
-    """The backbone cannot serve this event shape; the message names the value, the rule and the way out."""
+    """The backbone cannot serve this event shape; the message names the value, the rule and a hint."""
 
 
 def level_shapes(shape: tuple[int, ...], levels: int, *, split: bool = True) -> list[tuple[int, ...]]:

@@ -16,7 +16,7 @@ from layers.linalg.precision import empty_like, full_precision
 
 
 class UnsupportedShape(ValueError):
-    """Raised by a layer that cannot serve an event shape; the message names the value, the rule and the way out."""
+    """Raised by a layer that cannot serve an event shape; the message names the value, the rule and a hint."""
 
 
 class UnknownLayer(LookupError):

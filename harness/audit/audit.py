@@ -42,7 +42,7 @@ from harness.audit.events import (
     audit_validation,
 )
 from harness.audit.findings import PRECISION_LIMIT, Audit, dtype_name, largest
-from harness.audit.jacobians import NotTriangular, autograd_log_det, bounded, compare_estimates, coupled_log_det
+from harness.audit.jacobians import NotTriangular, autograd_log_det, compare_estimates, coupled_log_det, norm_bound
 from harness.audit.linear import DENSE_LIMIT, SAMPLES, LayerMaker, audit_linear_layers, audit_scales
 from harness.audit.training import audit_training
 from harness.core.settings import TrainingSettings
@@ -188,7 +188,7 @@ def _generators(flow: Flow, seed: int) -> tuple[torch.Generator, ...]:
 def _audit_estimate(result: Audit, path: str, module: Contraction, value: Tensor, probes: torch.Generator) -> None:
     """Compare the mean of many estimates with the exact value, on a small event, and check the Lipschitz bound."""
     result.estimate(path, *compare_estimates(module, module.map, value[:WHOLE_SAMPLES], WHOLE_LIMIT, probes))
-    bound, faults = bounded(module, value[:WHOLE_SAMPLES], probes)
+    bound, faults = norm_bound(module, value[:WHOLE_SAMPLES], probes)
     result.reasons += [f"{path}: {fault}" for fault in faults]
     result.estimate_bias = (result.estimate_bias or 0.0) + module.bias(bound)
     if result.lipschitz is None or bound > result.lipschitz:

@@ -118,7 +118,7 @@ def compare_estimates(
     return float(errors.max()) / dim, SURENESS * float(spread.nan_to_num(nan=0.0).max()) / dim
 
 
-def bounded(module: Contraction, x: Tensor, probes: torch.Generator) -> tuple[float, list[str]]:
+def norm_bound(module: Contraction, x: Tensor, probes: torch.Generator) -> tuple[float, list[str]]:
     """Return the bound on Lip(g) that the weights of y = x + g(x) give, in float64, and faults at the samples x."""
     norms, over = [], ""
     for name, weight, shape, limit in module.operators():

@@ -133,7 +133,7 @@ def reference_step(layer: nn.Module, x: Tensor, weights: Tensor, size: int = 2) 
     without_hooks(layer)
     parts = list(zip(x.split(size), weights.split(size), strict=True))
     by_map, sizes = summed_gradients(((layer(events)[0] * weight).sum() for events, weight in parts), trained)
-    by_log_det = gradients(layer(parts[0][0])[1].mean(), list(trained.values()))
+    by_log_det = gradients_of(layer(parts[0][0])[1].mean(), list(trained.values()))
     outputs, inputs, log_det, size_of_loss = [], [], x.new_zeros(()), 0.0
     for parameter in trained.values():
         parameter.requires_grad_(False)
@@ -141,7 +141,7 @@ def reference_step(layer: nn.Module, x: Tensor, weights: Tensor, size: int = 2) 
         for events, weight in parts:
             leaf = events.detach().clone().requires_grad_()
             y, log_det = layer(leaf)
-            inputs += gradients((y * weight).sum(), [leaf])
+            inputs += gradients_of((y * weight).sum(), [leaf])
             outputs.append(y.detach())
             size_of_loss += float((y.detach() * weight).abs().sum())
     finally:
@@ -173,7 +173,7 @@ def summed_gradients(
     """Return the sums over losses of their gradients by each tensor, and of the absolute values of these."""
     totals, sizes = ({name: torch.zeros_like(value) for name, value in trained.items()} for _ in range(2))
     for loss in losses:
-        for name, gradient in zip(trained, gradients(loss, list(trained.values())), strict=True):
+        for name, gradient in zip(trained, gradients_of(loss, list(trained.values())), strict=True):
             totals[name] += gradient
             sizes[name] += gradient.abs()
     return totals, sizes
@@ -185,7 +185,7 @@ def without_hooks(module: nn.Module) -> None:
         parameter._backward_hooks = None
 
 
-def gradients(output: Tensor, inputs: list[Tensor]) -> list[Tensor]:
+def gradients_of(output: Tensor, inputs: list[Tensor]) -> list[Tensor]:
     """Return the gradients of an output, zero where there is no path; the graph is kept."""
     if not output.requires_grad or not inputs:
         return [torch.zeros_like(value) for value in inputs]

@@ -2,8 +2,9 @@
 
 import difflib
 from collections.abc import Collection, Iterable, Mapping
-from itertools import islice
 from typing import Any
+
+from harness.core.texts import first_few, shortened
 
 SHOWN, SHOWN_LENGTH = 60, 80  # names, and characters of a name, in a message: names of columns may be any text
 CLEARLY = 0.1  # a name that is less similar by so much than the nearest is no guess
@@ -74,9 +75,8 @@ def nearest(name: str, names: Collection[str]) -> str:
     """Return the hint to print after an unknown name: a guess, or else all names, bounded."""
     if guessed := guess(name, names):
         return guessed
-    shown = [name if len(name) <= SHOWN_LENGTH else f"{name[:SHOWN_LENGTH]}…" for name in islice(names, SHOWN)]
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"known: {', '.join(shown)}{more}" if names else "there are none"
+    shown = [shortened(name, SHOWN_LENGTH) for name in names]
+    return f"known: {first_few(shown, SHOWN)}" if names else "there are none"
 
 
 def suggestion(name: str, names: Iterable[str]) -> str:

@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from typing import Any
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 """A character that no text may have: C0 and C1 controls but tabs and line ends, line and paragraph separators, those
 that turn the order of the letters around them, lone surrogates, and two that no XML may have."""
 
-LONGEST = 2000
-"""Characters of the text of an exception in a record; the log of its trial has more."""
-
-LONGEST_NOTE = 32_000
-"""Characters of any text in a record, such as a traceback."""
-
-LONGEST_LOGGED = 1 << 20
-"""Characters of a traceback in the log of a trial."""
+LONGEST = 2000  # characters of the text of an exception in a record; the log of its trial has more
+LONGEST_NOTE = 32_000  # characters of any text in a record, such as a traceback
+LONGEST_LOGGED = 1 << 20  # characters of a traceback in the log of a trial
 
 
 def visible(text: str) -> str:
@@ -48,6 +44,11 @@ def one_line(text: str) -> str:
 def shortened(text: str, most: int) -> str:
     """Return the text, or its first `most` characters and an ellipsis."""
     return text if len(text) <= most else f"{text[:most]}…"
+
+
+def first_few(texts: Sequence[str], most: int = 8) -> str:
+    """Return "a, b and 3 more": the first texts, and the number of the others."""
+    return ", ".join(texts[:most]) + f" and {len(texts) - most:,} more" * (len(texts) > most)
 
 
 def bounded(text: str, most: int = LONGEST) -> str:

@@ -20,7 +20,7 @@ from harness.datasets._store.store import Store, Writer
 from harness.datasets._values.encoding import Encoding, choose_encoding, written_digits
 from harness.datasets._values.file_options import COLUMNS, LAST_DIGIT, CsvOptions
 from harness.datasets._values.lattice import EXACT, Survey
-from harness.datasets._values.tables import Column, Table, proposed_options, read_table, remarks_on_columns
+from harness.datasets._values.tables import Column, TextTable, proposed_options, read_table, remarks_on_columns
 from harness.datasets._values.user_files import FILES, divide, file_splits, rotate, stated_split_fault
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
@@ -108,7 +108,7 @@ class Rows:
     warnings: list[str]
 
 
-def _table(path: Path, chosen: CsvOptions) -> Table:
+def _table(path: Path, chosen: CsvOptions) -> TextTable:
     missing = chosen.missing if isinstance(chosen.missing, tuple) else ()
     return read_table(f"csv: {path}", path, chosen.header, chosen.separator, missing)
 
@@ -120,7 +120,7 @@ def _columns(path: Path, chosen: CsvOptions, stamp: tuple[int, int]) -> tuple[Co
     return tuple(table.names[place] if chosen.header else place + 1 for place in places)
 
 
-def _others(table: Table, chosen: CsvOptions) -> dict[int, str]:
+def _others(table: TextTable, chosen: CsvOptions) -> dict[int, str]:
     """Return the places of the columns that are used for the split alone, with the options that name them."""
     named = {name: getattr(chosen, name) for name in COLUMNS}
     return {table.place(column, name): name for name, column in named.items() if column is not None}
@@ -171,7 +171,7 @@ def _read_rows(paths: Sequence[Path], chosen: CsvOptions) -> Rows:
     return Rows(table.name, rows, whole, marks, joints, labels, encoding, notes, warnings)
 
 
-def _marks(table: Table, option: str, column: Column) -> np.ndarray:
+def _marks(table: TextTable, option: str, column: Column) -> np.ndarray:
     """Return the number of each row's group or class, or the place of its split in SPLITS."""
     place = table.place(column, option)
     cells, label = table.frame[place], table.label(place)
@@ -193,7 +193,7 @@ def _marks(table: Table, option: str, column: Column) -> np.ndarray:
     return np.array([SPLITS.index(str(name)) for name in names])[numbers]
 
 
-def _breaks(table: Table, place: int) -> np.ndarray:
+def _breaks(table: TextTable, place: int) -> np.ndarray:
     """Return of each row whether its time is not one usual step after that of the row before."""
     import pandas as pd
 

@@ -12,10 +12,10 @@ from pydantic_core import PydanticCustomError
 
 from harness.core.errors import DataError
 from harness.core.settings import Count, Flag, Settings
+from harness.core.texts import first_few
 from harness.datasets._images.image_files import SUFFIXES, find_images, image_size, stamp, write_images
 from harness.datasets._store.selection import SEED, SHARES, SPLIT_NAMES, SPLITS, Shares, by_shares, divide_as_stated
 from harness.datasets._store.store import Store, Writer, prepare
-from harness.datasets._values.encoding import listed
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
 SIDE = 32  # pixels that `init` proposes at most
@@ -88,7 +88,7 @@ class ImageFolder(Dataset, name="images"):
         files = find_images(name, folder, others)
         key = {"version": VERSION, **chosen.model_dump(mode="json"), "place": str(folder), "files": stamp(files)}
         prepared = prepare(store, name, key, [], lambda writer: _build(name, folder, files, chosen, writer))
-        text = f"left out, as they are no images that can be read: {len(others):,} files ({listed(sorted(others))})"
+        text = f"left out, as they are no images that can be read: {len(others):,} files ({first_few(sorted(others))})"
         return Splits.of(prepared, left_out=(text,) * bool(others))
 
 

@@ -18,6 +18,7 @@ from harness.core.checkpoint_files import checkpoint_folder, newest_header
 from harness.core.provenance.sources import changes
 from harness.core.records import AUDIT_FAILED, Record, verdict
 from harness.core.run_options import Stale, shown_seconds
+from harness.core.texts import first_few
 from harness.core.trial import Trial, trial_class
 from harness.execution.outcome import interrupted
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 MISSING = "to run"
 DAMAGED = "damaged"
+CHANGES = 3  # of a source, that a line names
 GOOD = frozenset({"ok", "unsupported", AUDIT_FAILED})
 COMPLETED = ("ok", "unsupported", "diverged")  # statuses of trials that ended by themselves
 
@@ -103,14 +105,8 @@ class AgendaEntry:
         if self.open and self.missing:
             parts.append(f"after {trials_text(self.missing)}{' or more' if self.trial.open_ended else ''}")
         if self.stale:
-            parts.append(f"{'stale' if not self.open else 'its checkpoint is stale'}: {first_changes(self.stale)}")
+            parts.append(f"{'stale' if not self.open else 'its checkpoint is stale'}: {first_few(self.stale, CHANGES)}")
         return ", ".join(parts)
-
-
-def first_changes(changed: Sequence[str]) -> str:
-    """Return the first three changes, and the number of further ones."""
-    more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
-    return f"{', '.join(changed[:3])}{more}"
 
 
 def agenda(
@@ -203,7 +199,7 @@ def outlook(plan: Plan, entries: Sequence[AgendaEntry], at_once: AtOnce, stale_o
     if failed := sum(entry.failed and not entry.runs for entry in entries):
         lines.append(f"{trials_text(failed)} failed before, and only --retry-failed runs them again")
     if stale := [entry for entry in entries if entry.stale]:
-        named = first_changes(list(dict.fromkeys(change for entry in stale for change in entry.stale)))
+        named = first_few(list(dict.fromkeys(change for entry in stale for change in entry.stale)), CHANGES)
         kept = "existing results are kept; --stale rerun runs them again"
         treatment = kept if stale_option == "keep" else "they run again; --stale keep keeps existing results"
         lines.append(f"{trials_text(len(stale))} stale ({named}): {treatment}")

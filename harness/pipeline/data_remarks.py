@@ -19,8 +19,9 @@ import numpy as np
 from harness.core.errors import DataError, UserError
 from harness.core.records import write_atomically
 from harness.core.settings import DataRef, settings_digest
+from harness.core.texts import first_few
 from harness.datasets import Splits, Store, find_dataset
-from harness.datasets._values.encoding import MOST_REPEATED, SMALLEST, listed
+from harness.datasets._values.encoding import MOST_REPEATED, SMALLEST
 from harness.datasets._values.lattice import FEWEST, find_lattice
 from harness.pipeline.duplicates import digests, nearly_equal, overlapping
 from harness.pipeline.pipeline import ValueRange
@@ -93,7 +94,7 @@ def data_notes(splits: Splits) -> dict[str, str]:
     notes = {"data": splits.description, "splits": sizes}
     if splits.steps is not None:
         counts = Counter(f"{size:g} {unit}" for size, unit in splits.steps)
-        notes["steps"] = listed([text + f" ({n} channels)" * (n > 1) for text, n in counts.items()])
+        notes["steps"] = first_few([text + f" ({n} channels)" * (n > 1) for text, n in counts.items()])
     notes |= {} if splits.checksum is None else {"checksum": splits.checksum}
     if splits.log_widths is None and (splits.no_floor is not None or not all(splits.noisy)):
         notes["floor"] = splits.no_floor or "the values are said to lie on no lattice; no noise is added to them"
@@ -108,19 +109,19 @@ def examine(splits: Splits, names: Sequence[str] = (), ranged: bool = True) -> l
     remarks = [DataRemark(text, warning=True) for text in splits.warnings]
     remarks += [*map(DataRemark, splits.left_out), *_seen(splits)]
     if clauses := [f"{labels[at]} {clause}" for at in continuous if (clause := repetition(some[:, at]))]:
-        text = f"{listed(clauses)}, although said to be continuous: a density can grow without bound"
+        text = f"{first_few(clauses)}, although said to be continuous: a density can grow without bound"
         remarks.append(DataRemark(text, warning=True, unbounded=True))
     if dependent := np.flatnonzero(_dependent(some)).tolist():
         unbounded = not {*continuous}.isdisjoint(dependent)
         bound = "a density can grow without bound" if unbounded else "the noise of the dequantisation bounds a density"
-        text = f"{listed([labels[at] for at in dependent])}: constant or a linear function of those before"
+        text = f"{first_few([labels[at] for at in dependent])}: constant or a linear function of those before"
         remarks.append(DataRemark(f"{text}: {bound}", unbounded, unbounded))
     if nearly := [labels[at] for at in np.flatnonzero(_nearly_dependent(some)) if at not in dependent]:
-        text = f"nearly linear functions of the channels before them: {listed(nearly)}"
+        text = f"nearly linear functions of the channels before them: {first_few(nearly)}"
         remarks.append(DataRemark(f"{text} in an event (to {NEARLY:.0%} of their deviation), counted as new"))
     far = [f"{label} ({each:,.0f})" for label, each in zip(labels, farthest(splits), strict=True) if each > FAR]
     if far and ranged:
-        text = f"the farthest value is more than {FAR:g} interquartile ranges from the median in {listed(far)}"
+        text = f"the farthest value is more than {FAR:g} interquartile ranges from the median in {first_few(far)}"
         hint = "scaled by their extremes, the other values lie close together; say preprocessing: asinh"
         remarks.append(DataRemark(f"{text}: {hint}", warning=True))
     return remarks

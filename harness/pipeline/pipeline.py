@@ -93,7 +93,7 @@ def augment(values: Tensor, augmentation: Augmentation, generator: torch.Generat
     """
     if augmentation == "none":
         return values
-    count, _, height, width = values.shape
+    count, channels, height, width = values.shape
     margin, device = augmentation_margin(augmentation, values.shape[1:]), values.device
     shifts = torch.randint(-margin, margin + 1, (2, count, 1), generator=generator, device=device)
     coins = torch.rand(3, count, 1, generator=generator, device=device) < 0.5
@@ -107,8 +107,7 @@ def augment(values: Tensor, augmentation: Augmentation, generator: torch.Generat
     places = rows[:, :, None] * width + columns[:, None, :]  # (N, H, W), indices into the flattened image
     if augmentation == "dihedral_shift":
         places = torch.where(coins[2][:, :, None], places.mT, places)
-    pixels = values.flatten(2)
-    return pixels.gather(2, places.reshape(count, 1, -1).expand_as(pixels)).reshape(values.shape)
+    return values.flatten(2).gather(2, places.reshape(count, 1, -1).expand(-1, channels, -1)).reshape(values.shape)
 
 
 class Pipeline:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from harness.core.records import Record
+from harness.core.texts import first_few
 
 Origin = tuple[tuple[str, ...], Record]
 """The place in a report's tables that repetitions of a trial share, and the record of one of them."""
@@ -13,12 +14,6 @@ Origin = tuple[tuple[str, ...], Record]
 LISTED = 3  # differing settings or files; the others are counted
 PROJECT = ("csrc/", "flows/", "harness/", "layers/")  # begin the names of the project's source, followed by a slash
 UNMIXED = ("invertbench", "processor", "kernels")  # in its source; named by tables; different in trials of one run
-
-
-def listed(texts: Sequence[str]) -> str:
-    """Return the first few texts, and the number of the others."""
-    more = len(texts) - LISTED
-    return ", ".join(texts[:LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 def versions(records: Iterable[Record]) -> dict[str, Counter[str]]:
@@ -59,7 +54,7 @@ def mixtures(origins: Iterable[Origin]) -> list[str]:
         )  # those of the layers first
         one, other = changed[files[0]]
         sentences.append(
-            f"Mixed: trials of different source stand in one table: {listed(files)} changed, as between "
+            f"Mixed: trials of different source stand in one table: {first_few(files, LISTED)} changed, as between "
             f"{one} and {other}; `compare` would not compare them"
         )
     for name, counts in versions(record for _, record in origins).items():

@@ -251,7 +251,7 @@ def stand_in(monkeypatch, tmp_path):
     asked = Asked()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("harness.execution.local.supervisor.run_trials", run_trials)
-    monkeypatch.setattr("harness.execution.local.process.start_server", lambda kinds, datasets, kernels: None)
+    monkeypatch.setattr("harness.execution.local.process.start_trial_server", lambda kinds, datasets, kernels: None)
     return asked
 
 

@@ -13,6 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from harness.core.errors import DataError, DataMissing
 from harness.core.settings import Count, Flag, NewSplit, Settings
+from harness.core.texts import first_few
 from harness.datasets._signals.wfdb_records import (
     LackingChannels,
     Locate,
@@ -34,7 +35,6 @@ from harness.datasets._signals.windows import (
 )
 from harness.datasets._store.selection import SPLITS, Share, split_groups
 from harness.datasets._store.store import Store, Writer, prepare, split_key
-from harness.datasets._values.encoding import listed
 from harness.datasets._values.file_options import Name, Once
 from harness.datasets.base import Splits
 
@@ -168,10 +168,10 @@ def recording_splits(
         further = [name for name in signals if name.lower() not in wanted]
         others = [records[number].header.path.stem for number in recording.unused]
         apart = f"no part has {' and '.join(options.channels)} together"
-        unused = [f"signals that are not used: {listed(further, NAMED)}"] * bool(further)
+        unused = [f"signals that are not used: {first_few(further, NAMED)}"] * bool(further)
         for left, why in ((others, GAINS), (lacking, apart), (_short(recording, records, options), SHORT)):
             unused += _unused(name, left, len(sources), options, why)
-        where = f"{name}: {listed([str(record.header.path) for record in records], NAMED)}"
+        where = f"{name}: {first_few([str(record.header.path) for record in records], NAMED)}"
         cuts, dropped, test_share, text = _cut(recording, records, options, new, where)
         counted = options.values == "counts"
         writer.notes = {
@@ -199,7 +199,7 @@ def _short(recording: Recording, records: Sequence[RecordFiles], options: Record
 
 def _unused(name: str, unused: list[str], count: int, options: RecordingOptions, reason: str) -> list[str]:
     """Return a clause on the records of which nothing is used; raise DataError if they are many and not allowed."""
-    text = f"{len(unused)} of {count} records ({listed(unused, NAMED)}) are not used: {reason}"
+    text = f"{len(unused)} of {count} records ({first_few(unused, NAMED)}) are not used: {reason}"
     if len(unused) > MOST_UNUSED * count and not options.leave_out_records:
         hint = "; values: physical with split: record uses records of all gains in physical units"
         raise DataError(

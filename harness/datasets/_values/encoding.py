@@ -10,6 +10,7 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from harness.core.errors import DataError
+from harness.core.texts import first_few
 from harness.datasets._values.file_options import NOISE, STEP, Noise, Step, Widths
 from harness.datasets._values.lattice import EXACT, MOST_LEVELS, Lattice, Survey, find_lattice, stated_lattice
 
@@ -283,17 +284,12 @@ def _refuse_atoms(name: str, survey: Survey, detected: Lattices, labels: Sequenc
     texts = [f"{width:g}" for width in widths[:NAMED]] + ["..."] * (len(widths) > NAMED)
     proposed = texts[0] if len(widths) == 1 else f"[{', '.join(texts)}]"
     raise DataError(
-        f"{name}: {listed(clauses)}, and no lattice of at most {MOST_LEVELS:,} points holds all "
+        f"{name}: {first_few(clauses)}, and no lattice of at most {MOST_LEVELS:,} points holds all "
         "values (they are padded, clipped, of few digits, or were converted in several ways): a density on them can "
         "grow without bound. State the width of noise that bounds it, such as "
         f"{'noise: last_digit, or ' * tabular}noise: {proposed}, or `step` if there is one; {missing}",
         hint,
     )
-
-
-def listed(clauses: Sequence[str], most: int = NAMED) -> str:
-    """Return the first clauses, and how many more there are."""
-    return ", ".join(clauses[:most]) + f" and {len(clauses) - most:,} more" * (len(clauses) > most)
 
 
 def is_code(value: float) -> bool:

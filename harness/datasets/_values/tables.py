@@ -20,8 +20,9 @@ from harness.core.errors import DataError, nearest
 from harness.core.files import DATA, open_file
 from harness.core.provenance.environment import available_memory
 from harness.core.run_options import shown_bytes
+from harness.core.texts import first_few
 from harness.datasets._store.selection import SPLIT_NAMES, SPLITS
-from harness.datasets._values.encoding import MOST_REPEATED, is_code, listed
+from harness.datasets._values.encoding import MOST_REPEATED, is_code
 from harness.datasets._values.lattice import EXACT
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ _DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
 
 
 @dataclass(frozen=True)
-class Table:
+class TextTable:
     """A .csv file.
 
     Attributes:
@@ -186,7 +187,7 @@ class Table:
         for place in sorted({*range(len(self.names))} - {*places}):
             reason = f"the option {named[place]}" if place in named else self.unusable(place) or "not named"
             reasons.append(f"{self.label(place)} ({reason})")
-        return [f"columns that are not used: {listed(reasons)}"] * bool(reasons)
+        return [f"columns that are not used: {first_few(reasons)}"] * bool(reasons)
 
 
 def _converted(column: pd.Series) -> pd.Series:
@@ -218,7 +219,7 @@ def _separator_hint(first: Sequence[str], other: str) -> str:
     return "" if mark is None else f"; its cells seem to be separated otherwise: say separator: {json.dumps(mark)}"
 
 
-def read_table(name: str, path: Path, header: bool, separator: str, missing: Sequence[str | float] = ()) -> Table:
+def read_table(name: str, path: Path, header: bool, separator: str, missing: Sequence[str | float] = ()) -> TextTable:
     """Return the content of a file; the texts in `missing`, and those in MISSING, stand for missing cells.
 
     Raises:
@@ -264,7 +265,7 @@ def read_table(name: str, path: Path, header: bool, separator: str, missing: Seq
             ) from error
     if frame.empty or len(frame) != count:
         raise DataError(f"{name}: has {len(frame):,} of {count:,} rows that can be read; write it without quotes")
-    return Table(name, header, tuple(cell.strip() for cell in first), frame)
+    return TextTable(name, header, tuple(cell.strip() for cell in first), frame)
 
 
 @contextlib.contextmanager
@@ -317,8 +318,8 @@ def remarks_on_columns(values: np.ndarray, labels: Sequence[str]) -> tuple[list[
             numbered.append(label)
         elif whole or len(distinct) <= FEW:
             few.append(f"{label} ({len(distinct):,} values, {share:.0%} are {code:g})")
-    noted = [f"columns of whole numbers or few values: {listed(few)}"] * bool(few)
+    noted = [f"columns of whole numbers or few values: {first_few(few)}"] * bool(few)
     hint = "a flow learns the number of the row; name the `columns` to use without it"
     return noted, coded + [
-        f"{listed(numbered)}: another whole number in each row, as those of an id or a date: {hint}"
+        f"{first_few(numbered)}: another whole number in each row, as those of an id or a date: {hint}"
     ] * bool(numbered)

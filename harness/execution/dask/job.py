@@ -30,14 +30,14 @@ from harness.core.provenance.sources import changes
 from harness.core.records import Record, parse_record, read_record, remove_old_arrays
 from harness.core.run_options import RunOptions
 from harness.core.settings import Settings
-from harness.core.texts import LONGEST, message_of
+from harness.core.texts import LONGEST, first_few, message_of
 from harness.core.third_party import followed, is_third_party
 from harness.core.trial import AnyTrial, Trial
-from harness.execution.agenda import first_changes
+from harness.execution.agenda import CHANGES
 from harness.execution.dask.worker import OUTCOME, failed
 from harness.execution.data import data_root
 from harness.execution.folder import writing
-from harness.execution.local.process import start_server
+from harness.execution.local.process import start_trial_server
 from harness.execution.outcome import RunProvenance, record_path
 from harness.execution.remote import end_in_order, run_trial
 
@@ -197,12 +197,12 @@ def _run(folder: Path) -> bytes:
     trial = job.trial
     # Both this process and that server import torch, so let them do it side by side.
     names = [data.name for data in trial.data_sets]
-    start_server({trial.kind}, names, kernels=trial.computes and trial.device == "cpu")
+    start_trial_server({trial.kind}, names, kernels=trial.computes and trial.device == "cpu")
     run_options = replace(job.run_options, out=folder / "run", root=data_root(None) or job.run_options.root)
     provenance = RunProvenance(run_options.host)
     provenance.save(run_options.out)
     if differences := changes(job.sources, provenance.digests(trial)):
-        raise UserError(f"the source there is not that of the command: {first_changes(differences)}; {INSTALL}")
+        raise UserError(f"the source there is not that of the command: {first_few(differences, CHANGES)}; {INSTALL}")
     resolve_device(trial.device)
     run_trial(trial, run_options, provenance, HINT, sys.stderr)
     return packed(trial, run_options.out)

@@ -17,9 +17,9 @@ class Local(Executor):
 
     def prepare(self, kinds: Collection[str], datasets: Collection[str]) -> None:
         """Let the trials' server import torch while this process does so for planning: both take equally long."""
-        from harness.execution.local.process import start_server
+        from harness.execution.local.process import start_trial_server
 
-        start_server(kinds, datasets, kernels=any(trial_class(kind).computes for kind in kinds))
+        start_trial_server(kinds, datasets, kernels=any(trial_class(kind).computes for kind in kinds))
 
     def at_once(self, trials: Sequence[Trial]) -> int:
         """Return how many have room."""

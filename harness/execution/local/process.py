@@ -12,8 +12,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from harness.core.isolation.messages import BadMessage, send
-from harness.core.isolation.process import Context
-from harness.core.isolation.process import start_server as start_any_server
+from harness.core.isolation.process import Context, start_server
 from harness.core.run_options import RunOptions
 from harness.core.settings import Progress
 from harness.core.texts import shortened, visible
@@ -36,7 +35,7 @@ PRELOAD_FOR_KERNELS = "harness.core.preload_kernels"
 PRELOAD_FOR_TRAINING = "torch._dynamo"
 
 
-def start_server(kinds: Collection[str], datasets: Collection[str], kernels: bool) -> Context:
+def start_trial_server(kinds: Collection[str], datasets: Collection[str], kernels: bool) -> Context:
     """Start the fork server with what trials import: for their kinds and data sets, and for layers with kernels."""
     needed = [trial_class(kind).run_path() for kind in kinds]
     needed += [module for name in datasets if name in DATASETS for module in DATASETS[name].imports]
@@ -44,7 +43,7 @@ def start_server(kinds: Collection[str], datasets: Collection[str], kernels: boo
         needed.append(PRELOAD_FOR_TRAINING)
     if kernels:
         needed.append(PRELOAD_FOR_KERNELS)
-    return start_any_server([*PRELOAD, *needed])
+    return start_server([*PRELOAD, *needed])
 
 
 @looking_in(())  # third-party code may change the working directory

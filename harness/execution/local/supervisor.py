@@ -22,7 +22,7 @@ from harness.core.run_options import RunOptions, shown_bytes, shown_seconds
 from harness.core.trial import Trial
 from harness.execution.folder import writing
 from harness.execution.local.memory import LOOK_SECONDS, MemoryWatch
-from harness.execution.local.process import NO_SPACE_LEFT, Work, read_progress, run_in_process, start_server
+from harness.execution.local.process import NO_SPACE_LEFT, Work, read_progress, run_in_process, start_trial_server
 from harness.execution.local.slots import Lease, Slots
 from harness.execution.outcome import (
     End,
@@ -66,7 +66,7 @@ def run_trials(
             "--memory: this system has no /proc with a trial's memory, so the limit cannot be enforced; leave it "
             "out and run with fewer --jobs"
         )
-    context = start_server(
+    context = start_trial_server(
         {trial.kind for trial in trials},
         [data.name for trial in trials for data in trial.data_sets],
         kernels=any(trial.computes and trial.device == "cpu" for trial in trials),

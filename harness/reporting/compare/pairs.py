@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 
 from harness.core.provenance.sources import changes
 from harness.core.records import Record
+from harness.core.texts import first_few
 from harness.core.trial import IDENTITY, ORIGIN, OUTCOME, Trial
 from harness.reporting.compare.measure import Measure, difference, flat
 from harness.reporting.frame import DAMAGED, ELSEWHERE, MISSING, Results, Row, described, machine_of, rows_of
-from harness.reporting.origins import listed
+from harness.reporting.origins import LISTED
 from harness.reporting.report import report_class
 from harness.reporting.tables.cells import OPERATIONS
 
@@ -117,9 +118,9 @@ def _pair(place: Place, measure: Measure, first: ComparedRow, second: ComparedRo
     failures = [_failure(measure, entry.row) for entry in (first, second)]
     obstacle, fault = None, None
     if data:
-        obstacle = f"data differ: {listed(data)}"
+        obstacle = f"data differ: {first_few(data, LISTED)}"
     elif code and not other_code:
-        obstacle = f"source differs: {listed(code)}"
+        obstacle = f"source differs: {first_few(code, LISTED)}"
     elif second.trial.alone and machines[0] != machines[1]:
         obstacle = f"times of different machines: {' and '.join(map(described, machines))}"
     elif (obstacle := measure.obstacle(first.row, second.row)) is not None:
@@ -131,8 +132,9 @@ def _pair(place: Place, measure: Measure, first: ComparedRow, second: ComparedRo
     elif failures[0] is not None:
         fault = False, f"{failures[0]} in A"
     elif measure.value is None and (unequal := _unequal_columns(first, second)):
-        fault = True, listed(unequal)
-    remarks = [f"{name}: {listed(texts)}" for name, texts in (("settings", settings), ("source", code)) if texts]
+        fault = True, first_few(unequal, LISTED)
+    named = (("settings", settings), ("source", code))
+    remarks = [f"{name}: {first_few(texts, LISTED)}" for name, texts in named if texts]
     remarks += measure.remarks(first.row, second.row)
     return Pair(place, second.trial.repeat, measure, (first.row, second.row), obstacle, fault, tuple(remarks))
 

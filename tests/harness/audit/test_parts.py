@@ -11,7 +11,7 @@ from flows import ActNorm, AffineCoupling, Contraction, Glow
 from flows.baselines.residual import LipSwish, ThreeConvolutions
 from flows.contraction import Series
 from flows.preprocess import Preprocessing
-from harness.audit.jacobians import NotTriangular, bounded, coupled_log_det
+from harness.audit.jacobians import NotTriangular, coupled_log_det, norm_bound
 
 
 def replace(flow, name, make):
@@ -144,7 +144,7 @@ def test_a_bound_of_other_weights_than_those_applied_is_seen_by_the_stretch_of_a
         parameter.data.mul_(20)  # so that the limit is reached
     module.eval().requires_grad_(False)
     x, operators = torch.randn(2, 2, 4, 4, dtype=torch.float64), module.operators()
-    assert bounded(module, x, torch.Generator().manual_seed(0))[1] == []
+    assert norm_bound(module, x, torch.Generator().manual_seed(0))[1] == []
     module.operators = lambda: [(name, 0.1 * weight, *rest) for name, weight, *rest in operators]
-    [fault] = bounded(module, x, torch.Generator().manual_seed(0))[1]
+    [fault] = norm_bound(module, x, torch.Generator().manual_seed(0))[1]
     assert fault.startswith("at a sample the Jacobian stretches by")

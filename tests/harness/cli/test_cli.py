@@ -166,7 +166,7 @@ def test_the_fork_server_is_started_before_planning(suite, monkeypatch, capsys):
         order.append("plan")
         raise UserError("stop here")
 
-    monkeypatch.setattr("harness.execution.local.process.start_server", start_server)
+    monkeypatch.setattr("harness.execution.local.process.start_trial_server", start_server)
     monkeypatch.setattr("harness.interface.plan.settle", plan)
     suite.write_text(SUITE.replace("digits: {}", "digits: {}\n      mixed: {data: mnist, permute: 1}"))
     assert main(["run", str(suite)]) == 2

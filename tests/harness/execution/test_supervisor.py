@@ -389,7 +389,7 @@ def test_the_live_display_shows_progress_and_leaves_a_line_per_trial(faulty):
 
 SERVED = """
 import sys
-from harness.execution.local.process import start_server
+from harness.execution.local.process import start_trial_server
 
 def say():
     slow = ("torch", "harness.execution.trial", "harness.kinds.density.run", "harness.kinds.runtime.run")
@@ -398,7 +398,7 @@ def say():
 
 if __name__ == "__main__":
     kind, *datasets = sys.argv[1:]
-    process = start_server([kind], datasets, kernels=kind == "runtime").Process(target=say)
+    process = start_trial_server([kind], datasets, kernels=kind == "runtime").Process(target=say)
     process.start()
     process.join()
     print([name for name in ("torch", "sklearn") if name in sys.modules])
