@@ -223,8 +223,8 @@ def write_report(
     figures = report.figures
     content |= {f"figures/{checked_name(name)}": image for name, image in image_files(figures).items()}
     for name, table in beside.items():
-        content[f"table-{name}.md"] = f"{markdown(table)}\n".encode()
-        content[f"table-{name}.tex"] = f"{NEEDS}{latex(table)}\n".encode()
+        content[f"table-{name}.md"] = f"{_joined([markdown(table), results.suite_line])}\n".encode()
+        content[f"table-{name}.tex"] = f"{NEEDS}% {results.suite_line}\n{latex(table)}\n".encode()
     progress(PAGE, "page")
     if archive:
         content[ARCHIVE] = archive_bytes(read_file(folder / PLAN, RECORD), results.records.values())

@@ -17,6 +17,7 @@ def write(results: ReportedResults, folder: Path, selection: Selection) -> list[
     """Write a file for each table that has something of what is chosen."""
     tables = selection.of(results.report.tables)
     names = distinct_slugs([table.name for table in tables])
-    content = {f"{FOLDER}/{names[table.name]}.tex": f"{NEEDS}{latex(table)}\n".encode() for table in tables}
+    head = f"{NEEDS}% {results.suite_line}\n"
+    content = {f"{FOLDER}/{names[table.name]}.tex": f"{head}{latex(table)}\n".encode() for table in tables}
     write_files(folder, content, (f"{FOLDER}/*.tex",))
     return [folder / name for name in content]

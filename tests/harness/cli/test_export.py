@@ -69,7 +69,7 @@ def test_chosen_rows_and_columns_are_a_table_for_a_paper(run, capsys):
     assert written == sorted((folder / "latex").iterdir(), key=written.index) and len(written) > 1
     for path in written:
         text = path.read_text()
-        assert text.count(r"\begin{tabular}") == 1 and "digits" in text
+        assert text.count(r"\begin{tabular}") == 1 and "digits" in text and f"trials {plan.digest}, invertbench" in text
         body = text.partition(r"\midrule")[2].partition(r"\bottomrule")[0]
         assert body.strip().startswith(first) and body.count(r"\\") == 1, "one row"
     assert main(["export", str(folder), "--to", "csv", *chosen]) == 0

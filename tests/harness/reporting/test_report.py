@@ -47,6 +47,7 @@ def test_a_report_writes_the_tables_as_markdown_and_latex(density_run, write_run
     report = write_report(folder, at=["steps"], archive=True).report
     text = report.plain([report.table_at("steps")])
     assert text.startswith("Layers made up\n\nWhich?\n") and "At equal training steps" in text
+    assert all(line in (folder / f"table-at-steps.{form}").read_text() for form in ("md", "tex"))
     assert "2.010 [2.000, 2.020]" in text and "my_layer & co" in text and "<script>" in text
     assert not re.search(r"\\|\*\*|&\w+;|^[#|]", text, re.M), "no Markdown"
     text = (folder / "index.html").read_text()
