@@ -219,9 +219,9 @@ def test_the_answer_stands_between_the_question_and_the_tables(parameters_run, t
     results = ReportedResults.of(*parameters_run, tmp_path)
     sections = [PageSection("It mixes", verdict=findings[0], folded=True)]
     text = page(results, sections, {}, answer, small_figures()).decode()
-    order = [text.index(part) for part in ("<h1>", "4 holds", "<img", "claim 0", "Tuned", "<main>")]
+    order = [text.index(part) for part in ("<h1>", "holds: 4", "<img", "claim 0", "Tuned", "<main>")]
     assert order == sorted(order)
-    assert "1 &lt;fails&gt;" in text and "as …/y says" in text and text.count("<img") == 1
+    assert "&lt;fails&gt;: 1" in text and "as …/y says" in text and text.count("<img") == 1
     assert text.count('<a href="#it-mixes">claim') == 5
     assert re.search(r'<details>\n<summary><h2>It mixes</h2> <span class="chip good">&lt;fails&gt;</span>', text)
 
