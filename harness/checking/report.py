@@ -144,7 +144,7 @@ class CheckReport:
         """The verdict on the layer.
 
         ok: every rule was answered without a fault. refused: there is a fault, or the process of the check ended by
-        itself. undecided: rules were not answered because the check, or a pass of the layer, takes too long.
+        itself. undecided: rules were not answered because time ran out, or a batch of a suite is too large.
         """
         if self.faults or (self.ended and not self.overtime):
             return "refused"
