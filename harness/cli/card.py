@@ -14,6 +14,8 @@ from harness.core.errors import UserError
 HELP = "print a page about a layer: its check, and its rows in the tables of reports"
 EXAMPLES = ("card butterfly reports/quickstart", "card butterfly reports --over conv1x1-twice")
 
+DETAILS = ("-leads", "-cost")  # endings of the names of details that stand on the page, beside the main tables
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
@@ -44,7 +46,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _rows(row: str, over: str, folder: Path) -> Iterator[str]:
-    """Yield Markdown paragraphs: the main tables of each run that have the row, with it and the other row alone."""
+    """Yield Markdown paragraphs: tables of each run that have the row, with it and the other row alone."""
     from harness.reporting.report import ReportedResults
     from harness.reporting.tables.rendering import escape_markdown, markdown
     from harness.reporting.tables.selection import Selection
@@ -52,7 +54,9 @@ def _rows(row: str, over: str, folder: Path) -> Iterator[str]:
     for run in run_folders(folder):
         results = ReportedResults.read(run)
         tables = [
-            table for table in results.report.tables if not table.detail and row in (line[0] for line in table.rows)
+            table
+            for table in results.report.tables
+            if (not table.detail or table.name.endswith(DETAILS)) and row in (line[0] for line in table.rows)
         ]
         if tables:
             chosen = (

@@ -43,3 +43,13 @@ def test_a_layer_that_no_run_has_is_an_error(density_run, write_run, checks, cap
     folder = write_run(*density_run)
     assert main(["card", "mine.py:Scale", str(folder)]) == 2 and not checks
     assert "no table has the row Scale" in capsys.readouterr().err
+
+
+def test_a_page_has_the_leads_over_the_control_and_the_costs(density_run, replanned, write_run, checks, capsys):
+    control, row, _ = density_run[0].rows
+    twice = {"layer.keep_mixer": True}
+    run = replanned(density_run, lambda trial: twice if trial.identity.get("layer") == control else {})
+    folder = write_run(*run)
+    assert main(["card", row, str(folder), "--over", control]) == 0
+    text = capsys.readouterr().out
+    assert f"Lead over {control}" in text and "Parameters: of the whole flow" in text
