@@ -219,6 +219,15 @@ def test_verdicts_differ_in_colour_and_in_their_marks(browser, parameters_run, t
             assert max(red, green, blue) - min(red, green, blue) >= 20, "a colour, and no grey"
 
 
+def test_long_verdicts_fit_a_phone(browser, parameters_run, tmp_path):
+    verdict = "29 of 29 are left, none is shown to be behind"
+    answer = Answer(tuple(Finding(f"data set {number}", verdict, "open", "so") for number in range(5)))
+    (tmp_path / "index.html").write_bytes(page(Results.of(*parameters_run, tmp_path), [], {}, answer))
+    with Visit(browser, tmp_path / "index.html", 390) as visit:
+        assert visit.page.locator(".chip").count() == 6
+        assert visit.page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
 def contrast(one, other):
     """Return the ratio of contrast of two colours as defined by the Web Content Accessibility Guidelines 2.2."""
     high, low = sorted([luminance(one), luminance(other)], reverse=True)
