@@ -46,8 +46,8 @@ class LogDetEstimate:
             return ""
         return (
             f"log-det is {claimed:.6g} nats, but a stochastic estimate gives {self.value:.6g}, with "
-            f"{self.allowance:.3g} allowed (five standard errors, and what the quadrature may lack); a nearly singular map "
-            "has such an estimate, too"
+            f"{self.allowance:.3g} allowed (five standard errors, and what the quadrature may lack); a nearly "
+            "singular map has such an estimate, too"
         )
 
 

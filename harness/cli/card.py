@@ -62,4 +62,4 @@ def _rows(row: str, over: str, folder: Path) -> Iterator[str]:
             chosen = (
                 Selection(rows=[row, over]).of(tables) if over in results.plan.rows else Selection([row]).of(tables)
             )
-            yield from (f"## {escape_markdown(results.plan.title)}", *map(markdown, chosen), results.suite_line)
+            yield from (f"## {escape_markdown(results.plan.titled[0])}", *map(markdown, chosen), results.suite_line)

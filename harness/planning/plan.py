@@ -76,12 +76,13 @@ class Plan(Settings):
         return hashlib.sha256("".join(sorted(trial.id for trial in self.trials)).encode()).hexdigest()[:12]
 
     @property
-    def asked(self) -> str:
-        """The question on one line, and what the run selects if it is a part of the suite."""
-        words = shlex.split(self.command)
-        only = [value for option, value in pairwise(words) if option == "--only"]
-        selected = [] if not only or "&&" in words else [f"This run has a part of the suite: only {', '.join(only)}."]
-        return " ".join([one_line(self.question), *selected]).strip()
+    def titled(self) -> tuple[str, str]:
+        """The title and the question, each on one line; of a part of the suite with what the run selects."""
+        title, question, words = one_line(self.title), one_line(self.question), shlex.split(self.command)
+        only = ", ".join(value for option, value in pairwise(words) if option == "--only")
+        if not only or "&&" in words:
+            return title, question
+        return f"{title} (only {only})", f"{question} This run has a part of the suite: only {only}.".strip()
 
     def part(self, section: Section) -> Plan:
         """Return the plan of a section, by itself."""

@@ -123,15 +123,13 @@ class Report:
 
     def markdown(self) -> str:
         """Return the content of table.md."""
-        plan, warnings = self.results.plan, [f"{one_line(text)}." for text in self.results.warnings]
-        question = escape_markdown(plan.asked)
-        head = [f"# {escape_markdown(one_line(plan.title))}", question]
+        title, question = map(escape_markdown, self.results.plan.titled)
+        head, warnings = [f"# {title}", question], [f"{one_line(text)}." for text in self.results.warnings]
         return f"{_joined([*head, *self.markdown_paragraphs(), *map(escape_markdown, warnings)])}\n"
 
     def plain(self, beside: Iterable[Table] = ()) -> str:
         """Return the same for a terminal, and further tables."""
-        plan, warnings = self.results.plan, [f"{one_line(text)}." for text in self.results.warnings]
-        head = [one_line(plan.title), plan.asked]
+        head, warnings = self.results.plan.titled, [f"{one_line(text)}." for text in self.results.warnings]
         return f"{_joined([*head, *self.plain_paragraphs(), *warnings, *map(plain, beside)])}\n"
 
     def markdown_paragraphs(self) -> list[str]:

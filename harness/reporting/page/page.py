@@ -90,7 +90,7 @@ def page(
     text = rendered_template(
         "page.html",
         plan=plan,
-        question=plan.asked,
+        titled=plan.titled,
         device=device_text(plan.device, results.frame),
         status=results.status_line,
         warnings=results.warnings,

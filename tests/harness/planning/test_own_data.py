@@ -104,7 +104,9 @@ def test_a_file_of_another_folder_is_added_to_a_suite_in_a_file_and_to_a_package
     outlook = harness.plan(suite, profile="smoke", datasets="mine=elsewhere/my.csv", only={"dataset": "mine"})
     assert outlook.plan.columns == ("mine",) and not [line for line in outlook.remarks if "would stop" in line]
     assert "--dataset mine=elsewhere/my.csv" in outlook.plan.command
-    assert outlook.plan.asked.endswith("This run has a part of the suite: only dataset=mine.")
+    title, question = outlook.plan.titled
+    assert title.endswith(" (only dataset=mine)")
+    assert question.endswith("This run has a part of the suite: only dataset=mine.")
     absolute = harness.plan(suite, profile="smoke", datasets=f"mine={folder}/elsewhere/my.csv")
     assert "--dataset mine=my.csv" in absolute.plan.command and str(folder) not in json.dumps(absolute.plan.command)
 
