@@ -160,9 +160,10 @@ def choose_encoding(
         return Encoding(name, np.dtype(np.float64 if survey.dtype.itemsize == 8 else np.float32))
     lattices = tuple(cast("Sequence[Lattice]", detected))
     together = of_image and len({*lattices}) == 1
+    points = [None if isinstance(step, tuple) else survey.distinct(None if together else at) for at in range(channels)]
     lattices = tuple(
-        lattice.counted_from_zero(low, high, MOST_LEVELS if of_image else None)
-        for lattice, low, high in zip(lattices, *_ranges(survey, together), strict=True)
+        lattice.counted_from_zero(low, high, MOST_LEVELS if of_image else None, some)
+        for lattice, some, low, high in zip(lattices, points, *_ranges(survey, together), strict=True)
     )
     ends = [lattice.index(np.array(pair))[0] for lattice, *pair in zip(lattices, survey.low, survey.high, strict=True)]
     first, last = int(np.min(ends)), int(np.max(ends))

@@ -41,14 +41,14 @@ class Lattice:
         k = np.rint((exact - self.offset) / self.step)
         return k.astype(np.int64), np.abs(exact - (self.offset + k * self.step)) > self.tolerance
 
-    def counted_from_zero(self, low: float, high: float, most: int | None) -> Lattice:
+    def counted_from_zero(self, low: float, high: float, most: int | None, points: np.ndarray | None = None) -> Lattice:
         """Return the same lattice for values low..high, counted from 0 if that is a lattice point, else from low.
 
         Counts from 0 keep the numbers that a converter or a pixel had; they must be 0..most-1, or, if `most` is None,
-        fit into float64.
+        fit into float64; `points`, rounded values on this lattice, must be on that from 0.
         """
         from_zero = Lattice(0.0, self.step, self.tolerance)
-        k, off = from_zero.index(np.array([low, high]))
+        k, off = from_zero.index(np.append([low, high], [] if points is None else points))
         fits = max(abs(low), abs(high)) < EXACT * self.step if most is None else k.min() >= 0 and k.max() < most
         if fits and not off.any():
             return from_zero

@@ -102,6 +102,15 @@ def test_counts_start_at_the_value_zero_where_that_is_a_lattice_point():
     assert Lattice(0.05, 0.1, 1e-9).counted_from_zero(0.05, 0.95, None).offset == pytest.approx(0.05)
 
 
+def test_values_that_arithmetic_has_rounded_are_encoded():
+    for low, high, step in ((1300, 8700, 1e-3), (99_000, 100_400, 1e-5)):
+        for seed in range(30):
+            rng = np.random.default_rng(seed)
+            values = rng.integers(low, high, (200, 1, 1)) * step
+            values += rng.integers(-1, 2, values.shape) * np.spacing(values)
+            assert encoded(values, "sequence").dtype.kind == "i", (low, seed)
+
+
 def test_a_stated_step_may_have_few_digits_but_not_too_few():
     values = COUNTS / 255
     for step, fits in ((0.003921569, True), (0.00392, False), (0.0039, False), (1 / 254, False)):
