@@ -25,8 +25,7 @@ from harness.datasets._values.user_files import FILES, divide, file_splits, rota
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
 DRIFT = 6  # standard errors between the means of train and test that no shuffled rows have
-
-SUFFIXES = {".csv", ".tsv", ".txt", ".data"}  # of files that `init` takes for tables
+SUFFIXES = {".csv", ".tsv", ".txt", ".data", ".dat"}  # of files that `init` takes for tables
 
 
 class CsvColumns(Dataset, name="csv"):
@@ -50,7 +49,8 @@ class CsvColumns(Dataset, name="csv"):
 
     def propose(self, path: Path) -> dict[str, Any] | None:
         """Return the options of a text file with numbers in columns."""
-        if not path.is_file() or not SUFFIXES & {*path.suffixes}:
+        recorded = path.suffix == ".dat" and path.with_suffix(".hea").exists()
+        if recorded or not path.is_file() or not SUFFIXES & {*path.suffixes}:
             return None
         return {"file": str(path), **proposed_options(path)}
 

@@ -68,7 +68,7 @@ class TextTable:
                 )
             return column - 1
         if (count := self.names.count(column)) > 1:
-            raise DataError(f"{self.name}: has {count} columns {column!r}; rename them")
+            raise DataError(f"{self.name}: has {count} columns {column!r}; rename them, or say header: false")
         if not count:
             raise DataError(f"{self.name}: has no column {column!r}; {nearest(column, self.names)}{self._one_cell()}")
         return self.names.index(column)
@@ -211,6 +211,7 @@ def _are_numbers(cells: Sequence[str]) -> bool:
 
 def _separator(first: str, second: str) -> str | None:
     """Return the mark that may separate the cells of two lines, as both have it equally often; None without one."""
+    first, second = (re.sub(" +", " ", line.strip(" \r\n")) for line in (first, second))  # columns may be aligned
     return next((mark for mark in (",", "\t", ";", "|", " ") if first.count(mark) == second.count(mark) > 0), None)
 
 
@@ -240,7 +241,8 @@ def read_table(name: str, path: Path, header: bool, separator: str, missing: Seq
             for cells in filter(None, reader):  # pandas would fill up short ones, or take a column for an index
                 count += 1
                 if len(cells) != len(first):
-                    hint = "; a column of row names, as R writes it, needs a name" * (len(cells) == len(first) + 1)
+                    named = "; a column of row names, as R writes it, needs a name"
+                    hint = named if len(cells) == len(first) + 1 else "; correct it, or remove lines that are no rows"
                     hint = _separator_hint(first, separator.join(cells)) or hint
                     raise DataError(
                         f"{name}: line {reader.line_num} has {len(cells)} cells, and the first has {len(first)}{hint}"

@@ -46,6 +46,17 @@ def without_header(folder):
     return path
 
 
+def with_another_ending(folder):
+    path = folder / "keel.dat"
+    path.write_text("\n".join(f"{a}, {b}, yes" for a, b in DRAW.normal(size=(200, 2))))
+    return path
+
+
+def aligned_columns(folder):
+    (folder / "aligned.txt").write_text("".join(f"{a:12.6f}  {b:.6f}\n" for a, b in DRAW.normal(size=(200, 2)) + 9))
+    return folder / "aligned.txt"
+
+
 def with_holes(folder):
     return table(folder / "holes.csv", time=range(300), a=["", *DRAW.normal(size=299)], b=DRAW.normal(size=300))
 
@@ -82,6 +93,8 @@ CASES = [
     (people, "long-table", "csv", {"file": "Long Table.csv", "groups": "patient_id"}),
     (split_by_names, "stated", "csv", {"file": "stated.csv", "split": "set"}),
     (without_header, "uci", "csv", {"file": "uci.data", "separator": ";", "header": False, "shuffle": True}),
+    (with_another_ending, "keel", "csv", {"file": "keel.dat", "header": False, "shuffle": True}),
+    (aligned_columns, "aligned", "csv", {"file": "aligned.txt", "separator": " ", "header": False, "shuffle": True}),
     (with_holes, "holes", "csv", {"file": "holes.csv", "time": "time", "missing": "drop"}),
     (arrays, "x", "npz", {"file": "x.npz", "array": "X", "shuffle": True, "kind": "sequence", "shape": [5, 1]}),
     (given_splits, "med", "npz", {"file": "med.npz", **ARRAYS}),
@@ -151,9 +164,12 @@ def test_a_scale_follows_from_the_tails(folder):
 def test_what_cannot_be_read_is_refused_and_nothing_is_overwritten(folder):
     (folder / "words.csv").write_text("a,b\n" + "one,two\n" * 40)
     (folder / "mine.docx").write_text("")
+    for ending in ("dat", "hea"):  # of a recording, whose folder is a data set
+        (folder / f"record.{ending}").write_bytes(b"\xff\x00")
     for name, reason in (
         ("words.csv", "has no column of numbers"),
         ("mine.docx", "no data set takes it; give a table"),
+        ("record.dat", "or a folder of WFDB records"),
         ("gone.csv", "there is no such file or folder"),
     ):
         with pytest.raises(UserError, match=reason):
