@@ -33,6 +33,7 @@ Column = str | int
 
 MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "<null>", "?", "-")  # texts of a missing cell
 FEW = 20  # distinct values of a category
+RECURRING = 0.01  # share of the rows of a column that have the text of its first line, from which on this is a value
 IDS = re.compile(r"(^|[^a-z])(id|subject|patient|person|participant|user|record|session|trial|group)s?([^a-z]|$)", re.I)
 """Names of columns that tell whose row it is."""
 FOLDS = re.compile(r"(^|[^a-z])(folds?|splits?)([^a-z]|$)", re.I)
@@ -122,17 +123,22 @@ class TextTable:
             return f"has texts such as {str(there.iloc[0])[:20]!r}"
         return "has one value" if there.nunique() == 1 else None
 
+    @property
+    def unnamed(self) -> bool:
+        """Whether the first line, read as names, has numbers, or two texts and more, most of them values of columns."""
+        texts = [place for place in range(len(self.names)) if self.frame[place].dtype.kind not in "iuf"]
+        recurring = sum((self.frame[place] == self.names[place]).mean() > RECURRING for place in texts)
+        return _are_numbers(self.names) or 2 * recurring > max(2, len(texts))
+
     def numeric(self, others: Mapping[int, str]) -> list[int]:
         """Return the places of all columns of numbers but `others`, which options name.
 
         Raises:
-            DataError: no column has numbers, or the first row has numbers in place of names.
+            DataError: no column has numbers, or the first row has values in place of names.
         """
-        if self.header and _are_numbers(self.names):
-            raise DataError(
-                f"{self.name}: the first line has numbers in place of names, such as {self.names[0]}; say header: "
-                "false if the file has no header"
-            )
+        if self.header and self.unnamed:
+            fault = f"the first line has values in place of names, such as {self.names[0]}"
+            raise DataError(f"{self.name}: {fault}; say header: false if the file has no header", {"header": False})
         places = [place for place in range(len(self.names)) if place not in others and self.unusable(place) is None]
         for place in range(len(self.names)):
             texts = self.frame[place].dropna() if place not in {*places, *others} else self.frame[place][:0]
@@ -278,9 +284,7 @@ def _text(name: str, path: Path) -> Iterator[TextIO]:
             content = gzip.GzipFile(fileobj=file) if path.suffix.lower() == ".gz" else file
             yield io.TextIOWrapper(cast("io.BufferedReader", content), "utf-8-sig", newline="")
     except UnicodeDecodeError as error:
-        raise DataError(
-            f"{name}: is not text in UTF-8 ({error.reason}); write it so, as numbers separated by commas"
-        ) from error
+        raise DataError(f"{name}: is not text in UTF-8 ({error.reason}); write it in this encoding") from error
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{name}: cannot be decompressed ({error}); get it anew") from error
 
@@ -291,13 +295,12 @@ def proposed_options(path: Path) -> dict[str, Any]:
     Rows with a column of time stay in order.
     """
     with _text(f"csv: {path}", path) as file:
-        lines = [file.readline(), file.readline()]
-    separator = _separator(*lines) or ","
-    cells = next(csv.reader(lines, delimiter=separator, skipinitialspace=True), [])
-    header = not _are_numbers([cell.strip() for cell in cells])
+        separator = _separator(file.readline(), file.readline()) or ","
     options: dict[str, Any] = {} if separator == "," else {"separator": separator}
-    options |= {} if header else {"header": False}
-    table = read_table(f"csv: {path}", path, header, separator)
+    table = read_table(f"csv: {path}", path, True, separator)
+    header = not table.unnamed
+    if not header:
+        table, options["header"] = read_table(f"csv: {path}", path, False, separator), False
     timed = header and any(map(TIMES.search, table.names))
     if (place := table.numbering()) is not None:
         options["time"] = table.names[place] if header else place + 1
@@ -322,6 +325,5 @@ def remarks_on_columns(values: np.ndarray, labels: Sequence[str]) -> tuple[list[
             few.append(f"{label} ({len(distinct):,} values, {share:.0%} are {code:g})")
     noted = [f"columns of whole numbers or few values: {first_few(few)}"] * bool(few)
     hint = "a flow learns the number of the row; name the `columns` to use without it"
-    return noted, coded + [
-        f"{first_few(numbered)}: another whole number in each row, as those of an id or a date: {hint}"
-    ] * bool(numbered)
+    text = f"{first_few(numbered)}: another whole number in each row, as those of an id or a date: {hint}"
+    return noted, coded + [text] * bool(numbered)

@@ -46,6 +46,12 @@ def without_header(folder):
     return path
 
 
+def texts_without_header(folder):
+    words = DRAW.choice(["low", "high"], (200, 2)).tolist()
+    (folder / "car.data").write_text("\n".join(f"{a},{b},{DRAW.normal()},{DRAW.normal()}" for a, b in words))
+    return folder / "car.data"
+
+
 def with_another_ending(folder):
     path = folder / "keel.dat"
     path.write_text("\n".join(f"{a}, {b}, yes" for a, b in DRAW.normal(size=(200, 2))))
@@ -93,6 +99,7 @@ CASES = [
     (people, "long-table", "csv", {"file": "Long Table.csv", "groups": "patient_id"}),
     (split_by_names, "stated", "csv", {"file": "stated.csv", "split": "set"}),
     (without_header, "uci", "csv", {"file": "uci.data", "separator": ";", "header": False, "shuffle": True}),
+    (texts_without_header, "car", "csv", {"file": "car.data", "header": False, "shuffle": True}),
     (with_another_ending, "keel", "csv", {"file": "keel.dat", "header": False, "shuffle": True}),
     (aligned_columns, "aligned", "csv", {"file": "aligned.txt", "separator": " ", "header": False, "shuffle": True}),
     (with_holes, "holes", "csv", {"file": "holes.csv", "time": "time", "missing": "drop"}),
