@@ -153,7 +153,12 @@ KINDS = (
         ("permuted-mnist-14", "permuted-cifar10-16"),
         PERMUTED,
     ),
-    Kind("tables of numbers, 10 or 11 columns", COLUMNS, ("magic", "cytometry", "posterior-gaussian"), study=TABLES),
+    Kind(
+        "tables of numbers, 10 to 26 columns",
+        COLUMNS,
+        ("magic", "cytometry", "posterior-gaussian", "posterior-diamonds"),
+        study=TABLES,
+    ),
     Kind(
         "small tables, 178 to 569 rows of 10 to 30 columns",
         COLUMNS,

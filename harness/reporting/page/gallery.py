@@ -29,7 +29,7 @@ SHOWN = ("accounting", "ranking", "likelihood", "runtime", "")
 
 FILES = {PAGE: "page", TEXT: "tables", "results.csv": "numbers", "records.zip": "records"}
 
-MOST = 2  # findings of a report that are shown before the others are unfolded
+MOST = 1  # findings of a report that are shown before the others are unfolded
 
 
 @dataclass(frozen=True)
