@@ -40,7 +40,7 @@ OOM_SCORE = "500"  # of 1000; out of memory, the kernel ends this process rather
 SERVER_GONE = 255  # exit code of a process whose fork server ended before it
 # The address of a socket has at most 107 bytes, of which multiprocessing takes "/pymp-12345678/listener-12345678".
 LONGEST_FOLDER = 107 - 32
-LONGEST_LOG = 1 << 22  # bytes of its end
+LONGEST_LOG, LONGEST_RUNNING_LOG = 1 << 22, 1 << 26  # bytes of its end, and of all of it while the process runs
 LOG_TAIL = 60  # lines; the stack of a crash in a model is long, and begins with its cause
 LOG_TAIL_BYTES = 31_000  # what fits into a note of a record, of which the end would be cut off
 
@@ -103,12 +103,12 @@ class Child:
         self.process.join()
         self._end_group()
         end_orphans()
-        self.limit_log()
+        self.limit_log(LONGEST_LOG)
 
-    def limit_log(self) -> None:
-        """Keep the end of the log, which the process itself writes; call this about twice a second."""
+    def limit_log(self, most: int = LONGEST_RUNNING_LOG) -> None:
+        """Cut a log longer than `most`; call this twice a second. What a running process writes meanwhile is lost."""
         with contextlib.suppress(OSError), self.log.open("a+b") as file:
-            if file.tell() > LONGEST_LOG:
+            if file.tell() > most:
                 file.seek(-LONGEST_LOG, os.SEEK_END)
                 end = file.read(LONGEST_LOG)
                 file.truncate(0)

@@ -16,7 +16,7 @@ import pytest
 from harness.core.errors import UserError
 from harness.core.isolation.descendants import descendants
 from harness.core.isolation.messages import Receiver
-from harness.core.isolation.process import LONGEST_LOG
+from harness.core.isolation.process import LONGEST_LOG, LONGEST_RUNNING_LOG, Child
 from harness.core.records import blank_record, read_record, write_record
 from harness.core.run_options import RunOptions
 from harness.execution.local.process import progress_sender, read_progress
@@ -149,6 +149,16 @@ def test_output_of_a_trial_is_in_its_log_and_its_last_lines_in_the_record(faulty
     content = (out / "logs" / f"{trials['print_much'].id}.log").read_bytes()
     assert len(content) == LONGEST_LOG and content.endswith(b"xxx\nthe last line\n")
     assert records["print_much"].notes["log"].endswith("the last line")
+
+
+def test_a_log_that_grows_without_end_is_cut_while_its_process_runs(tmp_path):
+    log = tmp_path / "a.log"
+    for size, kept in ((LONGEST_RUNNING_LOG - 3, LONGEST_RUNNING_LOG), (LONGEST_RUNNING_LOG, LONGEST_LOG)):
+        with log.open("wb") as file:
+            file.seek(size)
+            file.write(b"end")
+        Child(None, None, log).limit_log()
+        assert log.stat().st_size == kept and log.read_bytes().endswith(b"end")
 
 
 def test_records_have_their_provenance_and_name_no_machine(faulty):
