@@ -14,8 +14,6 @@ from harness.core.errors import UserError
 HELP = "print a page about a layer: its check, and its rows in the tables of reports"
 EXAMPLES = ("card butterfly reports/quickstart", "card butterfly reports --over conv1x1-twice")
 
-DETAILS = ("-leads", "-cost")  # endings of the names of details that stand on the page, beside the main tables
-
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
@@ -56,7 +54,7 @@ def _rows(row: str, over: str, folder: Path) -> Iterator[str]:
         tables = [
             table
             for table in results.report.tables
-            if (not table.detail or table.name.endswith(DETAILS)) and row in (line[0] for line in table.rows)
+            if (table.on_card or not table.detail) and row in (line[0] for line in table.rows)
         ]
         if tables:
             chosen = (

@@ -42,6 +42,7 @@ class Table:
         bold: (row, column) of cells that stand out.
         words: columns of text, not of numbers.
         detail: whether the page shows it folded, below the others.
+        on_card: whether the card of a layer has it although it is a detail.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Table:
     bold: frozenset[tuple[int, int]] = frozenset()
     words: frozenset[int] = frozenset()
     detail: bool = False
+    on_card: bool = False
 
     @property
     def alignment(self) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ def cost_table(results: Results) -> Table | None:
     remarks = (*notes.numbered(), *(kernel_remarks(results, timed) if len(timed) else ()))
     rows = grid(plan.rows, [cells for _, cells in columns])
     header = ("layer", *(head for head, _ in columns))
-    return Table(f"{plan.suite}-cost", caption, header, rows, remarks, detail=True)
+    return Table(f"{plan.suite}-cost", caption, header, rows, remarks, detail=True, on_card=True)
 
 
 def _parameter_columns(results: Results) -> list[tuple[str, dict[str, str]]]:

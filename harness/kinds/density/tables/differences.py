@@ -92,7 +92,7 @@ def leads_table(results: Results) -> Table | None:
         way=_brackets(shared) if shared else None,
         tuned=tuning_text(results),
     )
-    return Table(f"{plan.suite}-leads", caption, tuple(header), grid(shown, columns), detail=True)
+    return Table(f"{plan.suite}-leads", caption, tuple(header), grid(shown, columns), detail=True, on_card=True)
 
 
 def control_of(plan: Plan) -> str | None:
