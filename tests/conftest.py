@@ -29,8 +29,9 @@ with contextlib.suppress(OSError):
     _KERNELS.mkdir(parents=True, exist_ok=True)
     (Path(_CACHE.name) / "kernels").symlink_to(_KERNELS)
 
-# A background job of a shell ignores SIGINT, and the processes that tests start and interrupt inherit this.
+# A background job of a shell ignores SIGINT, one of nohup SIGHUP, and the processes that tests start and end inherit this.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data"
 
