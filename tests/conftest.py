@@ -29,7 +29,7 @@ with contextlib.suppress(OSError):
     _KERNELS.mkdir(parents=True, exist_ok=True)
     (Path(_CACHE.name) / "kernels").symlink_to(_KERNELS)
 
-# A background job of a shell ignores SIGINT, one of nohup SIGHUP, and the processes that tests start and end inherit this.
+# A background job of a shell ignores SIGINT, one of nohup SIGHUP, and the processes that tests start inherit this.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
