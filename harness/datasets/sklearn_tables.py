@@ -11,6 +11,7 @@ from harness.core.settings import Settings
 from harness.datasets._store.selection import by_shares
 from harness.datasets._store.store import Store
 from harness.datasets._values.encoding import choose_encoding, written_digits
+from harness.datasets._values.file_options import LAST_DIGIT, WIDTH_OR_DIGIT, Noise
 from harness.datasets._values.lattice import Survey
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
@@ -25,6 +26,7 @@ class TableOptions(Settings):
     table: Literal["breast_cancer", "diabetes", "wine"] = Field(
         description="breast_cancer (569 x 30), diabetes (442 x 10) or wine (178 x 13)"
     )
+    noise: Noise = Field(LAST_DIGIT, description=WIDTH_OR_DIGIT)
 
 
 class SklearnTables(Dataset, name="sklearn_tables"):
@@ -36,8 +38,7 @@ class SklearnTables(Dataset, name="sklearn_tables"):
         what=(
             "rows as vectors (D, 1), without classes and targets: 30 features of cell nuclei of 569 breast masses, "
             "ten measurements of 442 people with diabetes (one column is their sex, as 1 or 2), or a chemical "
-            "analysis of 178 wines. Split by a fixed seed into 0.6, 0.2 and 0.2; noise of the unit of the last "
-            "digit of each value"
+            "analysis of 178 wines. Split by a fixed seed into 0.6, 0.2 and 0.2"
         ),
         size="comes with scikit-learn",
         licence="CC BY 4.0 (breast cancer, wine); diabetes: none stated",
@@ -61,12 +62,13 @@ class SklearnTables(Dataset, name="sklearn_tables"):
         """Return the splits, in units of the noise of each column."""
         from sklearn import datasets
 
-        table = self.parse(options).table
+        chosen: TableOptions = self.parse(options)
+        table = chosen.table
         scaled = {"scaled": False} if table == "diabetes" else {}
         values = getattr(datasets, f"load_{table}")(**scaled).data
+        written = tuple(map(written_digits, values.T)) if chosen.noise == LAST_DIGIT else None
         survey = Survey.of(values[:, :, None])
-        written = tuple(map(written_digits, values.T))
-        encoding = choose_encoding(self.name, survey, "sequence", None, "last_digit", written=written)
+        encoding = choose_encoding(self.name, survey, "sequence", None, chosen.noise, written=written)
         facts: dict[str, Any] = encoding.facts("sequence")
         for split, numbers in by_shares(self.name, len(values), SHARES, shuffled=True).items():
             facts[split] = encoding.encode(values[numbers][:, :, None], numbers)

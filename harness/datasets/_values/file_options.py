@@ -16,6 +16,7 @@ from harness.datasets._store.selection import SHARES, Shares
 STEP = "one number above 0, a list of one for each channel of a sequence, or detect"
 WIDTH = "the width of uniform noise that is added to the values, in their units"
 NOISE = "one width above 0, or a list with a width or null for each channel"
+WIDTH_OR_DIGIT = f"{WIDTH}: {NOISE}; or last_digit: for each value the unit of its last written digit"
 LAST_DIGIT = "last_digit"  # the width of each value is the unit of its last written digit
 
 
@@ -83,9 +84,7 @@ class FileOptions(Settings):
     stratify: Name | Count | None = Field(
         None, description="the column or the array of classes of which all splits have the same shares"
     )
-    test_file: Name | None = Field(
-        None, description="a file of the same form whose events are test; `file` is then train"
-    )
+    test_file: Name | None = Field(None, description="a file of this form with the test events; `file` is train")
     validation_file: Name | None = Field(None, description="the same with validation; null: a tenth of train")
     shares: Shares | None = Field(
         None, description=f"the shares of train, validation and test where none is given; null: {list(SHARES)}"
@@ -94,9 +93,7 @@ class FileOptions(Settings):
         None,
         description="whether vectors or events are shuffled by a fixed seed before they are split; null: images alone",
     )
-    step: Step = Field(
-        None, description=f"the lattice step of the values: {STEP}; null: 1 of 8-bit pixels, else detect"
-    )
+    step: Step = Field(None, description=f"the lattice step: {STEP}; null: 1 of 8-bit pixels, else detect")
     noise: StatedNoise = Field(None, description=f"{WIDTH}: {NOISE}")
 
     @field_validator("*")
@@ -204,10 +201,7 @@ class CsvOptions(FileOptions):
         description="empty cells and NA: refuse the file, or drop the rows, and the windows that would have such a "
         "row, also those of further values that stand for missing ones, such as [-9999]",
     )
-    noise: Noise = Field(
-        None,
-        description=f"{WIDTH}: {NOISE}; or last_digit: for each value the unit of its last written digit",
-    )
+    noise: Noise = Field(None, description=WIDTH_OR_DIGIT)
 
     @field_validator("header")
     @classmethod

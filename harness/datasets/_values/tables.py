@@ -146,7 +146,8 @@ class TextTable:
                 raise self._wrong(int(texts.index[0]), place)
         if not places:
             why = "; ".join(self.left_out((), others))
-            raise DataError(f"{self.name}: has no column of numbers that vary{self._one_cell()}; {why}")
+            lines = "remove lines above the names of its columns, if there are any"
+            raise DataError(f"{self.name}: has no column of numbers that vary{self._one_cell()}; {why}; {lines}")
         if self.header:
             for place in places:
                 self.place(self.names[place])  # raises for two of one name
@@ -216,9 +217,13 @@ def _are_numbers(cells: Sequence[str]) -> bool:
 
 
 def _separator(first: str, second: str) -> str | None:
-    """Return the mark that may separate the cells of two lines, as both have it equally often; None without one."""
-    first, second = (re.sub(" +", " ", line.strip(" \r\n")) for line in (first, second))  # columns may be aligned
-    return next((mark for mark in (",", "\t", ";", "|", " ") if first.count(mark) == second.count(mark) > 0), None)
+    """Return the mark that may separate the cells of two lines, the second perhaps with a row name, or None."""
+    for mark in (",", "\t", ";", "|", " "):
+        split = csv.reader([first.strip(" \r\n"), second.strip(" \r\n")], delimiter=mark, skipinitialspace=True)
+        names, cells = map(len, split)
+        if names > 1 and cells - names in (0, 1):
+            return mark
+    return None
 
 
 def _separator_hint(first: Sequence[str], other: str) -> str:
@@ -246,13 +251,13 @@ def read_table(name: str, path: Path, header: bool, separator: str, missing: Seq
             count = 0 if header else 1
             for cells in filter(None, reader):  # pandas would fill up short ones, or take a column for an index
                 count += 1
+                named = len(cells) == len(first) + 1 and cells[-1] and not _are_numbers(cells[:1])
+                if header and count == 1 and named:  # R writes no name above its row names
+                    first = ["", *first]
                 if len(cells) != len(first):
-                    named = "; a column of row names, as R writes it, needs a name"
-                    hint = named if len(cells) == len(first) + 1 else "; correct it, or remove lines that are no rows"
-                    hint = _separator_hint(first, separator.join(cells)) or hint
-                    raise DataError(
-                        f"{name}: line {reader.line_num} has {len(cells)} cells, and the first has {len(first)}{hint}"
-                    )
+                    fault = f"line {reader.line_num} has {len(cells)} cells, and the first has {len(first)}"
+                    hint = _separator_hint(first, separator.join(cells)) or "; correct it, or remove what is no row"
+                    raise DataError(f"{name}: {fault}{hint}")
             file.seek(0)
             frame = pd.read_csv(
                 file,

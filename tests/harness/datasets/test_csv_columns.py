@@ -56,6 +56,13 @@ def test_a_file_without_a_header_and_values_of_three_decimals(store):
     np.testing.assert_array_equal(splits.test[..., 0], COUNTS[90:])
 
 
+@pytest.mark.parametrize("separator", [",", " "])
+def test_row_names_as_r_writes_them_are_not_used(store, separator):
+    rows = [f'"car, {row} x"{separator}{a!r}{separator}{b!r}' for row, (a, b) in enumerate(VALUES.tolist())]
+    splits = load(store, "\n".join([f'"a"{separator}"b"', *rows]), separator=separator)
+    np.testing.assert_array_equal(np.concatenate(list(splits.parts().values()))[..., 0], VALUES[:, ::-1])
+
+
 def test_counts_of_a_stated_step_may_have_been_rounded_to_three_decimals(store):
     """The cells are those of the counts: over cells of the decimals the noise would leave gaps."""
     steps = np.array([0.030459, 0.06698])
@@ -83,7 +90,8 @@ FAULTS = {
     "an underscore": (written(0, 0, "1_0"), {}, "row 1, column 'a': '1_0' is not"),
     "long line": (GOOD + "2026-02-01,1.0,2.0,3.0\n", {}, "line 102 has 4 cells, and the first has 3"),
     "short line": (GOOD + "2026-02-01,1.0\n", {}, "line 102 has 2 cells, and the first has 3; correct it"),
-    "a short header": (GOOD.replace("time,a,b", "a,b"), DROP, "a column of row names, as R writes it, needs a name"),
+    "a short header": (GOOD[5:].replace("2026-01-", ""), DROP, "line 2 has 3 cells, and the first has 2; correct it"),
+    "a last empty cell": ("time,a\n2026-01-01,1.0,\n", DROP, "line 2 has 3 cells, and the first has 2"),
     "a longer header": (GOOD.replace("time,a,b", "a,b,time,note"), DROP, "has 3 cells, and the first has 4"),
     "no header": (GOOD, {"columns": 3, "header": False}, "row 1, column column 1: 'time' is not"),
     "numbers for names": (GOOD.partition("\n")[2], EVERY, "has values in place of names"),
@@ -101,7 +109,7 @@ FAULTS = {
     "a decimal comma": (GOOD.replace(",", ";").replace(".", ","), {"separator": ";"}, "has a decimal comma, or one"),
     "numbers with commas": ('a,b\n"1,234",1\n"2,345",2\n', EVERY, "'1,234' has a decimal comma, or one between tho"),
     "twice among all": (text(VALUES, "a,a,b"), EVERY, "has 2 columns 'a'; rename them"),
-    "a comment": ("# mine\n" + GOOD, {}, "and the first has 1; correct it, or remove lines that are no rows$"),
+    "a comment": ("# mine\n" + GOOD, {}, "and the first has 1; correct it, or remove what is no row$"),
     "semicolons": (GOOD.replace(",", ";"), {}, r"no column 'b'; .* say separator: \";\"$"),
     "tabs": (GOOD.replace(",", "\t"), {"columns": [2]}, r"names number 2; .* say separator: \"\\t\"$"),
     "bars": (GOOD.replace(",", "|"), EVERY, r"no column of numbers that vary; .* say separator: \"\|\"; col"),

@@ -175,6 +175,8 @@ def test_every_data_set_without_levels_takes_noise_of_a_stated_width(store, tmp_
     assert mine.option_errors({"noise": "last_digit"})[0][0] == "noise"
     waves = find_dataset("waveforms").loaded(store, {"noise": 4, "windows": 20})
     assert [lattice.step for lattice in waves.lattices] == [4, 4]
+    wine = find_dataset("sklearn_tables").loaded(store, {"table": "wine", "noise": 10})
+    assert {lattice.step for lattice in wine.lattices} == {10} and "of the stated width 10;" in wine.description
     assert find_dataset("digits").option_errors({"noise": 1})[0][1].startswith("digits: no option 'noise'")
     (tmp_path / "other.py").write_text(CLASS.replace('"mine", lat', '"mine", log_widths=(0.0,) * 3, lat'))
     with pytest.raises(UserError, match="that have none of their own; leave it out"):
