@@ -21,11 +21,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_folder(parser)
     text = "the row to show beside the layer's (default: %(default)s)"
     parser.add_argument("--over", metavar="ROW", default="conv1x1", help=text)
+    text = "an option of the layer for its check"
+    parser.add_argument("--set", metavar="OPTION=VALUE", dest="settings", action="append", default=[], help=text)
 
 
 def execute(args: argparse.Namespace) -> int:
     """Return 0 if the layer obeys every rule of check-layer, 1 if not."""
     from harness.checking.isolated import check_in_process, start_check_server
+    from harness.planning.strict_yaml import parse_options
 
     row = args.layer.rpartition(":")[2]
     shown = list(_rows(row, args.over, args.folder))
@@ -35,10 +38,11 @@ def execute(args: argparse.Namespace) -> int:
         )
     start_check_server()
     checked: list[str] = []
-    report = check_in_process(args.layer, {}, Path.cwd(), show=checked.extend)
+    report = check_in_process(args.layer, parse_options(args.settings), Path.cwd(), show=checked.extend)
     check = "\n".join(["```", *checked, *report.closing(), "```"])
     about = [f"```\n{layer_pages()[row]}\n```"] if row in layer_pages() else []
-    command = shlex.join(["python", "-m", "harness", "card", args.layer, str(args.folder), "--over", args.over])
+    words = [args.layer, str(args.folder), "--over", args.over, *(f"--set={setting}" for setting in args.settings)]
+    command = shlex.join(["python", "-m", "harness", "card", *words])
     print("\n\n".join([f"# {row}", *about, "## Check", check, *shown, f"`{command}` makes this page again."]))
     return 0 if report.ok else 1
 
@@ -51,13 +55,8 @@ def _rows(row: str, over: str, folder: Path) -> Iterator[str]:
 
     for run in run_folders(folder):
         results = ReportedResults.read(run)
-        tables = [
-            table
-            for table in results.report.tables
-            if (table.on_card or not table.detail) and row in (line[0] for line in table.rows)
-        ]
+        tables = [table for table in results.report.tables if table.on_card or not table.detail]
+        tables = [table for table in tables if row in (line[0] for line in table.rows)]
         if tables:
-            chosen = (
-                Selection(rows=[row, over]).of(tables) if over in results.plan.rows else Selection([row]).of(tables)
-            )
+            chosen = Selection(rows=[row, over] if over in results.plan.rows else [row]).of(tables)
             yield from (f"## {escape_markdown(results.plan.titled[0])}", *map(markdown, chosen), results.suite_line)

@@ -20,13 +20,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
     parser.add_argument("first", type=Path, metavar="A", help="OUT/<suite> of the earlier run, or an archive")
     parser.add_argument("second", type=Path, metavar="B", help="OUT/<suite> of the later run, or an archive")
-    text = (
-        "ignore smaller changes: 0.02 for likelihoods, 10%% for times and parameters; repeatable (default: 0.01, 5%%)"
-    )
+    text = "ignore smaller changes: 0.02 for likelihoods, 10%% for times and counts; repeatable (default: 0.01, 5%%)"
     parser.add_argument("--threshold", action="append", default=[], metavar="CHANGE", help=text)
-    parser.add_argument(
-        "--other-code", action="store_true", help="also compare trials whose source differs, and report the differences"
-    )
+    text = "also compare trials whose source differs, and report the differences"
+    parser.add_argument("--other-code", action="store_true", help=text)
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the table to this file")
 
 

@@ -15,8 +15,6 @@ from harness.reporting import exports
 HELP = "write the curves, tables and figures of a run for another tool"
 EXAMPLES = (
     "export reports/quickstart --to tensorboard",
-    "export reports --to csv",
-    "export reports/quickstart --to pdf",
     "export reports/quickstart --to latex --columns digits --rows conv1x1 --rows butterfly",
     "export records.zip --to csv",
 )

@@ -25,8 +25,7 @@ class ReportArguments(Settings):
     """The options of the command.
 
     Attributes:
-        out: write to DIR/<suite>, and for several suites also to DIR/across (default: beside the records; for a merge,
-            reports/merged).
+        out: write to DIR/<suite>, of several suites also to DIR/across (default: beside the records or reports/merged).
         archive: also write records.zip, with the plan and the records in one file.
         at: add a table of the likelihoods at equal values of this measure.
         verify: instead, run N random trials of a run again, into --out, and compare; exit code 0 if all are the same.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import numpy as np
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
@@ -17,7 +17,7 @@ STEP = "one number above 0, a list of one for each channel of a sequence, or det
 WIDTH = "the width of uniform noise that is added to the values, in their units"
 NOISE = "one width above 0, or a list with a width or null for each channel"
 WIDTH_OR_DIGIT = f"{WIDTH}: {NOISE}; or last_digit: for each value the unit of its last written digit"
-LAST_DIGIT = "last_digit"  # the width of each value is the unit of its last written digit
+LAST_DIGIT: Final = "last_digit"  # the width of each value is the unit of its last written digit
 
 
 def _numbers(word: str, rule: str, value: Any) -> Any:

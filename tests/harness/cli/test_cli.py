@@ -406,6 +406,16 @@ def test_validate_counts_the_trials_and_plan_prints_each(suite, capsys):
     assert not Path("reports").exists()
 
 
+def test_a_plan_tells_the_power_of_more_repetitions(suite, many_seeds, write_run, capsys):
+    """By the spread of those that have run there: three of them tell what eight would find."""
+    folder = write_run(*many_seeds(3))
+    out = Path("out/tiny")
+    out.parent.mkdir()
+    folder.rename(out)
+    assert main(["plan", "tiny.yaml", "--out", "out"]) == 0
+    assert "of 8 seeds that vary as these 3 would find with 80 % probability" in capsys.readouterr().out
+
+
 def test_list_datasets_describes_every_data_set(capsys):
     assert main(["list", "datasets"]) == 0
     pages = capsys.readouterr().out.strip().split("\n\n")
