@@ -124,8 +124,9 @@ def _shape_problems(scope: Scope, only: Container[tuple[str, str]] | None) -> It
             if suite.shapes == "flow" and cell.spec.levels:
                 shapes = [inner for shape in shapes for inner in layer_shapes(shape, flow)]
         except UnsupportedEvent as error:
-            place = scope.where.at((suite.columns_key, cell.column))
-            yield place.says(f"{cell.column} ({scope.name}): {error}", at_key=True)
+            place = scope.at(suite.columns_key, cell.column)
+            way = f" (--set {suite.columns_key}.{cell.column}.flow.levels=...)" * (place.origin is not None)
+            yield place.says(f"{cell.column} ({scope.name}): {error}{way}", at_key=True)
             continue
         for shape, options in product(shapes, suite.option_sets(cell)):
             built = (cell.subject, None if cell.spec.levels else flow.levels, repr(options), shape)

@@ -121,11 +121,12 @@ def test_a_file_of_another_folder_is_added_to_a_suite_in_a_file_and_to_a_package
         ("digits=my.csv", "there is a data set 'digits'"),
         ("mine=my.csv:noise", "an option noise: not of the form"),
         ("mine=my.csv:nose=1", "csv: no option 'nose'; did you mean noise"),
+        ("mine=my.csv", r"cannot be halved; use levels = 1 \(--set datasets\.mine\.flow\.levels=...\)"),
     ],
 )
 def test_a_file_that_cannot_be_added_is_one_message_with_its_option(folder, text, words):
     with pytest.raises(UserError, match=rf"^--dataset {text}: .*{words}"):
-        settled(str(folder / "base.yaml"), datasets=[text])
+        settled(str(folder / "base.yaml"), datasets=[text], settings=["flow.levels=2"])
 
 
 def test_suites_without_data_sets_take_no_file(folder):
