@@ -13,7 +13,7 @@ EXAMPLES = ("init mine.csv", "init pictures/ --out pictures.yaml")
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
-    text = "a table (.csv, .tsv), arrays (.npz, .npy), a folder of images, or a folder of WFDB records"
+    text = "a table (.csv, .tsv, .txt, .data, .dat), arrays (.npz, .npy), a folder of images or of WFDB records"
     parser.add_argument("source", type=Path, metavar="FILE", help=text)
     parser.add_argument("--out", type=Path, metavar="SUITE", help="the suite file (default: <name>.yaml here)")
 

@@ -30,7 +30,7 @@ def init(source: Place, out: Annotated[Path | None, optional(path, str | Path)] 
     its refusals propose until it loads, and as many steps as the measured time of one allows.
 
     Args:
-        source: a table (.csv, .tsv), arrays (.npz, .npy), a folder of images, or a folder of WFDB records.
+        source: a table (.csv, .tsv, .txt, .data, .dat), arrays (.npz, .npy), a folder of images or of WFDB records.
         out: the suite file; by default <name>.yaml in the working directory.
 
     Raises:
