@@ -38,13 +38,8 @@ def reflected(vectors: Tensor, matrix: Tensor) -> Tensor:
 
 def householder_vectors(orthogonal: Tensor) -> tuple[Tensor, Tensor]:
     """Return unit vectors v_i (rows, (c, c)) and signs (c,) with H_1 ... H_c diag(signs) = `orthogonal`, (c, c)."""
-    rest = orthogonal.clone()
-    vectors = torch.zeros_like(rest)
-    for column in range(len(rest)):
-        v = vectors[column]
-        v[column:] = rest[column:, column]
-        # Away from zero, so that nothing cancels.
-        v[column] += torch.copysign(torch.linalg.vector_norm(v), v[column])
-        v /= torch.linalg.vector_norm(v)
-        rest -= 2 * torch.outer(v, v @ rest)
-    return vectors, rest.diagonal().sign()
+    packed, factors = torch.geqrf(orthogonal)
+    vectors = (packed.tril(-1) + torch.eye(len(packed), dtype=packed.dtype)).T.contiguous()
+    # LAPACK does not reflect a column that is done; its vector is the unit vector, whose reflection turns the sign.
+    signs = packed.diagonal().sign() * torch.where(factors == 0, -1, 1)
+    return vectors / torch.linalg.vector_norm(vectors, dim=1, keepdim=True), signs
