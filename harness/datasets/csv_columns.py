@@ -37,8 +37,7 @@ class CsvColumns(Dataset, name="csv"):
         what=(
             "rows as vectors (D, 1), or windows of `length` rows (C, L), of the columns that you name or of all "
             "columns of numbers. Rows are taken to be in the order of time, unless shuffle: true. Values on a "
-            "lattice, such as whole numbers or values of three decimals, become whole numbers by a step that is "
-            "stated or found for each column"
+            "lattice become whole numbers by a step that is stated or found for each column"
         ),
         source="the file that the option `file` names",
         how_to_get="put the file beside the suite or into the data root; options: {file: mine.csv}",

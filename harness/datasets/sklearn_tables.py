@@ -16,8 +16,7 @@ from harness.datasets._values.lattice import Survey
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
 SHARES = (0.6, 0.2, 0.2)
-TABLES = {"breast_cancer": (569, 30), "diabetes": (442, 10), "wine": (178, 13)}
-"""Name -> rows and columns."""
+TABLES = {"breast_cancer": (569, 30), "diabetes": (442, 10), "wine": (178, 13)}  # rows and columns
 
 
 class TableOptions(Settings):

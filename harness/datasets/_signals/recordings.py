@@ -88,8 +88,7 @@ class RecordingOptions(Settings):
     )
     flat_lines: Annotated[float, Field(gt=0, le=1, strict=True)] | None = Field(
         None,
-        description="drop windows with a larger share of samples in runs of 15 or more equal ones, such as 0.05; null: "
-        "keep",
+        description="drop windows with a larger share of samples in runs of 15 equal ones or more; null: keep",
     )
 
     @field_validator("test")

@@ -309,6 +309,8 @@ def proposed_options(path: Path) -> dict[str, Any]:
     timed = header and any(map(TIMES.search, table.names))
     if (place := table.numbering()) is not None:
         options["time"] = table.names[place] if header else place + 1
+    if timed and len(table.numeric({} if place is None else {place: "time"})) == 1:  # a series: its windows are events
+        options["length"] = 1 << max(1, min(6, (len(table.frame) // 50).bit_length() - 1))
     for option, places in {"split": table.splits(), "groups": table.blocks()}.items():
         if places:
             return {**options, option: table.names[places[0]] if header else places[0] + 1}

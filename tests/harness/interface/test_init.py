@@ -67,6 +67,16 @@ def with_holes(folder):
     return table(folder / "holes.csv", time=range(300), a=["", *DRAW.normal(size=299)], b=DRAW.normal(size=300))
 
 
+def series(folder):
+    return table(folder / "river.csv", year=range(1800, 2400), flow=DRAW.normal(size=600))
+
+
+def r_names(folder):
+    lines = [f'"person, {row}" {a} {b}' for row, (a, b) in enumerate(DRAW.normal(size=(200, 2)))]
+    (folder / "r.txt").write_text("\n".join(['"height" "weight"', *lines]))
+    return folder / "r.txt"
+
+
 def arrays(folder):
     np.savez(folder / "x.npz", X=DRAW.normal(size=(200, 5)), y=np.zeros(200))
     return folder / "x.npz"
@@ -103,6 +113,8 @@ CASES = [
     (with_another_ending, "keel", "csv", {"file": "keel.dat", "header": False, "shuffle": True}),
     (aligned_columns, "aligned", "csv", {"file": "aligned.txt", "separator": " ", "header": False, "shuffle": True}),
     (with_holes, "holes", "csv", {"file": "holes.csv", "time": "time", "missing": "drop"}),
+    (series, "river", "csv", {"file": "river.csv", "time": "year", "length": 8}),
+    (r_names, "r", "csv", {"file": "r.txt", "separator": " ", "shuffle": True}),
     (arrays, "x", "npz", {"file": "x.npz", "array": "X", "shuffle": True, "kind": "sequence", "shape": [5, 1]}),
     (given_splits, "med", "npz", {"file": "med.npz", **ARRAYS}),
     (windows, "w", "npz", {"file": "w.npz", "groups": "subject", **SEQUENCE}),
