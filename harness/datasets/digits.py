@@ -27,7 +27,7 @@ class DigitsOptions(Settings):
 
     stratify: Flag = Field(
         False,
-        description="whether new splits, too, have 25 images of each digit in validation and test; false: no matter",
+        description="whether new splits, too, have 25 images of each digit in validation and test; false: any number",
     )
 
 

@@ -219,10 +219,11 @@ def _are_numbers(cells: Sequence[str]) -> bool:
 def _separator(first: str, second: str) -> str | None:
     """Return the mark that may separate the cells of two lines, the second perhaps with a row name, or None."""
     for mark in (",", "\t", ";", "|", " "):
-        split = csv.reader([first.strip(" \r\n"), second.strip(" \r\n")], delimiter=mark, skipinitialspace=True)
-        names, cells = map(len, split)
-        if names > 1 and cells - names in (0, 1):
-            return mark
+        lines = [csv.reader([line.strip(" \r\n")], delimiter=mark, skipinitialspace=True) for line in (first, second)]
+        with contextlib.suppress(csv.Error):  # a line without the mark may be longer than a cell can be
+            names, cells = (len(next(line, ())) for line in lines)
+            if names > 1 and cells - names in (0, 1):
+                return mark
     return None
 
 

@@ -8,6 +8,7 @@ import yaml
 from PIL import Image
 
 from harness.core.errors import UserError
+from harness.datasets._values.tables import proposed_options
 from harness.interface import init as module
 from harness.interface.init import init
 from harness.planning.settle import load_suite
@@ -77,6 +78,12 @@ def r_names(folder):
     return folder / "r.txt"
 
 
+def name_of_two_lines(folder):
+    lines = [f"{a},{b}" for a, b in DRAW.normal(size=(200, 2))]
+    (folder / "two.csv").write_text("\n".join(['"height\nin cm",weight', *lines]))
+    return folder / "two.csv"
+
+
 def arrays(folder):
     np.savez(folder / "x.npz", X=DRAW.normal(size=(200, 5)), y=np.zeros(200))
     return folder / "x.npz"
@@ -115,6 +122,7 @@ CASES = [
     (with_holes, "holes", "csv", {"file": "holes.csv", "time": "time", "missing": "drop"}),
     (series, "river", "csv", {"file": "river.csv", "time": "year", "length": 8}),
     (r_names, "r", "csv", {"file": "r.txt", "separator": " ", "shuffle": True}),
+    (name_of_two_lines, "two", "csv", {"file": "two.csv", "shuffle": True}),
     (arrays, "x", "npz", {"file": "x.npz", "array": "X", "shuffle": True, "kind": "sequence", "shape": [5, 1]}),
     (given_splits, "med", "npz", {"file": "med.npz", **ARRAYS}),
     (windows, "w", "npz", {"file": "w.npz", "groups": "subject", **SEQUENCE}),
@@ -144,6 +152,12 @@ def test_a_suite_holds_the_options_that_load_the_data(folder, capsys, make, name
     assert ("is left out of the values" in said) == ("time" in options)
     steps = written["profiles"]["quick"]["training"]["steps"]
     assert steps == round(min(max(600 * (os.cpu_count() or 1) / (5 * 5 * 2.25) / 0.05, 100), 2000), -2)
+
+
+def test_a_line_may_be_longer_than_a_cell_of_another_separator(folder):
+    rows = ["\t".join(map(str, row)) for row in DRAW.normal(size=(20, 1400)).tolist()]
+    (folder / "wide.tsv").write_text("\n".join(["\t".join(f"{place:0100}x" for place in range(1400)), *rows]))
+    assert proposed_options(folder / "wide.tsv") == {"separator": "\t", "shuffle": True}
 
 
 def test_recordings_of_many_gains_are_taken_in_physical_units(folder, monkeypatch, write_segment):
