@@ -9,6 +9,7 @@ import pytest
 import torch
 from matplotlib.patches import PathPatch
 
+from harness import load_results
 from layers.butterfly import Butterfly
 
 ROOT = Path(__file__).parents[2]
@@ -204,3 +205,25 @@ def test_leads_have_the_sign_of_the_layer_and_end_where_the_last_is_shown(reach)
     first, last = (line for line in panel.lines if line.get_linestyle() in ("--", ":"))
     assert 1 < first.get_xdata()[0] < 2, "7 samples lie between 6 and 18"
     assert 3 < last.get_xdata()[0] < 4, "70 samples lie between 54 and 162"
+
+
+@pytest.fixture(scope="module")
+def order(load_script):
+    return load_script("extensions/order_loss.py")
+
+
+def test_the_loss_by_permuted_columns_is_of_pairs_of_repetitions_that_passed_their_audit(order):
+    columns = ["dataset", "layer", "repetition", "nats_per_dim", "status", "audit"]
+    rows = [("glow", "a", number, value, "ok", "passed") for number, value in enumerate([1.0, 2.0, 3.0, 9.0])]
+    rows += [("glow permuted", "a", number, 1.5 + 0.1 * number + number, "ok", "passed") for number in range(3)]
+    rows += [("glow permuted", "a", 3, -5.0, "ok", "failed"), ("glow", "b", 0, 1.0, "ok", "passed")]
+    lines = order.table(pd.DataFrame(rows, columns=columns)).splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    half = 4.302653 * 0.1 / np.sqrt(3)
+    assert cells[2] == ["a", f"2.00, +0.600 [{0.6 - half:+.3f}, {0.6 + half:+.3f}]"] and cells[3] == ["b", "–"]
+
+
+def test_the_loss_in_the_page_is_that_of_the_committed_report(order):
+    """Print it by `python docs/extensions/order_loss.py` and put it into the page."""
+    page = (ROOT / "docs" / "findings" / "order.md").read_text()
+    assert order.table(load_results(order.REPORT)) in page
