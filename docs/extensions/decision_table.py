@@ -165,6 +165,7 @@ KINDS = (
         ("breast-cancer", "diabetes", "wine"),
         study=TABLES,
     ),
+    Kind("tables of 128 columns", COLUMNS, ("gas",), study=TABLES),
     Kind("tables of more columns", "any"),
 )
 
