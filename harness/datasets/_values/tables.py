@@ -145,9 +145,8 @@ class TextTable:
             if len(texts) and _DECIMAL_COMMA.fullmatch(str(texts.iloc[0])):  # numbers, which must not be left out
                 raise self._wrong(int(texts.index[0]), place)
         if not places:
-            why = "; ".join(self.left_out((), others))
-            lines = "remove lines above the names of its columns, if there are any"
-            raise DataError(f"{self.name}: has no column of numbers that vary{self._one_cell()}; {why}; {lines}")
+            why = "; ".join([*self.left_out((), others), "remove lines above its header, if there are any"])
+            raise DataError(f"{self.name}: has no column of numbers that vary{self._one_cell()}; {why}")
         if self.header:
             for place in places:
                 self.place(self.names[place])  # raises for two of one name
@@ -249,12 +248,12 @@ def read_table(name: str, path: Path, header: bool, separator: str, missing: Seq
             first = next(filter(None, reader), [])
             if not first:
                 raise DataError(f"{name}: is empty")
-            count = 0 if header else 1
+            count, row_names = 0 if header else 1, False
             for cells in filter(None, reader):  # pandas would fill up short ones, or take a column for an index
                 count += 1
-                named = len(cells) == len(first) + 1 and cells[-1] and not _are_numbers(cells[:1])
-                if header and count == 1 and named:  # R writes no name above its row names
-                    first = ["", *first]
+                one_more = len(cells) == len(first) + 1 and cells[-1] and cells[0].strip("-+:./ 0123456789")
+                if header and count == 1 and one_more:  # R writes no name above its row names: unique texts, no dates
+                    first, row_names = ["", *first], True
                 if len(cells) != len(first):
                     fault = f"line {reader.line_num} has {len(cells)} cells, and the first has {len(first)}"
                     hint = _separator_hint(first, separator.join(cells)) or "; correct it, or remove what is no row"
@@ -277,6 +276,8 @@ def read_table(name: str, path: Path, header: bool, separator: str, missing: Seq
                 f"{name}: line {reader.line_num}: cannot be split into cells ({error}), as after a quote that is not "
                 "closed; close it, or write the file without its column of long texts"
             ) from error
+    if row_names and not frame[0].is_unique:
+        raise DataError(f"{name}: texts without a name repeat, so are no names of rows; name each column")
     if frame.empty or len(frame) != count:
         raise DataError(f"{name}: has {len(frame):,} of {count:,} rows that can be read; write it without quotes")
     return TextTable(name, header, tuple(cell.strip() for cell in first), frame)
